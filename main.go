@@ -10,9 +10,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	_ "time/tzdata" // the zones of windows, for images that hold nothing but this program
+	_ "time/tzdata" // time zones for windows, for images that hold only this program
 
-	_ "golang.org/x/crypto/x509roots/fallback" // for the same
+	_ "golang.org/x/crypto/x509roots/fallback" // root certificates, for the same images
 	"golang.org/x/term"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -27,9 +27,9 @@ var version = "dev"
 func main() {
 	cmd.LimitMemory(os.DirFS("/"), os.Getenv)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
 	hidden := redact.New()
-	// What libraries log by themselves goes the same way out as everything else.
+	// Logs of libraries pass the redactor, too.
 	klog.LogToStderr(false)
 	klog.SetOutput(hidden.Writer(os.Stderr))
 	log.SetOutput(hidden.Writer(os.Stderr))
@@ -40,13 +40,13 @@ func main() {
 		Columns: columns,
 		SetLog: func(l *slog.Logger) {
 			klog.SetSlogLogger(l)
-			slog.SetDefault(l) // Helm warns through the standard log
+			slog.SetDefault(l) // Helm warns through the standard logger
 		},
 		Asks: func() bool { return term.IsTerminal(int(os.Stdin.Fd())) && columns(os.Stderr) > 0 },
 	}, os.Args[1:]))
 }
 
-// columns is the width of the terminal that w writes to, 0 when it is none.
+// columns returns the width of the terminal that w writes to, 0 if w is no terminal.
 func columns(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok {

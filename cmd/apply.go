@@ -20,16 +20,15 @@ import (
 )
 
 const (
-	// maxReplans bounds how often a plan is made anew because somebody else
-	// wrote meanwhile.
+	// maxReplans bounds how often a plan is made again after writes of other clients.
 	maxReplans = 5
-	// replanPause is the first pause before that, and doubles.
+	// replanPause is the first pause before a new plan; each pause doubles.
 	replanPause = 200 * time.Millisecond
-	// The pause between two looks at the health grows from the first to the last.
+	// The pause between two health checks grows from firstLook to lastLook.
 	firstLook, lastLook = 250 * time.Millisecond, 2 * time.Second
-	// secondPass is the pause before what was marked is deleted.
+	// secondPass is the pause before objects that were marked for deletion are deleted.
 	secondPass = 10 * time.Millisecond
-	// defaultTimeout is that of component.yaml.
+	// defaultTimeout applies without --timeout and component.yaml's timeout.
 	defaultTimeout = 5 * time.Minute
 )
 
@@ -80,7 +79,7 @@ paused, frozen or not healthy, 2 something failed.`,
 	return cmd
 }
 
-// applyResult is how a component ended.
+// applyResult is the result of a component.
 type applyResult struct {
 	state   applyState
 	message string
@@ -89,12 +88,12 @@ type applyResult struct {
 type applyState uint8
 
 const (
-	applyDone      applyState = iota + 1 // as git says, and healthy if that was waited for
+	applyDone      applyState = iota + 1 // as git says, and healthy, unless that was not waited for
 	applyHeld                            // a danger rule holds or denies a change
-	applyPaused                          // git says: change nothing
-	applyFrozen                          // git says: not now
-	applyWaiting                         // a dependency is not done, or another component has to take something over
-	applyGives                           // done, but for what another component has to take over
+	applyPaused                          // paused in git
+	applyFrozen                          // frozen in git
+	applyWaiting                         // a dependency is not done, or another component must take over an object first
+	applyGives                           // done, except for objects that another component must take over
 	applyUnhealthy                       // applied, but not healthy in time
 	applyFailed
 )
@@ -126,7 +125,7 @@ type applyRun struct {
 	steps   *stepPrinter
 	results map[string]applyResult
 	failed  []error
-	// last: no component comes after this one.
+	// last means that no component follows this one.
 	last bool
 }
 
@@ -152,7 +151,7 @@ func (r *applyRun) run(ctx context.Context, cluster string, components []string)
 	if err := r.confirm(ctx, plans); err != nil {
 		return err
 	}
-	// What waits for a component that comes later has its turn again at the end.
+	// A component that waits for a later one is applied again at the end.
 	var later []planned
 	for i := range plans {
 		result := r.component(ctx, plans[i])
@@ -178,8 +177,8 @@ func (r *applyRun) run(ctx context.Context, cluster string, components []string)
 	return r.outcome(plans)
 }
 
-// tidy drops from the records of components that left git what others have taken
-// over.
+// tidy removes objects that other components have taken over from the records of components that
+// left git.
 func (r *applyRun) tidy(ctx context.Context) error {
 	orphans, err := r.orphans(ctx)
 	if err != nil {
@@ -193,7 +192,7 @@ func (r *applyRun) tidy(ctx context.Context) error {
 	return nil
 }
 
-// confirm shows what is about to happen and asks whether it may.
+// confirm shows the planned changes and asks for permission.
 func (r *applyRun) confirm(ctx context.Context, plans []planned) error {
 	paint := r.colored(r.env.Err)
 	var b strings.Builder
@@ -234,13 +233,13 @@ func (r *applyRun) confirm(ctx context.Context, plans []planned) error {
 	return nil
 }
 
-// readLine reads one line, or stops with ctx; then the read is left behind.
+// readLine reads one line, or stops with ctx and abandons the read.
 func readLine(ctx context.Context, in io.Reader) (string, error) {
 	line := make(chan string, 1)
 	go func() {
 		text, err := bufio.NewReader(in).ReadString('\n')
 		if err != nil {
-			text = "" // what was not sent was not said
+			text = "" // a line without its end is no answer
 		}
 		line <- text
 	}()
@@ -252,13 +251,13 @@ func readLine(ctx context.Context, in io.Reader) (string, error) {
 	}
 }
 
-// unserved says whether a plan failed only because a kind is not served yet.
+// unserved reports whether a plan failed only because a kind is not served yet.
 func unserved(err error) bool {
 	var not *applier.NotServedError
 	return errors.As(err, &not) && not.Unknown == nil
 }
 
-// component applies one component and says how it ended.
+// component applies one component and returns the result.
 func (r *applyRun) component(ctx context.Context, p planned) applyResult {
 	if err := p.Blocked(); err != nil {
 		return r.fail(err)
@@ -267,7 +266,7 @@ func (r *applyRun) component(ctx context.Context, p planned) applyResult {
 		return result
 	}
 	if p.err != nil && unserved(p.err) {
-		p = r.plan(ctx, p.Delivery) // by now its dependencies are there
+		p = r.plan(ctx, p.Delivery) // its dependencies are applied now
 	}
 	if p.err != nil {
 		return r.fail(p.err)
@@ -291,7 +290,7 @@ func (r *applyRun) component(ctx context.Context, p planned) applyResult {
 	return r.settle(ctx, p)
 }
 
-// frozen is why nothing of a component may be applied now; empty: it may.
+// frozen returns why no change of a component may be applied now; empty: changes may be applied.
 func (r *applyRun) frozen(p *planned) string {
 	if r.options.despiteFreeze {
 		return ""
@@ -305,8 +304,8 @@ func (r *applyRun) fail(err error) applyResult {
 	return applyResult{state: applyFailed}
 }
 
-// dependencies says whether all that a delivery depends on is as git says and
-// healthy.
+// dependencies reports whether all dependencies are as git says and healthy. With --no-wait it
+// skips those outside this run.
 func (r *applyRun) dependencies(ctx context.Context, d *registry.Delivery) (applyResult, bool) {
 	if d.Absent {
 		return r.dependents(ctx, d)
@@ -335,7 +334,7 @@ func (r *applyRun) dependencies(ctx context.Context, d *registry.Delivery) (appl
 	return applyResult{}, true
 }
 
-// dependents says whether all that depends on a delivery that is to go is gone.
+// dependents reports whether all that depend on a delivery to be removed are gone.
 func (r *applyRun) dependents(ctx context.Context, d *registry.Delivery) (applyResult, bool) {
 	for _, o := range r.cluster.Deliveries {
 		if o.Version == nil || !slices.Contains(o.Version.Spec.DependsOn, d.Component) {
@@ -353,8 +352,8 @@ func (r *applyRun) dependents(ctx context.Context, d *registry.Delivery) (applyR
 	return applyResult{}, true
 }
 
-// apply carries out a plan, and makes it anew while somebody else writes. It
-// returns the plan that was carried out last.
+// apply carries out a plan, and makes a new one after a write of another client. It returns the
+// plan that was carried out last.
 func (r *applyRun) apply(ctx context.Context, p planned) (planned, error) {
 	pause := replanPause
 	for try := 0; ; try++ {
@@ -383,7 +382,7 @@ func (r *applyRun) apply(ctx context.Context, p planned) (planned, error) {
 	}
 }
 
-// definesKinds says whether a plan changes what the API server serves.
+// definesKinds reports whether a plan changes what the API server serves.
 func definesKinds(p differ.Plan) bool {
 	return slices.ContainsFunc(p.Changes, func(c differ.Change) bool {
 		return c.Op != differ.OpNone && (c.ID.Kind == "CustomResourceDefinition" || c.ID.Kind == "APIService")
@@ -408,7 +407,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// settle waits until what was applied is there and healthy.
+// settle waits until the applied objects exist and are healthy.
 func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 	if held := stopped(p.Plan); len(held) > 0 {
 		if result := r.finish(ctx, p); result.state != applyDone {
@@ -457,7 +456,7 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 	}
 }
 
-// lasting is why a component that takes its time is not healthy yet.
+// lasting returns why a component is still not healthy after several checks.
 func (r *applyRun) lasting(ctx context.Context, p planned, pause time.Duration, why string) string {
 	if pause < lastLook || p.Plan.Differs() {
 		return why
@@ -465,8 +464,8 @@ func (r *applyRun) lasting(ctx context.Context, p planned, pause time.Duration, 
 	return cmp.Or(r.live.PodTrouble(ctx, p.Prepared), why)
 }
 
-// secondPass carries out what deletions a plan has, or records them. Soon says that
-// another look is worth while at once.
+// secondPass carries out or records the deletions of a plan. The result soon means that the next
+// check should follow at once.
 func (r *applyRun) secondPass(ctx context.Context, p planned) (after planned, soon bool, err error) {
 	if !leaves(p) {
 		return p, false, nil
@@ -475,7 +474,7 @@ func (r *applyRun) secondPass(ctx context.Context, p planned) (after planned, so
 	return after, after.Absent || after.Plan.Count(differ.OpDelete) > 0, err
 }
 
-// look says how a component ended, or why it has not.
+// look returns the result of a component, or why it has none yet.
 func (r *applyRun) look(ctx context.Context, p planned) (result applyResult, why string) {
 	health, why := p.health()
 	switch {
@@ -495,14 +494,14 @@ func (r *applyRun) look(ctx context.Context, p planned) (result applyResult, why
 	return applyResult{}, cmp.Or(why, "health")
 }
 
-// leaves says whether a plan has deletions to carry out, or to record.
+// leaves reports whether a plan has deletions to carry out or to record.
 func leaves(p planned) bool {
 	return p.Absent && !p.Settled() && len(p.Plan.Changes) == 0 || slices.ContainsFunc(p.Plan.Changes, func(c differ.Change) bool {
 		return c.Op == differ.OpDelete || c.Op == differ.OpForget
 	})
 }
 
-// unfinished says what of a plan is not done.
+// unfinished describes the part of a plan that is not done.
 func unfinished(p differ.Plan) string {
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Op == differ.OpNone && c.State == differ.StateChanged {
@@ -515,7 +514,7 @@ func unfinished(p differ.Plan) string {
 	return p.Summary()
 }
 
-// finish does the second pass of deletions where nobody waits for their end.
+// finish runs the second pass of deletions, and does not wait for their end.
 func (r *applyRun) finish(ctx context.Context, p planned) applyResult {
 	if p.Plan.Count(differ.OpDelete) == 0 {
 		return applyResult{state: applyDone}
@@ -529,7 +528,7 @@ func (r *applyRun) finish(ctx context.Context, p planned) applyResult {
 	return applyResult{state: applyDone}
 }
 
-// report prints how a component ended.
+// report prints the result of a component.
 func (r *applyRun) report(p *planned, result applyResult) {
 	line := r.steps.paint.paint(bold, p.title()) + " " + r.steps.paint.paint(result.state.style(), result.state.String())
 	if result.message != "" {

@@ -78,7 +78,7 @@ func (o *approveOptions) validate(args []string) error {
 	return nil
 }
 
-// heldChange is a change that an approval would let pass.
+// heldChange is a change that an approval would release.
 type heldChange struct {
 	planned *planned
 	change  differ.Change
@@ -121,8 +121,8 @@ func (a *app) approve(ctx context.Context, args []string, o approveOptions) erro
 	return a.writeApprovals(tree, s.cluster.Name, held, o)
 }
 
-// held are the changes that an approval would let pass; of one object, if one was
-// named.
+// held returns the changes that an approval would release; if args name an object, its changes
+// alone.
 func (a *app) held(plans []planned, args []string) ([]heldChange, error) {
 	var held []heldChange
 	for i := range plans {
@@ -146,7 +146,7 @@ func (a *app) held(plans []planned, args []string) ([]heldChange, error) {
 	return held, nil
 }
 
-// showHeld prints what is held, with its differences and hashes.
+// showHeld prints the held changes, with their differences and hashes.
 func (a *app) showHeld(cluster string, held []heldChange) error {
 	if a.output != outputText {
 		all := differ.Plan{Changes: []differ.Change{}}
@@ -187,7 +187,7 @@ func (a *app) writeApprovals(tree *workTree, cluster string, held []heldChange, 
 		}
 	}
 	if a.output != outputText {
-		return nil // the plan was told, with its hashes
+		return nil // showHeld has printed the plan, with its hashes
 	}
 	if !e.Changed {
 		fmt.Fprintln(a.env.Out, "the work tree approves it already: commit and push it")
@@ -198,7 +198,7 @@ func (a *app) writeApprovals(tree *workTree, cluster string, held []heldChange, 
 	return nil
 }
 
-// approved says whether a file of the work tree approves a change already.
+// approved reports whether a file of the work tree already approves a change.
 func (w *workTree) approved(a v1alpha1.Approval) bool {
 	c := w.fleet.Cluster(a.Cluster)
 	if c == nil {

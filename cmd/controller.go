@@ -26,7 +26,7 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// shutdownTimeout bounds the end of the HTTP server.
+// shutdownTimeout bounds the shutdown of an HTTP server.
 const shutdownTimeout = 5 * time.Second
 
 // Limits for the clients of metrics and probes: any client that reaches the port. A
@@ -134,7 +134,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 		Args: args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("egress") && len(o.egress) == 0 {
-				return usagef("--egress names no server: is a variable empty?") // it would allow all
+				return usagef("--egress names no server: is a variable empty?") // it would allow all servers
 			}
 			return a.controller(cmd.Context(), o)
 		},
@@ -198,7 +198,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	connect, follow := source.Config, source.Follow
 	if o.cluster != "" {
 		connect = func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return rest.CopyConfig(hub), nil }
-		follow = nil // the line to the hub does
+		follow = nil // the hub's own connection renews its credentials
 	}
 	share, err := a.share(o, hub, log)
 	if err != nil {
@@ -261,14 +261,14 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	return nil
 }
 
-// ownMetrics registers those that are not of a package.
+// ownMetrics registers the metrics that no package registers itself.
 func (a *app) ownMetrics(r prometheus.Registerer, renders *timed, share *share) {
 	r.MustRegister(renders.took)
 	r.MustRegister(a.rendering.metrics()...)
 	r.MustRegister(share.metrics()...)
 }
 
-// shownURL is a repository without its password.
+// shownURL returns the URL of a repository without its password.
 func shownURL(repo string) string {
 	if u, err := url.Parse(repo); err == nil && u.User != nil {
 		return u.Redacted()
@@ -288,7 +288,7 @@ func (a *app) controllerLog(format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.env.Err, o))
 }
 
-// serve answers metrics and probes until the returned function is called.
+// serve serves metrics and probes until the returned function is called.
 func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metrics prometheus.Gatherer, ready func() (string, error)) (func(), error) {
 	if address == "" {
 		return func() {}, nil
@@ -311,10 +311,10 @@ func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metri
 	return listen(ctx, log, endpoint{what: "/metrics, /healthz and /readyz", address: address}, server)
 }
 
-// endpoint is what is served where.
+// endpoint describes a server and its address.
 type endpoint struct {
 	what, address string
-	// connections are open at once; 0: any number.
+	// connections bounds the open connections; 0: any number.
 	connections int
 }
 

@@ -92,7 +92,7 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 	return cmd
 }
 
-// showDiff prints what was planned, and returns the outcome of diff.
+// showDiff prints the plans, and returns the outcome of diff.
 func (a *app) showDiff(cluster string, plans []planned) error {
 	var (
 		all    differ.Plan
@@ -173,8 +173,7 @@ func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error 
 	return a.write(b.Bytes())
 }
 
-// showMarkdown gives each component that has something to show a heading of its
-// own.
+// showMarkdown writes a section with a heading for each component that has content to show.
 func (a *app) showMarkdown(cluster string, plans []planned, all differ.Plan) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: %s\n\n", differ.MarkdownCode(cluster), all.Summary())
@@ -214,13 +213,13 @@ func (a *app) showPatches(p differ.Plan) error {
 	return a.write(b.Bytes())
 }
 
-// request is what the applier sends for a change.
+// request is a request that the applier sends for a change.
 type request struct {
 	what string
 	body any
 }
 
-// requestsOf are the requests of a change, with the data of Secrets masked.
+// requestsOf returns the requests of a change, with the data of Secrets masked.
 func requestsOf(c *differ.Change) ([]request, error) {
 	live := &unstructured.Unstructured{Object: c.Live}
 	base, force := live, " --force-conflicts"

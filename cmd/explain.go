@@ -97,21 +97,21 @@ func completePaths(f *registry.Fleet, args []string) []string {
 	return out
 }
 
-// explanation is the JSON form of explain's answer.
+// explanation is the JSON output of explain.
 type explanation struct {
 	Cluster   string           `json:"cluster"`
 	Component string           `json:"component"`
 	Version   explainedVersion `json:"version"`
-	// Absent is where git says that the component is to be removed.
+	// Absent is the place in git that removes the component.
 	Absent *registry.Position `json:"absent,omitempty"`
-	// Pipeline by which changes come, and Stage of it that the cluster is in.
+	// Pipeline delivers the component's changes. Stage is the cluster's stage in that pipeline.
 	Pipeline *explainedName `json:"pipeline,omitempty"`
 	Stage    *explainedName `json:"stage,omitempty"`
-	// Frozen is the reason of a freeze that holds now.
+	// Frozen is the reason of a freeze that applies now.
 	Frozen *explainedName       `json:"frozen,omitempty"`
 	Images []explainedImage     `json:"images,omitempty"`
 	Values []registry.Explained `json:"values"`
-	// Problems that block the delivery.
+	// Problems block the delivery.
 	Problems registry.Problems `json:"problems,omitempty"`
 }
 
@@ -122,7 +122,7 @@ type explainedVersion struct {
 	Tree   string            `json:"tree"`
 }
 
-// explainedName is one word or sentence, and where it stands.
+// explainedName is a word or sentence, with its place in git.
 type explainedName struct {
 	Is string            `json:"is"`
 	At registry.Position `json:"at"`
@@ -171,12 +171,12 @@ func explain(f *registry.Fleet, d *registry.Delivery, path string) (*explanation
 	}
 	e.Values = slices.DeleteFunc(e.Values, func(v registry.Explained) bool { return strings.HasPrefix(v.Path, ".images.") })
 	if e.Values == nil {
-		e.Values = []registry.Explained{} // a list in JSON, too
+		e.Values = []registry.Explained{} // so that JSON has a list, not null
 	}
 	return e, nil
 }
 
-// explainWay says how changes come to the component.
+// explainWay adds the pipeline, the stage and the freeze of the component.
 func (e *explanation) explainWay(f *registry.Fleet, c *registry.Cluster, now time.Time) {
 	if p := f.PipelineOf(e.Component); p != nil && p.Name != "" {
 		e.Pipeline = &explainedName{p.Name, f.PipelineAt(e.Component)}
@@ -189,7 +189,7 @@ func (e *explanation) explainWay(f *registry.Fleet, c *registry.Cluster, now tim
 	}
 }
 
-// mask hides the values that may be secret.
+// mask hides values that may be secret.
 func (e *explanation) mask() {
 	names := newSecretNames()
 	for i := range e.Values {
@@ -208,8 +208,8 @@ func (e *explanation) mask() {
 	}
 }
 
-// text is the explanation for people. Where the width is too small for whole
-// places, those in the component's own folder go without it.
+// text returns the explanation for people. If the width is too small for whole places, places in
+// the component's own folder are printed without that folder.
 func (e *explanation) text(paint painter, width int) string {
 	tables := e.tables(func(at registry.Position) string { return at.String() })
 	note := ""
@@ -241,7 +241,7 @@ func (e *explanation) shortPlace(at registry.Position) string {
 	return at.String()
 }
 
-// tables are that of the version and images, and that of the values, if any.
+// tables returns the table of the version and images, and the table of the values, if any.
 func (e *explanation) tables(place func(registry.Position) string) []*table {
 	line := func(what, value string, at registry.Position, look [3]style) row {
 		return row{cells: []cell{
@@ -282,8 +282,8 @@ func (e *explanation) tables(place func(registry.Position) string) []*table {
 	return []*table{head, values}
 }
 
-// compact writes a value as JSON on one line; strings stand without quotes
-// where they can't be taken for anything else.
+// compact writes a value as JSON on one line. A string has no quotes if it can't be mistaken for
+// another value.
 func compact(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {

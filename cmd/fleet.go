@@ -16,16 +16,16 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// completionTimeout is how long a person waits behind a tab, unless [Env] says another time.
+// completionTimeout bounds a completion, unless [Env] sets another time.
 const completionTimeout = 3 * time.Second
 
-// openRepo opens the fleet repository, with its cache in the user's folder. A clone of an
-// earlier run may be old until it is fetched.
+// openRepo opens the fleet repository, with its cache in the user's folder. A clone of an earlier
+// run may be outdated until a fetch.
 func (a *app) openRepo(ctx context.Context) (*registry.Repo, error) {
 	return registry.Open(ctx, a.repoOptions(""))
 }
 
-// openRemembered is openRepo with a cache folder of its own and a memory in the hub.
+// openRemembered is openRepo with another cache folder and a memory in the hub.
 func (a *app) openRemembered(ctx context.Context, cacheDir string, hub *rest.Config) (*registry.Repo, error) {
 	options := a.repoOptions(cacheDir)
 	url, err := registry.ShownURL(a.repo)
@@ -47,7 +47,7 @@ func (a *app) repoOptions(cacheDir string) registry.Options {
 	}
 }
 
-// remote says whether the repository may be elsewhere.
+// remote reports whether the repository is not a local folder.
 func (a *app) remote() bool {
 	if strings.HasPrefix(a.repo, "file://") {
 		return false
@@ -56,8 +56,8 @@ func (a *app) remote() bool {
 	return err != nil
 }
 
-// loadFleet reads the fleet repository as it is now, at the revision of
-// --revision, or the files in its work tree.
+// loadFleet reads the fleet repository at --revision, by default its current state, or the files in
+// its work tree.
 func (a *app) loadFleet(ctx context.Context, workTree bool) (*registry.Fleet, error) {
 	_, f, err := a.loadRepo(ctx, workTree)
 	return f, err
@@ -90,7 +90,7 @@ func (a *app) loadRepo(ctx context.Context, workTree bool) (*registry.Repo, *reg
 	return repo, f, nil
 }
 
-// findCluster returns a cluster of which everything is known.
+// findCluster returns a cluster that no problem blocks.
 func findCluster(f *registry.Fleet, name string) (*registry.Cluster, error) {
 	c := f.Cluster(name)
 	if c == nil {
@@ -102,8 +102,7 @@ func findCluster(f *registry.Fleet, name string) (*registry.Cluster, error) {
 	return c, nil
 }
 
-// findDeliveries returns the named deliveries of a cluster, or all of them, in
-// the order of their names.
+// findDeliveries returns the named deliveries of a cluster, sorted by name, or all of them.
 func findDeliveries(c *registry.Cluster, components []string) ([]*registry.Delivery, error) {
 	if len(components) == 0 {
 		return c.Deliveries, nil
@@ -119,7 +118,7 @@ func findDeliveries(c *registry.Cluster, components []string) ([]*registry.Deliv
 	return out, nil
 }
 
-// choice names a few of what there is.
+// choice names up to 8 of the existing names.
 func choice(what string, names []string) string {
 	const few = 8
 	switch {
@@ -148,8 +147,7 @@ func componentNames(c *registry.Cluster) []string {
 	return names
 }
 
-// completeNames completes CLUSTER in front, and COMPONENT behind it as often
-// as given; -1 is without end.
+// completeNames completes CLUSTER, then up to so many COMPONENTs; -1: any number.
 func (a *app) completeNames(components int) cobra.CompletionFunc {
 	return a.complete(func(f *registry.Fleet, args []string) []string {
 		if len(args) == 0 {
@@ -168,7 +166,7 @@ func completeClusters(f *registry.Fleet, args []string) []string {
 	return without(clusterNames(f), args)
 }
 
-// complete completes an argument behind others by what is known of the fleet.
+// complete completes an argument with names from the fleet and the arguments before it.
 func (a *app) complete(names func(f *registry.Fleet, args []string) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		f := a.quietFleet(cmd)
@@ -183,8 +181,8 @@ func without(names, taken []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(taken, name) })
 }
 
-// quietFleet is what is known of the fleet without asking a server for news,
-// or nil: nobody waits for a completion, or wants to hear why there is none.
+// quietFleet returns the fleet without a fetch, or nil on any error: a completion must be quick,
+// and prints no errors.
 func (a *app) quietFleet(cmd *cobra.Command) *registry.Fleet {
 	if a.configure(cmd) != nil {
 		return nil

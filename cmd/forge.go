@@ -21,13 +21,13 @@ import (
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
-// forgeOptions say where pull requests are.
+// forgeOptions locate the pull requests.
 type forgeOptions struct {
 	kind, url, repository, tokenFile string
-	memory                           resource.QuantityValue // of a preview
+	memory                           resource.QuantityValue // of one preview
 }
 
-// add adds the flags. Of is what they are for, and begins a sentence that names the forge.
+// add adds the flags. The help text starts with of, followed by the name of the forge.
 func (o *forgeOptions) add(f *pflag.FlagSet, of string) {
 	f.StringVar(&o.kind, "forge", "", of+" a `FORGE`: gitea (Forgejo, too),\ngithub or gitlab; empty: none")
 	f.StringVar(&o.url, "forge-url", "", "`URL` of the forge (default: github.com or gitlab.com)")
@@ -35,7 +35,7 @@ func (o *forgeOptions) add(f *pflag.FlagSet, of string) {
 	f.StringVar(&o.tokenFile, "forge-token-file", "", "`FILE` of a token that may read the repository, write comments and pull\nrequests, and set commit statuses; it is read again for each request")
 }
 
-// addMemory adds the flag that is for previews alone.
+// addMemory adds the flag for previews.
 func (o *forgeOptions) addMemory(f *pflag.FlagSet) {
 	o.memory = resource.QuantityValue{Quantity: resource.MustParse("512Mi")}
 	f.Var(&o.memory, "preview-memory", "`BYTES` of memory that the preview of one pull request may take")
@@ -62,7 +62,7 @@ func (o *forgeOptions) check() error {
 	return oneOf("--forge", o.kind, forge.Kinds()...)
 }
 
-// openForge is the way to a forge; nil: none was given.
+// openForge connects to a forge; nil without --forge.
 func (a *app) openForge(o forgeOptions, wrap func(http.RoundTripper) http.RoundTripper, r prometheus.Registerer) (forge.Forge, error) {
 	if o.kind == "" {
 		return nil, nil //nolint:nilnil // nothing was asked for
@@ -77,14 +77,12 @@ func (a *app) openForge(o forgeOptions, wrap func(http.RoundTripper) http.RoundT
 	return f, nil
 }
 
-// pulls prepares what puts previews on pull requests, with the options that are given;
-// nil: nothing was asked for.
+// pulls prepares the loop that puts previews on pull requests; nil without a forge.
 func (a *app) pulls(ctx context.Context, o controllerOptions, l forge.LoopOptions) (delivery.Previews, error) {
 	if l.Forge == nil {
 		return nil, nil //nolint:nilnil // nothing was asked for
 	}
-	// A clone of its own, so that nothing in a pull request, however large, is in the way of
-	// what is delivered.
+	// A separate clone, so that pull requests, however large, can't disturb deliveries.
 	dir := o.cacheDir
 	if dir == "" {
 		user, err := os.UserCacheDir()
@@ -106,9 +104,9 @@ func (a *app) pulls(ctx context.Context, o controllerOptions, l forge.LoopOption
 	return forge.NewLoop(l)
 }
 
-// stranger previews what anybody may have proposed: with workers, a cache and redactors of
-// its own, and without keys. With a key, a chart that turns a password around would show it.
-// It looks at one cluster at a time, which bounds its memory. Bytes bound the differences.
+// stranger previews untrusted proposals. It has its own workers, cache and redactors, and no keys:
+// with a key, a chart that reverses a password would show it. It handles one cluster at a time,
+// which bounds its memory. The argument bytes bounds the differences.
 func (a *app) stranger(bytes int64) func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
 	const cacheBytes = 64 << 20
 	a.rendering.strangers = renderer.NewPool(renderer.PoolOptions{
@@ -134,10 +132,10 @@ func (a *app) stranger(bytes int64) func(context.Context, *registry.Fleet, *regi
 }
 
 const (
-	// strangersSecrets bounds the values of Secrets that one preview of a proposal hides, in
-	// bytes. Their forms take up to 100 times as much memory until the preview is written.
+	// strangersSecrets bounds the values of Secrets, in bytes, that one preview of a proposal
+	// hides. Their forms take up to 100 times as much memory until the preview is written.
 	strangersSecrets = 512 << 10
-	// strangersEffort bounds how many lengths the redactor tries at one place of the text:
-	// values that begin alike would take minutes to look for.
+	// strangersEffort bounds how many lengths the redactor tries at one place of the text. The
+	// search for values with a common start would take minutes.
 	strangersEffort = 256
 )

@@ -63,12 +63,11 @@ Exit codes: 0 printed, 2 the records can't be read.`,
 	}
 }
 
-// delivered is one line of history.
+// delivered is one line of the history.
 type delivered struct {
 	Component string `json:"component"`
 	applier.HistoryEntry
-	// Pin is what keeps the component here until git moves on: at its newest
-	// delivery only.
+	// Pin keeps the component at this delivery until git changes. Only the newest delivery has it.
 	Pin *applier.Pin `json:"pin,omitempty"`
 }
 

@@ -10,9 +10,8 @@ import (
 	"github.com/keelson-io/keelson/controllers/connect"
 )
 
-// followedHub returns settings for the hub that go over to new credentials by
-// themselves until ctx ends, and a source of connections that reads and watches
-// Secrets with them.
+// followedHub returns settings for the hub that renew their credentials until ctx ends. It also
+// returns a source of connections that reads and watches Secrets with those settings.
 func (a *app) followedHub(ctx context.Context, log *slog.Logger) (connect.Source, *rest.Config, error) {
 	source := a.source().Remembering()
 	line, err := connect.Dial(ctx, a.env.Now, func(context.Context) (*rest.Config, error) { return source.Hub() }, connect.Heard{

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// masked stands for what is not shown. It is no base64, so that an API server
-// refuses a Secret with it.
+// masked replaces hidden values. It is no valid base64, so an API server rejects a Secret with it.
 const masked = "***"
 
 // lastApplied is kubectl's copy of a whole object.
@@ -47,8 +46,8 @@ func maskAll(data map[string]any) map[string]any {
 	return out
 }
 
-// secretNames tells the keys of values that are not shown: all that speaks of a
-// secret, but not what only names one (secretName, tokenRef).
+// secretNames finds keys whose values are hidden: keys for secrets, but not keys for names of
+// secrets (secretName, tokenRef).
 type secretNames struct{ secret, name *regexp.Regexp }
 
 func newSecretNames() secretNames {
@@ -62,13 +61,13 @@ func (s secretNames) matches(key string) bool {
 	return s.secret.MatchString(key) && !s.name.MatchString(key)
 }
 
-// matchesAny looks at every step of a path.
+// matchesAny checks every step of a path.
 func (s secretNames) matchesAny(path []string) bool {
 	return slices.ContainsFunc(path, s.matches)
 }
 
-// mask returns a value as it may be shown below a key that is secret or not.
-// Booleans and empty values tell nothing.
+// mask returns a value for output; secret means that a key above it is secret. Booleans and empty
+// values reveal nothing.
 func (s secretNames) mask(v any, secret bool) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// LimitMemory has the garbage collector work harder from three quarters of the memory on
-// that the process may have, so that garbage alone does not end it. The rest is for render
-// workers, and for what the collector does not see. GOMEMLIMIT, if set, goes before.
+// LimitMemory sets the memory limit of the garbage collector to three quarters of the memory that
+// the process may use. So garbage alone does not end the process. The rest is for render workers,
+// and for memory that the collector does not count. GOMEMLIMIT, if set, takes precedence.
 //
-// The root is that of the file system.
+// The argument root is the root of the file system.
 func LimitMemory(root fs.FS, getenv func(string) string) {
 	if limit := cgroupMemory(root); limit < math.MaxInt64 && getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(limit / 4 * 3)
 	}
 }
 
-// cgroupMemory is the least of the limits of the process's cgroup and of those that it is in;
-// [math.MaxInt64]: there is none, or no cgroup v2.
+// cgroupMemory returns the lowest memory limit, in bytes, of the process's cgroup and its parents.
+// It returns [math.MaxInt64] if there is no limit, or no cgroup v2.
 func cgroupMemory(root fs.FS) int64 {
 	least := int64(math.MaxInt64)
 	text, err := fs.ReadFile(root, "proc/self/cgroup")

@@ -2,5 +2,5 @@
 
 package cmd
 
-// closeMemory is for Linux, where controllers run.
+// closeMemory does nothing: controllers run on Linux.
 func closeMemory() error { return nil }

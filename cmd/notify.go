@@ -51,16 +51,16 @@ read.`,
 	}
 }
 
-// notification is one as it is listed.
+// notification is an entry of the list.
 type notification struct {
 	Name string `json:"name"`
-	// Kind is webhook or slack, and To a URL or a Secret.
+	// Kind is webhook or slack. To is a URL or a Secret.
 	Kind     string   `json:"kind,omitempty"`
 	To       string   `json:"to,omitempty"`
 	Interval string   `json:"interval,omitempty"`
 	Severity string   `json:"severity,omitempty"`
-	Events   []string `json:"events,omitempty"` // all, where there are none
-	// Deliveries is how many it is about.
+	Events   []string `json:"events,omitempty"` // empty: all
+	// Deliveries counts the covered deliveries.
 	Deliveries int      `json:"deliveries"`
 	Broken     []string `json:"broken,omitempty"`
 }
@@ -157,7 +157,7 @@ before that.`,
 	return cmd
 }
 
-// tried is what came of a test.
+// tried is the result of a test.
 type tried struct {
 	Notification string          `json:"notification"`
 	Sent         bool            `json:"sent"`
@@ -244,7 +244,7 @@ func (a *app) showTried(out tried, failed error, dry bool) error {
 	return nil
 }
 
-// sender sends by the Secrets of the hub, which it asks for when one is needed.
+// sender returns a sender that reads a Secret from the hub when it needs one.
 func (a *app) sender() *notify.Sender {
 	secrets := func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 		hub, err := a.source().Hub()
@@ -274,7 +274,8 @@ func (a *app) whichNotifications(f *registry.Fleet, name string) string {
 	return "it has " + few(names)
 }
 
-// notificationNeeds are the Secrets and ConfigMaps that the notifications of a fleet need.
+// notificationNeeds returns the names of the Secrets and ConfigMaps that a fleet's notifications
+// need.
 func notificationNeeds(f *registry.Fleet) (secrets, configMaps []string) {
 	named := map[string]bool{}
 	for _, n := range f.Notifications {
@@ -289,7 +290,7 @@ func notificationNeeds(f *registry.Fleet) (secrets, configMaps []string) {
 	return slices.Sorted(maps.Keys(named)), configMaps
 }
 
-// completeNotifications completes the name of one.
+// completeNotifications completes the name of a notification.
 func completeNotifications(f *registry.Fleet, args []string) (out []string) {
 	for _, n := range f.Notifications {
 		if len(args) == 0 && len(n.Problems) == 0 {

@@ -26,10 +26,10 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// offlineLimit bounds what is read of one file.
+// offlineLimit bounds the bytes read from one file.
 const offlineLimit = 256 << 20
 
-// offline are the settings of a diff of files.
+// offline holds the settings of a diff of files.
 type offline struct {
 	recorded, target, live string
 	schemas                []string
@@ -57,7 +57,7 @@ func (o *offline) add(f *pflag.FlagSet) {
 
 func (o *offline) asked() bool { return o.recorded != "" || o.target != "" || o.live != "" }
 
-// args are those of diff: none with files.
+// args checks the arguments of diff: with files there are none.
 func (o *offline) args(cmd *cobra.Command, given []string) error {
 	switch {
 	case o.asked():
@@ -74,7 +74,7 @@ func (o *offline) args(cmd *cobra.Command, given []string) error {
 	return args("CLUSTER [COMPONENT...]", 1, -1)(cmd, given)
 }
 
-// compared is what is compared of files.
+// compared is the input of a comparison of files.
 type compared struct {
 	states  []differ.State
 	schemas differ.Schemas
@@ -106,7 +106,7 @@ func (o *offline) read(ctx context.Context) (compared, error) {
 	return compared{states: states, schemas: schemas, policy: policy}, nil
 }
 
-// diffFiles compares files; nothing is asked of a cluster or of git.
+// diffFiles compares files, without a cluster or git.
 func (a *app) diffFiles(ctx context.Context, o offline) error {
 	c, err := o.read(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func (a *app) showOffline(plan differ.Plan) error {
 	return a.write(b.Bytes())
 }
 
-// policy takes the autoscalers among the live objects for those of the cluster.
+// policy uses the autoscalers among the live objects.
 func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 	own, err := readRules(o.rules)
 	if err != nil {
@@ -177,8 +177,7 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 	return p, nil
 }
 
-// readRules reads danger rules as they stand in component.yaml, as a list; none
-// without a file.
+// readRules reads a list of danger rules in the form of component.yaml; none without a file.
 func readRules(file string) ([]v1alpha1.DangerRule, error) {
 	if file == "" {
 		return nil, nil
@@ -187,7 +186,7 @@ func readRules(file string) ([]v1alpha1.DangerRule, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not sigs.k8s.io/yaml: there the key on is true.
+	// Not sigs.k8s.io/yaml, which reads the key on as true.
 	var list any
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	if err := decoder.Decode(&list); err != nil && !errors.Is(err, io.EOF) {
@@ -209,14 +208,14 @@ func readRules(file string) ([]v1alpha1.DangerRule, error) {
 	return rules, nil
 }
 
-// readStates joins the objects of the three files by what they name.
+// readStates joins the objects of the three files by ID.
 func readStates(o offline) ([]differ.State, []schema.GroupVersion, error) {
 	byID := map[differ.ID]*differ.State{}
 	var order []differ.ID
 	var versions []schema.GroupVersion
 	for _, side := range []struct {
 		file string
-		set  func(*differ.State, object) bool // false: it stands there already
+		set  func(*differ.State, object) bool // false: the object is already set
 	}{
 		{o.recorded, func(s *differ.State, o object) bool {
 			first := s.Recorded == nil
@@ -265,8 +264,8 @@ type object struct {
 	at      registry.Position
 }
 
-// readObjects reads the objects of a file, YAML or JSON, lists taken apart. An
-// empty file, and no file, hold none.
+// readObjects reads the objects of a YAML or JSON file, and splits lists. It returns none for an
+// empty file or no file.
 func readObjects(file string) ([]object, error) {
 	if file == "" {
 		return nil, nil
@@ -284,9 +283,8 @@ func readObjects(file string) ([]object, error) {
 	return out, err
 }
 
-// eachDocument takes a file apart and hands on what is not empty, as JSON. One
-// JSON value is not read as YAML, which takes many times as long: what a cluster
-// says of itself has megabytes.
+// eachDocument splits a file, and passes each document that is not empty on as JSON. A single JSON
+// value is not read as YAML, which takes many times as long: published schemas have megabytes.
 func eachDocument(file string, data []byte, do func(text []byte) error) error {
 	hand := func(number int, text []byte, err error) error {
 		if text = bytes.TrimSpace(text); err == nil && len(text) > 0 && string(text) != "null" {
@@ -321,7 +319,7 @@ func readFile(file string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read objects: %w", err)
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // the file is only read
 	data, err := io.ReadAll(io.LimitReader(f, offlineLimit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
@@ -354,8 +352,8 @@ func readDocument(text []byte, at registry.Position) ([]object, error) {
 	return out, nil
 }
 
-// documentJSON is a document as JSON. What API servers, too, refuse to read is an
-// error: keys that stand twice, numbers and text that JSON does not have.
+// documentJSON returns a document as JSON. It rejects what API servers also reject: duplicate keys,
+// and numbers and text that JSON does not have.
 func documentJSON(document []byte) ([]byte, error) {
 	if utilyaml.IsJSONBuffer(document) {
 		twice, err := kjson.UnmarshalStrict(document, new(any))

@@ -29,7 +29,7 @@ const (
 	colorNever  = "never"
 )
 
-// encode writes a value to Out in the format that -o asks for, which is not text.
+// encode writes a value to Out in the format of -o, which is not text.
 func (a *app) encode(v any) error {
 	var (
 		data []byte
@@ -50,7 +50,7 @@ func (a *app) encode(v any) error {
 	return a.write(data)
 }
 
-// show writes a value to Out: as text, or in another format that -o asks for.
+// show writes to Out: the text, or the value in another format of -o.
 func (a *app) show(v any, text string) error {
 	if a.output != outputText {
 		return a.encode(v)
@@ -58,7 +58,7 @@ func (a *app) show(v any, text string) error {
 	return a.write([]byte(text))
 }
 
-// masked returns what v is encoded to, with *** for what is secret.
+// masked returns the encoded form of v as a value, with *** for secrets.
 func (a *app) masked(v any) (any, error) {
 	if a.env.Redactor.Forms() == 0 {
 		return v, nil
@@ -69,7 +69,7 @@ func (a *app) masked(v any) (any, error) {
 	}
 	var out any
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber() // as it was written
+	decoder.UseNumber() // keeps numbers as written
 	if err := decoder.Decode(&out); err != nil {
 		return nil, fmt.Errorf("encode the output: %w", err)
 	}
@@ -83,12 +83,12 @@ func (a *app) write(data []byte) error {
 	return nil
 }
 
-// warn says something on Err that does not stop the command.
+// warn prints a message on Err that does not stop the command.
 func (a *app) warn(format string, args ...any) {
 	fmt.Fprintln(a.env.Err, "keelson: "+clean(fmt.Sprintf(format, args...)))
 }
 
-// colored says whether what goes to w is to be colored.
+// colored reports whether output to w is colored.
 func (a *app) colored(w io.Writer) painter {
 	switch a.color {
 	case colorAlways:
@@ -99,7 +99,7 @@ func (a *app) colored(w io.Writer) painter {
 	return painter(os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && a.env.Columns(w) > 0)
 }
 
-// painter colors text, or not.
+// painter colors text if it is true.
 type painter bool
 
 type style string
@@ -122,8 +122,8 @@ func (p painter) paint(s style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-// clean makes control characters visible, all but line breaks and tabs: what comes from
-// a cluster or repository must not drive the reader's terminal.
+// clean replaces control characters, except line breaks and tabs: text from a cluster or repository
+// must not control the reader's terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
@@ -133,12 +133,12 @@ func clean(s string) string {
 	}, s)
 }
 
-// oneLine is clean text without line breaks.
+// oneLine returns clean text without line breaks.
 func oneLine(s string) string {
 	return clean(strings.Join(strings.Fields(s), " "))
 }
 
-// plural is "1 delivery" or "2 deliveries".
+// plural returns, for example, "1 delivery" or "2 deliveries".
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

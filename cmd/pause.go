@@ -55,7 +55,7 @@ Exit codes: 0 it is not paused, 2 it can't be written.`,
 	}
 }
 
-// newMeta is a meta-config file that says nothing.
+// newMeta returns an empty meta-config file.
 func newMeta() []byte {
 	return []byte("apiVersion: " + v1alpha1.GroupVersion.String() + "\nkind: " + v1alpha1.KindMetaConfig + "\n")
 }
@@ -108,8 +108,8 @@ func (a *app) pause(ctx context.Context, names []string, paused bool, because st
 	return nil
 }
 
-// pauseFile makes the new content of a file; nil data: there is none. A file of a
-// component that says nothing more is removed: pause made it.
+// pauseFile returns the new content of a file; nil data: there is no file. If resume leaves a
+// component's file empty, it is removed: pause created it.
 func pauseFile(data []byte, component string, paused bool, because string) ([]byte, error) {
 	if data == nil {
 		if !paused || component == "" {

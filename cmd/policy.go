@@ -96,7 +96,7 @@ Exit codes: 0 printed, 2 a file can't be read or a rule is malformed.`,
 	return cmd
 }
 
-// triedRule is a trial, with what happens to the field.
+// triedRule is a trial, with the action on the field.
 type triedRule struct {
 	differ.Trial
 	Action string `json:"action,omitempty"`
@@ -162,8 +162,7 @@ func (a *app) trialsTable(list []triedRule) *table {
 	return t
 }
 
-// listedRule is a danger rule, with where it comes from. A built-in rule may
-// have several paths.
+// listedRule is a danger rule, with its origin. A built-in rule may have several paths.
 type listedRule struct {
 	Name         string               `json:"name"`
 	From         string               `json:"from"`
@@ -178,19 +177,19 @@ type listedRule struct {
 	Fix          string               `json:"fix,omitempty"`
 	Source       string               `json:"source,omitempty"`
 	OverriddenBy string               `json:"overriddenBy,omitempty"`
-	// Locked rules are read before those of components.
+	// Locked rules come before the rules of components.
 	Locked bool `json:"locked,omitempty"`
 }
 
-// listRules lists the rules of components, if some are named, of their projects, of the
-// fleet, and the built-in ones, in the order in which they are read.
+// listRules lists danger rules in the order of their evaluation: locked rules of the fleet, named
+// components outside projects, projects, fleet, built-in, named components in projects.
 func listRules(f *registry.Fleet, components []string) ([]listedRule, error) {
 	builtIn, err := builtInRules(f, components)
 	if err != nil {
 		return nil, err
 	}
 	var out []listedRule
-	named := map[string]string{} // the first scope that has a rule of a name
+	named := map[string]string{} // by rule name: the first scope that has it
 	add := func(from string, rules []v1alpha1.DangerRule) {
 		list := scope(from, rules, named)
 		out = append(out, list...)
@@ -206,7 +205,7 @@ func listRules(f *registry.Fleet, components []string) ([]listedRule, error) {
 			if (f.ProjectOf(component) != nil) != fenced {
 				continue
 			}
-			for _, v := range versions { // no version overrides another
+			for _, v := range versions { // versions do not override each other
 				all = append(all, scope(component+" "+v.Name, v.Spec.Danger, named)...)
 			}
 		}
@@ -232,7 +231,7 @@ func listRules(f *registry.Fleet, components []string) ([]listedRule, error) {
 	return out, own(true)
 }
 
-// builtInRules are those of the profile of the components, or of the fleet.
+// builtInRules returns the rules of the components' profile, or of the fleet's.
 func builtInRules(f *registry.Fleet, components []string) ([]v1alpha1.DangerRule, error) {
 	scopes := differ.Scopes{FleetProfile: f.Spec.DangerProfile}
 	for _, component := range components {
@@ -255,8 +254,7 @@ func remember(named map[string]string, rules []listedRule) {
 	}
 }
 
-// scope lists the rules of one scope; named are the scopes that have a rule of
-// a name before it.
+// scope lists the rules of one scope; named maps a rule name to the earlier scope that has it.
 func scope(from string, rules []v1alpha1.DangerRule, named map[string]string) []listedRule {
 	var out []listedRule
 	for _, r := range rules {
@@ -284,7 +282,7 @@ func sameButPaths(a, b listedRule) bool {
 	return a.Name == b.Name && a.From == "built-in" && b.From == a.From && a.When == b.When && same(a.Match, b.Match)
 }
 
-// versionsOf are the versions of a component that clusters get.
+// versionsOf returns the versions of a component that clusters get.
 func versionsOf(f *registry.Fleet, component string) []*registry.Version {
 	var out []*registry.Version
 	for _, c := range f.Clusters {
@@ -350,7 +348,7 @@ func events(on []v1alpha1.Event) string {
 	return strings.Join(out, ", ")
 }
 
-// matched says which objects a rule is for.
+// matched describes the objects that a rule matches.
 func matched(m v1alpha1.ObjectMatch) string {
 	out := cmp.Or(strings.Join(m.Kinds, ", "), "all")
 	if m.Group != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// replayMost bounds how many commits are replayed unless --commits says otherwise.
+// replayMost is the default of --commits, the largest number of replayed commits.
 const replayMost = 200
 
 func newPolicyReplay(a *app) *cobra.Command {
@@ -57,13 +57,13 @@ Exit codes: 0 printed, 2 a commit can't be read.`,
 	return cmd
 }
 
-// replayed is what the danger rules make of one commit.
+// replayed holds the danger rules that fire on one commit.
 type replayed struct {
 	Commit  string `json:"commit"`
 	Subject string `json:"subject"`
-	// Fired are the rules, in the order of their names.
+	// Fired lists the rules, sorted by name.
 	Fired []replayedRule `json:"fired,omitempty"`
-	// Problems are mistakes that the commit has, and the one before it has not.
+	// Problems counts the mistakes that are new in the commit.
 	Problems int `json:"problems,omitempty"`
 }
 
@@ -72,7 +72,7 @@ type replayedRule struct {
 	Rule string `json:"rule"`
 	// Effect is hold, deny or warn.
 	Effect string `json:"effect"`
-	// Objects, each on how many clusters.
+	// Objects maps each object to its number of clusters.
 	Objects map[string]int `json:"objects"`
 }
 

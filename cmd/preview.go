@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// clusterTakes is how long a cluster is taken to need for a change.
+	// clusterTakes is the assumed time that a cluster needs for a change.
 	clusterTakes = time.Minute
-	// differenceBytes bound what the differences of a preview take in memory.
+	// differenceBytes bounds the memory of a preview's differences, in bytes.
 	differenceBytes = 1 << 30
 )
 
@@ -110,7 +110,7 @@ func (a *app) preview(ctx context.Context, o previewOptions, base string) (*prev
 	})
 }
 
-// previewer makes previews that share their renders.
+// previewer makes previews with a shared render cache.
 type previewer struct {
 	options preview.Options
 	cache   *renderer.Cache
@@ -135,7 +135,7 @@ func (a *app) newPreviewer(o previewOptions) (*previewer, error) {
 	}, nil
 }
 
-// compare previews the way from one fleet to another; looked is told of the clusters.
+// compare previews the change between two fleets; looked reports the progress in clusters.
 func (p *previewer) compare(ctx context.Context, before, after *registry.Fleet, looked func(done, all int)) (*preview.Preview, error) {
 	options := p.options
 	options.Base, options.Head, options.Looked = before, after, looked
@@ -143,13 +143,13 @@ func (p *previewer) compare(ctx context.Context, before, after *registry.Fleet, 
 	return preview.Make(ctx, options)
 }
 
-// loadBoth reads the fleet at two revisions, which share what is the same in both.
+// loadBoth reads the fleet at two revisions. They share what is the same in both.
 func (a *app) loadBoth(ctx context.Context, base string, workTree bool) (before, after *registry.Fleet, err error) {
 	repo, after, err := a.loadRepo(ctx, workTree)
 	if err != nil {
 		return nil, nil, err
 	}
-	if workTree { // it is read as it is, at no revision but this
+	if workTree { // such a repo reads the work tree alone, not BASE
 		if repo, err = a.openRepo(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -184,7 +184,7 @@ func (a *app) showPreview(p *preview.Preview) error {
 }
 
 func (a *app) showPreviewText(p *preview.Preview) error {
-	const room = 60 // of the clusters' names
+	const room = 60 // columns for the names of clusters
 	paint := a.colored(a.env.Out)
 	var b bytes.Buffer
 	for _, one := range p.Problems {

@@ -16,29 +16,28 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// previewCommand is what Keelson starts itself with to preview a pull request. It is not
-// for people.
+// previewCommand is the hidden command that Keelson runs to preview a pull request.
 const previewCommand = "preview-worker"
 
 const (
-	// previewTime bounds one preview of a pull request, by the clock.
+	// previewTime bounds the elapsed time of one preview of a pull request.
 	previewTime = 3 * time.Minute
-	// previewCPU bounds its processor time, of which it may use that of two.
+	// previewCPU bounds the processor time of one preview, enough for two processors.
 	previewCPU = 2*previewTime + 10*time.Second
-	// verdictBytes bound what comes of it: a comment has 64 KiB, and a reason for the log.
+	// verdictBytes bounds the result: a comment of 64 KiB, and a reason for the log.
 	verdictBytes = 256 << 10
-	// leastPreviewMemory is what a preview of a small fleet takes.
+	// leastPreviewMemory is the need of a small fleet.
 	leastPreviewMemory = "64Mi"
 )
 
-// previewTask is all that the process of one preview is told: it has no login, no key and
-// no environment.
+// previewTask is the whole input of a preview process, which has no login, no key and no
+// environment.
 type previewTask struct {
-	// URL and CacheDir are where the commits are: nothing is fetched.
+	// URL and CacheDir locate the commits: nothing is fetched.
 	URL, CacheDir string
-	TrustedKeys   []string // public ones, in files
+	TrustedKeys   []string // files of public keys
 	Base, Head    string
-	// RenderTime and RenderMemory bound one chart, and Bytes the differences.
+	// RenderTime and RenderMemory bound one chart. Bytes bounds the differences.
 	RenderTime          time.Duration
 	RenderMemory, Bytes int64
 }
@@ -49,7 +48,7 @@ func newPreviewWorker(a *app) *cobra.Command {
 		Short:  "Preview a pull request for another keelson",
 		Hidden: true,
 		Args:   args("none", 0, 0),
-		// It has no environment and no folder: there are no settings to read.
+		// The process has no environment and no folder, so there are no settings to read.
 		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return renderer.ServeTask(a.env.In, os.NewFile(3, "answers"), func(t previewTask) (forge.Verdict, error) {
@@ -59,7 +58,7 @@ func newPreviewWorker(a *app) *cobra.Command {
 	}
 }
 
-// previewProposal does a task.
+// previewProposal carries out a task.
 func (a *app) previewProposal(ctx context.Context, t previewTask) (forge.Verdict, error) {
 	repo, err := registry.Open(ctx, registry.Options{
 		URL: t.URL, CacheDir: t.CacheDir, TrustedKeys: t.TrustedKeys, Proposals: true, Fetched: true,
@@ -72,10 +71,10 @@ func (a *app) previewProposal(ctx context.Context, t previewTask) (forge.Verdict
 	return forge.Judge(ctx, repo, t.Base, t.Head, a.stranger(t.Bytes))
 }
 
-// previewApart previews commits of a repository in a process of its own: whatever they do
-// to that process, this one goes on.
+// previewApart previews commits of a repository in a separate process. A failure of that process
+// does not affect this one.
 func (a *app) previewApart(repo *registry.Repo, cacheDir string, memory int64) (func(ctx context.Context, base, head string) (forge.Verdict, error), error) {
-	// The process has another folder.
+	// The separate process has another working folder.
 	cacheDir, err := filepath.Abs(cacheDir)
 	if err != nil {
 		return nil, fmt.Errorf("find the folder for the cache: %w", err)
@@ -97,7 +96,7 @@ func (a *app) previewApart(repo *registry.Repo, cacheDir string, memory int64) (
 		}, previewTask{
 			URL: repo.URL(), CacheDir: cacheDir, TrustedKeys: keys, Base: base, Head: head,
 			RenderTime: a.rendering.timeout, RenderMemory: min(a.rendering.memory.Value(), memory),
-			// What the differences take in memory is a part of what comparing them does.
+			// The memory of the differences is a part of the memory of the comparison.
 			Bytes: memory / 4,
 		})
 	}, nil

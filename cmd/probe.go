@@ -76,7 +76,7 @@ func (a *app) listProbes(ctx context.Context, failing bool) error {
 	return a.show(bareList(&list, list.Items, "ProbeResult"), t.or("no results\n"))
 }
 
-// outcome is a cell that shows one; none: the first run has not ended.
+// outcome returns a cell for an outcome; an empty one means that the first run has not ended.
 func outcome(o v1alpha1.ProbeOutcome) cell {
 	c := cell{text: cmp.Or(oneLine(string(o)), "Unknown")}
 	switch o {
@@ -158,7 +158,7 @@ func (a *app) probeText(s *v1alpha1.ProbeResultStatus) string {
 	return b.String()
 }
 
-// completeProbes completes a probe, and then a cluster that it runs on.
+// completeProbes completes a probe, then a cluster that runs it.
 func completeProbes(f *registry.Fleet, args []string) (out []string) {
 	switch len(args) {
 	case 0:

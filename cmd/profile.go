@@ -7,9 +7,9 @@ import (
 	"net/http/pprof"
 )
 
-// serveProfiles answers /debug/pprof at an address of its own until the returned
-// function is called. A profile names functions and counts; the command line,
-// which pprof shows as well, may name what is nobody's business.
+// serveProfiles serves /debug/pprof at a separate address until the returned function is called. A
+// profile names functions and counts. The command line, which pprof also shows, may contain private
+// data, and is not served.
 func (a *app) serveProfiles(ctx context.Context, address string, log *slog.Logger) (func(), error) {
 	if address == "" {
 		return func() {}, nil
@@ -21,7 +21,7 @@ func (a *app) serveProfiles(ctx context.Context, address string, log *slog.Logge
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	// A profile takes as long as its client asks for, so there is no WriteTimeout.
+	// The client chooses the duration of a profile, so there is no WriteTimeout.
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: shutdownTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes}
 	return listen(ctx, log, endpoint{what: "/debug/pprof", address: address, connections: 8}, server)
 }

@@ -20,10 +20,10 @@ type stepPrinter struct {
 	component string
 	restored  map[differ.ID]bool
 	unchanged int
-	held      map[string]bool // lines that were printed
+	held      map[string]bool // printed lines
 }
 
-// begin takes up a plan, and prints what of it is held or denied.
+// begin starts the output of a plan, and prints its held and denied changes.
 func (s *stepPrinter) begin(p *planned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *stepPrinter) begin(p *planned) {
 	}
 }
 
-// reasons says why a change is held or denied, one line a field.
+// reasons returns why a change is held or denied, with a line for each field.
 func reasons(c *differ.Change) []string {
 	head := c.State.String() + " " + c.ID.String()
 	var out []string
@@ -102,8 +102,8 @@ func (s *stepPrinter) step(step applier.Step) {
 	fmt.Fprintln(s.out, "  "+oneLine(step.ID.String())+" "+s.paint.paint(look, did))
 }
 
-// progress tells of a wait: on a terminal on one line that is written anew, and
-// elsewhere on a line for each change.
+// progress shows a wait: on a terminal in one line that it rewrites, elsewhere with a line for each
+// change.
 type progress struct {
 	err     io.Writer
 	columns int
@@ -127,7 +127,7 @@ func (p *progress) say(text string) {
 	fmt.Fprintln(p.err, text)
 }
 
-// clear takes the line away.
+// clear removes the line.
 func (p *progress) clear() {
 	if p.columns > 0 && p.last != "" {
 		fmt.Fprint(p.err, "\r\x1b[K")

@@ -25,7 +25,7 @@ import (
 	"github.com/keelson-io/keelson/registry/edit"
 )
 
-// pushOptions say who makes commits, and with which right.
+// pushOptions set the author, the login and the signing key of pushed commits.
 type pushOptions struct {
 	credentials, signingKey, author string
 }
@@ -51,7 +51,7 @@ func (a *app) promoter(repo *registry.Repo, o pushOptions, requests forge.Propos
 	return promotion.New(options), nil
 }
 
-// checkPromote refuses what nothing could be promoted with.
+// checkPromote rejects options with which promotion is impossible.
 func (a *app) checkPromote(o controllerOptions) error {
 	switch {
 	case !o.promote && (o.push.credentials != "" || o.push.signingKey != ""):
@@ -68,8 +68,7 @@ func (a *app) checkPromote(o controllerOptions) error {
 	return nil
 }
 
-// promotions prepares what moves versions on, with the options that are given; nil:
-// nothing was asked for.
+// promotions prepares the promotion loop with the given options; nil without --promote.
 func (a *app) promotions(o controllerOptions, repo *registry.Repo, requests forge.Proposer, l promotion.LoopOptions) (delivery.Promotions, error) {
 	if !o.promote {
 		return nil, nil //nolint:nilnil // nothing was asked for
@@ -134,11 +133,10 @@ Exit codes: 0 done, or nothing to do; 2 it can't be done, or not be known.`,
 	return cmd
 }
 
-// promoteTries is how often promotions are looked at anew that somebody else's push got
-// in the way of.
+// promoteTries bounds how often promotions are planned, if pushes of other clients interfere.
 const promoteTries = 5
 
-// promotePause is before each of them.
+// promotePause is the pause before a new plan.
 const promotePause = time.Second / 2
 
 func (a *app) promote(ctx context.Context, components []string, o promoteOptions) error {
@@ -169,7 +167,7 @@ func (a *app) promote(ctx context.Context, components []string, o promoteOptions
 		case !a.remote():
 			return a.promoteHere(plan)
 		}
-		// Requests come first, as in the controller.
+		// Pull requests come first, as in the controller.
 		err = errors.Join(p.Propose(ctx, &plan), p.Push(ctx, &plan))
 		again := errors.Is(err, registry.ErrMoved) || errors.Is(err, promotion.ErrSoon)
 		if !again || try == promoteTries {
@@ -188,7 +186,7 @@ func (a *app) promote(ctx context.Context, components []string, o promoteOptions
 	}
 }
 
-// checkPromoteOnce refuses what nothing could be promoted with.
+// checkPromoteOnce rejects options with which promotion is impossible.
 func (a *app) checkPromoteOnce(o promoteOptions) error {
 	switch {
 	case a.remote() && !o.dry && o.push.credentials == "":
@@ -199,8 +197,7 @@ func (a *app) checkPromoteOnce(o promoteOptions) error {
 	return errors.Join(oneOf("-o", a.output, outputText, outputJSON, outputYAML), o.forge.check())
 }
 
-// planPromotions finds out what may be promoted, of the components that are named or of
-// all.
+// planPromotions plans the promotions of the named components, or of all.
 func (a *app) planPromotions(ctx context.Context, p *promotion.Promoter, f *registry.Fleet, components []string) (promotion.Plan, error) {
 	promoted := f.Promoted()
 	for _, name := range components {
@@ -228,7 +225,7 @@ func (a *app) planPromotions(ctx context.Context, p *promotion.Promoter, f *regi
 	return plan, p.Ask(ctx, f, &plan)
 }
 
-// standsIn reads from the hub how far components are.
+// standsIn returns a function that reads a component's progress from the hub.
 func standsIn(ctx context.Context, hub client.Client, f *registry.Fleet) (func(string) (rollout.Stand, error), error) {
 	var list v1alpha1.RolloutList
 	switch err := hub.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); {
@@ -251,7 +248,7 @@ func standsIn(ctx context.Context, hub client.Client, f *registry.Fleet) (func(s
 	}, nil
 }
 
-// promoteHere changes the files of a work tree.
+// promoteHere changes the files of the work tree.
 func (a *app) promoteHere(plan promotion.Plan) error {
 	if a.revision != "" {
 		return usagef("promote edits the files of a work tree: leave --revision out, or give --dry-run")
@@ -284,7 +281,7 @@ func (a *app) promoteHere(plan promotion.Plan) error {
 	return nil
 }
 
-// promoteFile is the new content of a file; one that says so already stays.
+// promoteFile returns the new content of a file; a file with the new version stays unchanged.
 func promoteFile(data []byte, s promotion.Step) ([]byte, error) {
 	if _, _, err := edit.Version(data, s.Component, s.To, s.To); err == nil {
 		return data, nil
@@ -341,7 +338,7 @@ func (a *app) showPromotions(plan promotion.Plan, done string) error {
 	return a.write([]byte(b.String()))
 }
 
-// requested says what was done to the pull request of a step, or would be.
+// requested describes what was done, or would be done, to the pull request of a step.
 func requested(s promotion.Step, done string) string {
 	what := "pull request"
 	if s.PullRequest != "" {

@@ -94,7 +94,7 @@ Exit codes: 0 printed, 1 printed, and something is left out, 2 trouble.`,
 	return cmd
 }
 
-// subjectOf reads --to.
+// subjectOf parses --to.
 func subjectOf(to string) (rbacv1.Subject, error) {
 	kind, name, _ := strings.Cut(to, ":")
 	namespace, account, isAccount := strings.Cut(name, "/")
@@ -138,7 +138,7 @@ func (a *app) hubRights(ctx context.Context, o rbacOptions, to rbacv1.Subject) e
 	}
 	name := o.name
 	if name == "keelson" {
-		name = "keelson-hub" // one cluster may be both
+		name = "keelson-hub" // a cluster may also be the hub
 	}
 	granted := rights.ForHub(connections, crds)
 	granted.AddMemory(gitmemory.Names())
@@ -184,7 +184,7 @@ func (a *app) clusterRights(ctx context.Context, o rbacOptions, to rbacv1.Subjec
 	return nil
 }
 
-// allowProbes adds what the probes of a cluster need.
+// allowProbes adds the rights that the probes of a cluster need.
 func allowProbes(r *rights.Rights, f *registry.Fleet, c *registry.Cluster, served rights.Served) error {
 	probes, known := f.Probed(c)
 	if !known {
@@ -211,7 +211,7 @@ func (s *session) rightsOf(ctx context.Context, d *registry.Delivery) (rights.Co
 		return rights.Component{}, err
 	}
 	if target == nil {
-		target = &renderer.Target{} // absent: what is recorded goes
+		target = &renderer.Target{} // absent: the recorded objects are deleted
 	}
 	record, err := s.live.Record(ctx, d.Component)
 	if err != nil {

@@ -66,7 +66,7 @@ Exit codes: 0 rendered, 2 it can't be.`,
 	return cmd
 }
 
-// render renders components of a cluster: all or, when one can't be, none.
+// render renders components of a cluster. If one fails, it returns none.
 func (a *app) render(ctx context.Context, o renderOptions, cluster string, components []string) ([]renderedDelivery, error) {
 	f, err := a.loadFleet(ctx, o.workTree)
 	if err != nil {
@@ -114,7 +114,7 @@ func (a *app) render(ctx context.Context, o renderOptions, cluster string, compo
 	return rendered, errors.Join(failed...)
 }
 
-// renderedDelivery is what a delivery renders to.
+// renderedDelivery is a delivery with its rendered target.
 type renderedDelivery struct {
 	*registry.Delivery
 	*renderer.Target

@@ -72,7 +72,7 @@ denied, paused, not healthy, or with --dry-run differs, 2 something failed.`,
 	return cmd
 }
 
-// numberOf is the NUMBER of the command line; 0: none was given.
+// numberOf returns the NUMBER of the command line, 0 if there is none.
 func numberOf(args []string, unpin bool) (int, error) {
 	switch {
 	case len(args) < 3:
@@ -117,7 +117,7 @@ func (r *applyRun) rollback(ctx context.Context, cluster, component string, o ro
 	return r.deliver(ctx, d)
 }
 
-// pin is the pin to make.
+// pin returns the pin to write.
 func (r *applyRun) pin(ctx context.Context, d *registry.Delivery, record *applier.Record, number int) (*applier.Pin, error) {
 	if d.Absent {
 		return nil, fmt.Errorf("git says that %s is to be removed from %s: take that back in git", d.Component, d.Cluster)
@@ -140,8 +140,8 @@ func (r *applyRun) pinTo(e *applier.HistoryEntry, against string) *applier.Pin {
 	}
 }
 
-// entryOf finds the delivery to go back to; the number 0 is the newest that was healthy,
-// and is neither what git wants nor pinned already.
+// entryOf finds the delivery to go back to. The number 0 means the newest one that was healthy, is
+// not what git wants, and is not pinned already.
 func (r *applyRun) entryOf(ctx context.Context, d *registry.Delivery, record *applier.Record, number int, wanted string) (*applier.HistoryEntry, error) {
 	const see = "see 'keelson history'"
 	var others []string
@@ -176,29 +176,29 @@ func (r *applyRun) entryOf(ctx context.Context, d *registry.Delivery, record *ap
 		record.Component, strings.Join(others, ", "))
 }
 
-// healthOf is the health that a delivery had when the next one began. What nothing
-// followed yet is looked at.
+// healthOf returns the health that a delivery had when the next one began. For the newest delivery
+// it compares the cluster.
 func (r *applyRun) healthOf(ctx context.Context, d *registry.Delivery, record *applier.Record, e *applier.HistoryEntry, wanted string) (v1alpha1.Health, error) {
 	switch {
 	case e.Health != "":
 		return e.Health, nil
-	case e.Number != record.History[0].Number: // of a Keelson that didn't note it
+	case e.Number != record.History[0].Number: // recorded by a Keelson that did not store the health
 		return v1alpha1.HealthUnknown, nil
 	}
 	r.pins[d.Component] = r.pinTo(e, wanted)
-	defer delete(r.pins, d.Component) // the pin of the record counts again
+	defer delete(r.pins, d.Component) // afterwards the pin of the record counts again
 	plans, err := r.planAll(ctx, []*registry.Delivery{d})
 	if err != nil {
 		return "", err
 	}
 	if plans[0].err != nil {
-		return v1alpha1.HealthUnknown, nil // what can't be compared is told where it is named
+		return v1alpha1.HealthUnknown, nil // the error is reported if its number is given
 	}
 	health, _ := plans[0].health()
 	return health, nil
 }
 
-// person is who runs this, for others to ask.
+// person returns USER@HOST of this process, as a contact.
 func person() string {
 	name := os.Getenv("USER")
 	if u, err := user.Current(); err == nil {
@@ -210,7 +210,7 @@ func person() string {
 	return oneLine(name)
 }
 
-// deliver shows what would change, asks, and applies one component.
+// deliver shows the changes, asks, and applies one component.
 func (r *applyRun) deliver(ctx context.Context, d *registry.Delivery) error {
 	plans, err := r.planAll(ctx, []*registry.Delivery{d})
 	if err != nil {
@@ -241,7 +241,7 @@ func (r *applyRun) deliver(ctx context.Context, d *registry.Delivery) error {
 	return r.outcome(plans)
 }
 
-// showPlan prints the difference, for a person who is asked then.
+// showPlan prints the difference before the question.
 func (r *applyRun) showPlan(p *planned) error {
 	var b bytes.Buffer
 	if err := p.Plan.WriteText(&b, bool(r.colored(r.env.Out))); err != nil {

@@ -66,7 +66,7 @@ revert it in git.`,
 	return cmd
 }
 
-// saying is a command by which a person has a say.
+// saying is a command that changes the state of a rollout.
 type saying struct {
 	use, short, long, example, done string
 	say                             func(v1alpha1.RolloutStatus, rollout.Word) (v1alpha1.RolloutStatus, error)
@@ -126,7 +126,7 @@ Exit codes: 0 it is so, 2 it can't be, or makes no sense now.`,
 	return cmd
 }
 
-// sayTries is how often a word is written anew that the controller got in the way of.
+// sayTries bounds how often a write is tried after a conflict with the controller.
 const sayTries = 5
 
 func (a *app) sayRollout(ctx context.Context, component, reason string, s saying) error {
@@ -148,7 +148,7 @@ func (a *app) sayRollout(ctx context.Context, component, reason string, s saying
 		if r.Status, err = s.say(r.Status, rollout.Word{By: person(), Because: reason, At: a.env.Now().UTC()}); err != nil {
 			return fmt.Errorf("rollout of %s: %w", component, err)
 		}
-		err = hub.Status().Update(ctx, r) // with its resourceVersion
+		err = hub.Status().Update(ctx, r) // the resourceVersion makes a concurrent write a conflict
 		switch {
 		case err == nil && a.output == outputText:
 			fmt.Fprintf(a.env.Out, "the rollout of %s to %s is %s\n", component, oneLine(r.Status.To), s.done)
@@ -180,7 +180,7 @@ func (a *app) rolloutOf(ctx context.Context, hub client.Client, component string
 var errNoRollouts = errors.New("the hub knows no Rollouts: either no component of the fleet has a pipeline, " +
 	"or 'keelson controller' never ran there, or --context names another cluster than the hub")
 
-// servesNone reports whether the hub does not serve Rollouts at all.
+// servesNone reports whether the error means that the API server does not serve the kind at all.
 func servesNone(err error) bool {
 	if meta.IsNoMatchError(err) {
 		return true
@@ -189,14 +189,14 @@ func servesNone(err error) bool {
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && (status.Status().Details == nil || status.Status().Details.Name == "")
 }
 
-// bare is an object of the hub as it is shown.
+// bare prepares an object of the hub for output.
 func bare(o client.Object, kind string) client.Object {
 	o.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 	o.SetManagedFields(nil)
 	return o
 }
 
-// bareList is a list of objects of the hub as it is shown, with the items that it has.
+// bareList prepares a list for output, with the given items.
 func bareList[T any, P interface {
 	*T
 	client.Object
@@ -298,7 +298,7 @@ Exit codes: 0 printed, 2 the hub can't be read, or has no such rollout.`,
 	return cmd
 }
 
-// withRollout calls show with one.
+// withRollout calls show with the component's rollout.
 func (a *app) withRollout(ctx context.Context, component string, show func(*v1alpha1.Rollout) error) error {
 	hub, err := a.openHub()
 	if err != nil {
@@ -311,7 +311,7 @@ func (a *app) withRollout(ctx context.Context, component string, show func(*v1al
 	return show(r)
 }
 
-// linesShown of a timeline.
+// linesShown is the number of lines of a timeline.
 const linesShown = 20
 
 func (a *app) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
@@ -394,13 +394,13 @@ func stamp(t *metav1.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// waiting is one line of explain.
+// waiting is one entry of explain.
 type waiting struct {
 	Cluster string `json:"cluster"`
 	Stage   string `json:"stage"`
-	// Has the change, or goes back, or why not.
+	// Has means that the cluster does not wait; else Because has the reason.
 	Has bool `json:"has"`
-	// Absent: the change is that it has the component no longer.
+	// Absent means that the change removes the component.
 	Absent  bool   `json:"absent,omitempty"`
 	Because string `json:"because,omitempty"`
 }
@@ -450,8 +450,8 @@ func (a *app) explainRollout(s *v1alpha1.RolloutStatus, only []string) error {
 	return a.show(out, cmp.Or(b.String(), "no cluster waits\n"))
 }
 
-// completeRollouts completes a component with a pipeline, and then as many clusters that
-// have it.
+// completeRollouts completes a component with a pipeline, then up to so many clusters that have the
+// component.
 func (a *app) completeRollouts(clusters int) cobra.CompletionFunc {
 	return a.complete(func(f *registry.Fleet, args []string) []string {
 		if len(args) > clusters {

@@ -1,9 +1,9 @@
-// Package cmd is Keelson's command line: one file a command.
+// Package cmd is Keelson's command line, with one file for each command.
 //
-// Every command takes its input from arguments and settings (flags, then
-// KEELSON_* in the environment, then keelson.yaml, then defaults), its world
-// from an [Env], and returns its outcome as an error. What commands find goes
-// to Out and what they have to say about it to Err, so that Out can be piped.
+// Every command takes its input from arguments and settings, and its environment
+// from an [Env]. It returns its outcome as an error. Settings come from flags, then
+// KEELSON_* in the environment, then keelson.yaml, then defaults. Results go to Out
+// and messages about them to Err, so that Out can be piped.
 package cmd
 
 import (
@@ -22,25 +22,23 @@ import (
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
-// Env is what commands have of the world.
+// Env is the environment of commands.
 type Env struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Now      func() time.Time
-	// Version of Keelson.
+	// Version is Keelson's version.
 	Version string
-	// Redactor knows what must not be seen; Out and Err are written through it.
-	// Nil: a new one.
+	// Redactor knows the secrets; Out and Err are written through it. Nil: a new one.
 	Redactor *redact.Redactor
-	// Columns is the width of the terminal that a writer writes to; 0: it is no
-	// terminal. Nil: there is none.
+	// Columns returns the width of a writer's terminal; 0: it is no terminal. Nil: there is none.
 	Columns func(io.Writer) int
-	// Asks says whether a person can be asked on Err, and answers on In. Nil: no.
+	// Asks reports whether a person reads Err and can answer on In. Nil: no.
 	Asks func() bool
-	// SetLog makes the libraries of the process log through a logger, too. Nil: they
-	// log as they did.
+	// SetLog makes the libraries of the process log through a logger, too. Nil: they keep their
+	// logs.
 	SetLog func(*slog.Logger)
-	// Completion bounds what a person waits for behind a tab; 0: 3 seconds.
+	// Completion bounds the time of a shell completion; 0: 3 seconds.
 	Completion time.Duration
 	// Schemas are shared by all connections to clusters. Nil: a new cache.
 	Schemas *applier.SchemaCache
@@ -48,15 +46,15 @@ type Env struct {
 
 // The exit codes of all commands.
 const (
-	exitFound   = 1   // validate found problems, diff differences, …
-	exitTrouble = 2   // it could not be done, or not be known
-	exitStopped = 130 // by a signal
+	exitFound   = 1   // for example, validate found problems, or diff found differences
+	exitTrouble = 2   // the command failed, or the answer is unknown
+	exitStopped = 130 // stopped by a signal
 )
 
-// helpColumns is the width that help texts are made for.
+// helpColumns is the width of help texts.
 const helpColumns = 80
 
-// errFound ends a command with exitFound, when its output has said why.
+// errFound ends a command with exitFound; the output has shown the reason.
 var errFound = errors.New("found")
 
 // usageError is a mistake in the command line.
@@ -77,7 +75,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	a.rendering.close()
 	if err != nil && !a.started && !errors.As(err, new(*usageError)) {
-		err = &usageError{err: err} // cobra's own: an unknown command, a bad flag
+		err = &usageError{err: err} // from cobra: an unknown command, or a bad flag
 	}
 	switch {
 	case err == nil:
@@ -88,7 +86,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 		fmt.Fprintln(env.Err, "keelson: stopped by a signal")
 		return exitStopped
 	}
-	env = a.env // behind the redactor
+	env = a.env // it writes through the redactor
 	fmt.Fprintln(env.Err, "keelson: "+clean(strings.TrimSpace(err.Error())))
 	if errors.As(err, new(*usageError)) {
 		fmt.Fprintf(env.Err, "See '%s --help'.\n", cmd.CommandPath())
@@ -102,11 +100,11 @@ func New(env Env) *cobra.Command {
 	return root
 }
 
-// app is what all commands share.
+// app is the state that all commands share.
 type app struct {
 	env     Env
 	log     *slog.Logger
-	started bool // the command line was understood
+	started bool // the command line is valid
 
 	// The global settings.
 	repo, revision      string
@@ -119,7 +117,7 @@ type app struct {
 	acceptRewind        string
 	gitCredentials      string
 	verbose             bool
-	// delivers: something is to be delivered from what the repository holds.
+	// delivers means that content of the repository is delivered.
 	delivers bool
 
 	rendering rendering
@@ -165,7 +163,7 @@ branches and tags of versions have to be signed, and branches never go back.`,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
-				return nil // completion reads the settings by itself, and quietly
+				return nil // completion reads the settings itself, without messages
 			}
 			if err := a.configure(cmd); err != nil {
 				return err
@@ -222,12 +220,12 @@ func (a *app) globalFlags(root *cobra.Command) {
 		"output": {outputText, outputJSON, outputYAML},
 		"color":  {colorAuto, colorAlways, colorNever},
 	} {
-		// Only fails for a flag that does not exist.
+		// It only fails for a flag that does not exist.
 		_ = root.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
 
-// args counts a command's arguments; what takes none of them is a usage error.
+// args checks the number of a command's arguments; a wrong number is a usage error.
 func args(names string, least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, got []string) error {
 		switch {

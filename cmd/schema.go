@@ -15,14 +15,14 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// schemaSources says what --schema takes.
+// schemaSources describes the values of --schema.
 const schemaSources = "--schema takes CRDs (apiextensions.k8s.io/v1, YAML or JSON), or an OpenAPI document as\n" +
 	"kubectl get --raw /openapi/v3/apis/GROUP/VERSION or kubectl get --raw /openapi/v2 prints"
 
 var errNoSchema = errors.New("no kind is described here; " + schemaSources)
 
-// readSchemas gives the built-in schemas of what is compared, over them those
-// of the CRDs among the objects, as they will be, and over these the files'.
+// readSchemas returns the built-in schemas of the compared objects. Schemas of CRDs among the
+// objects, in their future state, override them; schemas of the files override both.
 func readSchemas(files []string, states []differ.State, versions []schema.GroupVersion) (differ.Schemas, error) {
 	slices.SortFunc(versions, func(a, b schema.GroupVersion) int { return cmp.Compare(a.String(), b.String()) })
 	schemas, err := differ.BuiltInSchemas(slices.Compact(versions)...)
@@ -71,8 +71,8 @@ func readSchemaFile(file string) ([]*differ.Schema, error) {
 	return out, nil
 }
 
-// readSchemaDocument reads what describes kinds. Objects of other kinds, which
-// stand beside CRDs in what projects publish, are passed over.
+// readSchemaDocument reads a document that describes kinds. It skips objects of other kinds, which
+// projects publish in the same files as CRDs.
 func readSchemaDocument(text []byte) ([]*differ.Schema, error) {
 	var head struct {
 		OpenAPI    string `json:"openapi"`

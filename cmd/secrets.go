@@ -12,8 +12,8 @@ import (
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
-// ageKeys are where the keys for encrypted meta-config are: where the settings
-// say, else where sops has them.
+// ageKeys returns where to find the keys for encrypted meta-config: the file in the settings, else
+// the places that sops uses.
 func (a *app) ageKeys() sops.Keys {
 	keys := sops.Keys{File: a.ageKeyFile, Env: os.Getenv}
 	if dir, err := os.UserConfigDir(); err == nil {
@@ -22,8 +22,7 @@ func (a *app) ageKeys() sops.Keys {
 	return keys
 }
 
-// checkAgeKeys reads the keys once, so that a wrong setting is told before
-// anything is done.
+// checkAgeKeys reads the keys once, so that a wrong setting is reported before any work.
 func (a *app) checkAgeKeys() error {
 	if a.ageKeyFile == "" {
 		return nil
@@ -38,11 +37,11 @@ func (a *app) checkAgeKeys() error {
 	return nil
 }
 
-// remembering tells a redactor of what targets hold.
+// remembering registers the secrets of rendered targets with a redactor.
 type remembering struct {
 	next     renderer.Renderer
 	redactor *redact.Redactor
-	bound    *secretBound // nil: there is none
+	bound    *secretBound // nil: no bound
 }
 
 // Render implements [renderer.Renderer].
@@ -60,16 +59,16 @@ func (r *remembering) Render(ctx context.Context, request renderer.Request) (*re
 	return t, nil
 }
 
-// secretBound bounds the distinct values of Secrets that one preview of a proposal hides.
+// secretBound bounds the distinct values of Secrets, in bytes, that the preview of one proposal
+// hides.
 type secretBound struct {
 	mu    sync.Mutex
 	seen  map[redact.Value]bool
 	bytes int
 }
 
-// add counts values that were not counted before. The error is [forge.ErrTooManySecrets].
-// It ends the preview as a whole: as a problem of one delivery, it would hide what else
-// the change does to that delivery.
+// add counts new values. It returns [forge.ErrTooManySecrets] above the bound. That error ends the
+// whole preview: as a problem of one delivery, it would hide the other changes of that delivery.
 func (b *secretBound) add(values []redact.Value) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +84,7 @@ func (b *secretBound) add(values []redact.Value) error {
 	return nil
 }
 
-// behind lets all that commands print pass the redactor.
+// behind returns an Env that writes all output through the redactor.
 func (e Env) behind() Env {
 	columns := e.Columns
 	e.Columns = func(w io.Writer) int {

@@ -19,14 +19,14 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// source is where credentials come from.
+// source returns the source of credentials.
 func (a *app) source() connect.Source {
 	return connect.Source{Kubeconfig: a.kubeconfig, Context: a.context, AllowExec: a.allowExec, Hide: a.env.Redactor.Hide, Version: cmp.Or(a.env.Version, "dev")}
 }
 
 // connect prepares the connection to a cluster. Progress may be nil.
 func (a *app) connect(ctx context.Context, c *registry.Cluster, progress func(applier.Step)) (*applier.Cluster, error) {
-	// All clients of a line share one connection, and what bounds the answers.
+	// All clients of a Line share one connection, and the bounds on answers.
 	line, err := connect.Dial(ctx, a.env.Now, func(ctx context.Context) (*rest.Config, error) {
 		return a.source().Config(ctx, c.Spec.Connection)
 	}, connect.Heard{})
@@ -46,12 +46,12 @@ func (a *app) connect(ctx context.Context, c *registry.Cluster, progress func(ap
 	})
 }
 
-// warnings passes on what API servers warn of.
+// warnings prints the warnings of API servers.
 func (a *app) warnings() rest.WarningHandler {
 	return rest.NewWarningWriter(a.env.Err, rest.WarningWriterOptions{Deduplicate: true})
 }
 
-// session is a connection to one cluster, with what git wants there.
+// session is a connection to one cluster, with the fleet in git.
 type session struct {
 	repo    *registry.Repo
 	fleet   *registry.Fleet
@@ -59,14 +59,14 @@ type session struct {
 	live    *applier.Cluster
 	workers renderer.Renderer
 	targets *renderer.Targets
-	// pins are wanted instead of those in the records; a nil one: none.
+	// pins override the pins in the records; a nil value: no pin.
 	pins map[string]*applier.Pin
 
 	mu   sync.Mutex
-	then map[string]*registry.Fleet // what git said at earlier revisions
+	then map[string]*registry.Fleet // the fleet at earlier revisions
 }
 
-// openSession connects to a cluster. With progress, something is to be delivered there.
+// openSession connects to a cluster. A progress function means that the session delivers.
 func (a *app) openSession(ctx context.Context, cluster string, progress func(applier.Step)) (*session, error) {
 	a.delivers = progress != nil
 	repo, f, err := a.loadRepo(ctx, false)
@@ -92,7 +92,7 @@ func (a *app) openSession(ctx context.Context, cluster string, progress func(app
 	return s, s.learn(ctx)
 }
 
-// learn asks the cluster what it serves, and forgets what was rendered before.
+// learn asks the cluster what it serves, and drops earlier renders.
 func (s *session) learn(ctx context.Context) error {
 	caps, err := s.live.Capabilities(ctx)
 	if err != nil {
@@ -102,8 +102,7 @@ func (s *session) learn(ctx context.Context) error {
 	return nil
 }
 
-// planned is a delivery and what applying it would change, or why that can't
-// be told.
+// planned is a delivery with the changes that applying it would make, or the error of the plan.
 type planned struct {
 	*registry.Delivery
 	*applier.Prepared
@@ -135,7 +134,7 @@ func (p *planned) title() string {
 	return oneLine(title)
 }
 
-// stopped are the changes that a danger rule keeps from being applied.
+// stopped returns the changes that a danger rule blocks.
 func stopped(p differ.Plan) []differ.Change {
 	var out []differ.Change
 	for _, c := range p.Changes {
@@ -146,7 +145,7 @@ func stopped(p differ.Plan) []differ.Change {
 	return out
 }
 
-// plan says what applying a delivery would change.
+// plan returns the changes that applying a delivery would make.
 func (s *session) plan(ctx context.Context, d *registry.Delivery) planned {
 	target, err := s.target(ctx, d)
 	if err != nil {
@@ -155,8 +154,8 @@ func (s *session) plan(ctx context.Context, d *registry.Delivery) planned {
 	return s.compare(ctx, d, target)
 }
 
-// target renders a delivery, one that is to go for its hooks; nil where nothing of
-// that is left.
+// target renders a delivery; an absent one for its hooks. It returns nil if the cluster has nothing
+// left of an absent one.
 func (s *session) target(ctx context.Context, d *registry.Delivery) (*renderer.Target, error) {
 	if d.Absent && len(d.Problems) == 0 {
 		record, err := s.live.Record(ctx, d.Component)
@@ -167,7 +166,7 @@ func (s *session) target(ctx context.Context, d *registry.Delivery) (*renderer.T
 	return s.targets.Render(ctx, d)
 }
 
-// others tells what all other components of the cluster want.
+// others returns a function that collects what all other components of the cluster want.
 func (s *session) others(but *registry.Delivery) func(context.Context) (*applier.Claims, error) {
 	return func(ctx context.Context) (*applier.Claims, error) {
 		claims := applier.NewClaims()
@@ -208,11 +207,10 @@ func (s *session) compare(ctx context.Context, d *registry.Delivery, target *ren
 	return planned{Delivery: d, Prepared: p, err: err}
 }
 
-// want is what git wants of a delivery, or what is pinned until git wants
-// something else.
+// want returns what git wants of a delivery, or the pinned state until git changes.
 func (s *session) want(ctx context.Context, d *registry.Delivery, target *renderer.Target) (applier.Want, error) {
 	pin, forced := s.pins[d.Component]
-	if !forced && !d.Absent { // git wants it gone: it moved on
+	if !forced && !d.Absent { // an absent component has no pin: git has changed
 		record, err := s.live.Record(ctx, d.Component)
 		if err != nil {
 			return applier.Want{}, err
@@ -224,7 +222,7 @@ func (s *session) want(ctx context.Context, d *registry.Delivery, target *render
 	if pin == nil {
 		return applier.NewWant(s.fleet, d, target)
 	}
-	// Plans are made at once, and neither loading nor the targets are.
+	// planAll runs plans concurrently; loads and renders of old revisions run one at a time.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	then := s.then[pin.Revision]
@@ -245,8 +243,7 @@ func (s *session) want(ctx context.Context, d *registry.Delivery, target *render
 		})
 }
 
-// planAll says what applying the deliveries would change. The error is that of
-// ctx; all others are in the plans.
+// planAll plans all deliveries. The error is that of ctx; the plans hold all other errors.
 func (s *session) planAll(ctx context.Context, deliveries []*registry.Delivery) ([]planned, error) {
 	const parallel = 4
 	out := make([]planned, len(deliveries))
@@ -263,11 +260,11 @@ func (s *session) planAll(ctx context.Context, deliveries []*registry.Delivery) 
 			return nil
 		})
 	}
-	_ = g.Wait() // every error is in out
+	_ = g.Wait() // out holds every error
 	return out, ctx.Err()
 }
 
-// predictAll asks the cluster what it would make of what the plans create.
+// predictAll asks the cluster how it would store the objects that the plans create.
 func (s *session) predictAll(ctx context.Context, plans []planned) {
 	for i := range plans {
 		if p := &plans[i]; p.err == nil {
@@ -276,8 +273,7 @@ func (s *session) predictAll(ctx context.Context, plans []planned) {
 	}
 }
 
-// orphans are the components that the cluster remembers and git no longer has
-// for it.
+// orphans returns the components that have a record in the cluster and are no longer in git for it.
 func (s *session) orphans(ctx context.Context) ([]string, error) {
 	names, err := s.live.Recorded(ctx)
 	if err != nil {
@@ -286,8 +282,8 @@ func (s *session) orphans(ctx context.Context) ([]string, error) {
 	return without(names, componentNames(s.cluster)), nil
 }
 
-// inOrder orders deliveries for an apply: those that are wanted after what they
-// depend on, then those that go before what they depend on.
+// inOrder orders deliveries for an apply: first the wanted ones, each after its dependencies, then
+// the absent ones, each before its dependencies.
 func inOrder(c *registry.Cluster, deliveries []*registry.Delivery) []*registry.Delivery {
 	var stay, leave []*registry.Delivery
 	for _, d := range dependenciesFirst(c, deliveries) {
@@ -301,8 +297,8 @@ func inOrder(c *registry.Cluster, deliveries []*registry.Delivery) []*registry.D
 	return append(stay, leave...)
 }
 
-// dependenciesFirst orders deliveries so that none stands before one that it
-// depends on, also by way of others, and else by name.
+// dependenciesFirst orders deliveries so that each stands after its direct and indirect
+// dependencies, otherwise by name.
 func dependenciesFirst(c *registry.Cluster, deliveries []*registry.Delivery) []*registry.Delivery {
 	wanted := map[*registry.Delivery]bool{}
 	for _, d := range deliveries {
@@ -331,5 +327,5 @@ func dependenciesFirst(c *registry.Cluster, deliveries []*registry.Delivery) []*
 	return out
 }
 
-// health is that of all objects of a plan.
+// health returns the worst health of a plan's objects.
 func (p *planned) health() (v1alpha1.Health, string) { return applier.Worst(p.Health) }

@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/viper"
 )
 
-// defaultConfig is read from the current folder, if it exists.
+// defaultConfig is the settings file in the current folder; it may be missing.
 const defaultConfig = "keelson.yaml"
 
-// configure fills in the flags that were not given, from the environment and
-// the settings file, and checks the global ones.
+// configure sets the flags that were not given, from the environment and the settings file, and
+// checks the global settings.
 func (a *app) configure(cmd *cobra.Command) error {
 	v := viper.New()
 	v.SetEnvPrefix("KEELSON")
@@ -61,8 +61,8 @@ func (a *app) configure(cmd *cobra.Command) error {
 	return oneOf("--color", a.color, colorAuto, colorAlways, colorNever)
 }
 
-// configurable says whether a setting may come from anywhere but a flag. What
-// a person confirms, they confirm each time.
+// configurable reports whether a setting may come from the environment or a file. A confirmation
+// must be given each time.
 func configurable(name string) bool {
 	return !slices.Contains([]string{"accept-rewind", "all", "because", "config", "force", "help", "unpin", "version", "yes"}, name)
 }
@@ -85,8 +85,7 @@ func setFlag(f *pflag.Flag, value any) error {
 	return f.Value.Set(fmt.Sprint(value)) //nolint:wrapcheck // the caller says where
 }
 
-// readConfig reads the settings file, strictly, and returns its name; "" when
-// there is none.
+// readConfig reads the settings file, strictly, and returns its name; "" if there is none.
 func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error) {
 	given := file != ""
 	if !given {
@@ -131,7 +130,7 @@ func harmless(name string) bool {
 	}, name)
 }
 
-// oneOf checks a setting that has a few values.
+// oneOf checks a setting that has a few allowed values.
 func oneOf(name, value string, allowed ...string) error {
 	if slices.Contains(allowed, value) {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/shard"
 )
 
-// shareOptions have the durations of Kubernetes' own controllers.
+// shareOptions have the default durations of Kubernetes' own controllers.
 type shareOptions struct {
 	share                                     bool
 	leaseDuration, renewDeadline, retryPeriod time.Duration
@@ -30,11 +30,10 @@ func (o *shareOptions) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.retryPeriod, "retry-period", 2*time.Second, "time between two renewals")
 }
 
-// share is where a controller's right to write comes from. One that does not share
-// is never in doubt.
+// share grants a controller the right to write. A controller that does not share always has it.
 type share struct {
 	identity string
-	member   *shard.Member // nil: it does not
+	member   *shard.Member // nil: no sharing
 }
 
 func (a *app) share(o controllerOptions, hub *rest.Config, log *slog.Logger) (*share, error) {
@@ -62,7 +61,7 @@ func (a *app) share(o controllerOptions, hub *rest.Config, log *slog.Logger) (*s
 	return &share{identity: identity, member: m}, nil
 }
 
-// guard returns settings that let writes through while the Lease is held.
+// guard returns settings that allow writes only while the Lease is held.
 func (s *share) guard(config *rest.Config) *rest.Config {
 	if s.member == nil {
 		return config
@@ -72,7 +71,7 @@ func (s *share) guard(config *rest.Config) *rest.Config {
 	return config
 }
 
-// wrap has requests end when the Lease is lost; nil: there is none.
+// wrap returns a wrapper that ends requests when the Lease is lost; nil without sharing.
 func (s *share) wrap() func(http.RoundTripper) http.RoundTripper {
 	if s.member == nil {
 		return nil
@@ -80,7 +79,7 @@ func (s *share) wrap() func(http.RoundTripper) http.RoundTripper {
 	return s.member.Gate().Wrap
 }
 
-// through has the requests of a transport end when the Lease is lost.
+// through returns a transport whose requests end when the Lease is lost.
 func (s *share) through(t http.RoundTripper) http.RoundTripper {
 	if wrap := s.wrap(); wrap != nil {
 		return wrap(t)
@@ -100,7 +99,7 @@ func (s *share) connect(next connectFunc) connectFunc {
 	}
 }
 
-// run works; with others when it knows of the clusters that there are to share.
+// run runs the controller. With sharing, it reads the clusters to share first.
 func (s *share) run(ctx context.Context, c *delivery.Controller) error {
 	if s.member == nil {
 		return c.Run(ctx)
@@ -109,8 +108,8 @@ func (s *share) run(ctx context.Context, c *delivery.Controller) error {
 	return s.member.Run(ctx, c.Run)
 }
 
-// ready says in a line what this process does. One that has no cluster is ready,
-// too: else a Deployment of more replicas than clusters would never be rolled out.
+// ready describes this process in one line. A replica without clusters is ready, too. Otherwise a
+// Deployment with more replicas than clusters would never be rolled out.
 func (s *share) ready(next func() error) func() (string, error) {
 	return func() (string, error) {
 		switch {

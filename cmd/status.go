@@ -23,13 +23,13 @@ import (
 	"github.com/keelson-io/keelson/applier"
 )
 
-// statusPage is how many deliveries are asked for at once.
+// statusPage is the number of deliveries in one request.
 const statusPage = 500
 
-// redrawPause bounds how often a watched table is drawn.
+// redrawPause is the shortest time between two redraws of a watched table.
 const redrawPause = 250 * time.Millisecond
 
-// relistPause is the pause before the hub is asked again after a watch ended.
+// relistPause is the pause before a new request to the hub after a watch ended.
 const relistPause = time.Second
 
 type statusOptions struct {
@@ -107,7 +107,7 @@ func (a *app) newStatusView(clusters []string, o statusOptions) (*statusView, er
 	return &statusView{app: a, options: o, clusters: clusters, client: c}, nil
 }
 
-// openHub begins what shows objects of the hub.
+// openHub checks -o, and connects to the hub.
 func (a *app) openHub() (client.Client, error) {
 	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
 		return nil, err
@@ -115,8 +115,8 @@ func (a *app) openHub() (client.Client, error) {
 	return a.hubClient()
 }
 
-// listHub reads all objects of a kind in the hub; none is the error of a hub that does not
-// serve them.
+// listHub reads all objects of a kind in the hub. It returns the error none if the hub does not
+// serve the kind.
 func (a *app) listHub(ctx context.Context, list client.ObjectList, what string, none error) error {
 	hub, err := a.openHub()
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *app) hubClient() (client.WithWatch, error) {
 	return c, nil
 }
 
-// list reads the deliveries, and the resourceVersion to watch from.
+// list reads the deliveries, and the resourceVersion that a watch starts from.
 func (s *statusView) list(ctx context.Context) (map[string]v1alpha1.Delivery, string, error) {
 	out, next, version := map[string]v1alpha1.Delivery{}, "", ""
 	for {
@@ -219,7 +219,7 @@ func sorted(found map[string]v1alpha1.Delivery) []v1alpha1.Delivery {
 	})
 }
 
-// shown leaves out what --problems and --risky leave out.
+// shown returns the deliveries without those that --problems and --risky hide.
 func (s *statusView) shown(all []v1alpha1.Delivery) []v1alpha1.Delivery {
 	out := slices.Clone(all)
 	if s.options.problems {
@@ -235,7 +235,7 @@ func ready(d *v1alpha1.Delivery) bool {
 	return d.Status.Sync == v1alpha1.SyncSynced && d.Status.Health == v1alpha1.HealthHealthy
 }
 
-// text is the table, or the matrix, with the summary below it.
+// text returns the table, or the matrix, with the summary below it.
 func (s *statusView) text(all []v1alpha1.Delivery) string {
 	paint := s.colored(s.env.Out)
 	if len(all) == 0 {
@@ -254,7 +254,7 @@ func (s *statusView) text(all []v1alpha1.Delivery) string {
 	return body + paint.paint(verdict(good), statusSummary(all)) + "\n"
 }
 
-// statusSummary is "18 deliveries: 17 Synced, 1 Held; 18 Healthy".
+// statusSummary returns, for example, "18 deliveries: 17 Synced, 1 Held; 18 Healthy".
 func statusSummary(all []v1alpha1.Delivery) string {
 	sync, health := map[string]int{}, map[string]int{}
 	for i := range all {
@@ -272,7 +272,7 @@ func statusSummary(all []v1alpha1.Delivery) string {
 	return text
 }
 
-// counts lists what was counted, the good first and then the most frequent.
+// counts lists the counted names, first the good one, then by falling count.
 func counts(n map[string]int, good string) string {
 	names := slices.SortedFunc(maps.Keys(n), func(x, y string) int {
 		if (x == good) != (y == good) {
@@ -287,7 +287,8 @@ func counts(n map[string]int, good string) string {
 	return strings.Join(parts, ", ")
 }
 
-// statusTable has a row a delivery. With warnings, those of its last change stand below it.
+// statusTable has one row for each delivery. If warnings is set, notes below the row show those of
+// its last change.
 func statusTable(all []v1alpha1.Delivery, now time.Time, warnings bool) *table {
 	t := &table{columns: []column{
 		{title: "CLUSTER", least: 12},
@@ -329,8 +330,8 @@ func statusTable(all []v1alpha1.Delivery, now time.Time, warnings bool) *table {
 	return t
 }
 
-// versions is the version that git wants, behind the one that runs if that is
-// another.
+// versions returns the version that git wants. If another version runs, that one and an arrow stand
+// before it.
 func versions(d *v1alpha1.Delivery) string {
 	if applied := d.Status.AppliedVersion; applied != "" && applied != d.Status.Version {
 		return oneLine(applied + "→" + d.Status.Version)
@@ -338,7 +339,7 @@ func versions(d *v1alpha1.Delivery) string {
 	return oneLine(d.Status.Version)
 }
 
-// since is the time at which the delivery came into its present state.
+// since returns when the delivery entered its present state.
 func since(d *v1alpha1.Delivery) metav1.Time {
 	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionReady); c != nil && !c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime
@@ -380,7 +381,7 @@ func healthStyle(h v1alpha1.Health) style {
 func statusMatrix(all []v1alpha1.Delivery) *table {
 	t := &table{columns: []column{{title: "COMPONENT", least: 12}}}
 	clusters, components := map[string]int{}, map[string]map[string]*v1alpha1.Delivery{}
-	for i := range all { // in the order of their clusters
+	for i := range all { // all is sorted by cluster
 		d := &all[i]
 		if _, ok := clusters[d.Status.Cluster]; !ok {
 			clusters[d.Status.Cluster] = len(t.columns)
@@ -403,7 +404,7 @@ func statusMatrix(all []v1alpha1.Delivery) *table {
 	return t
 }
 
-// signOf is the sign of a cell of the matrix: the worse of sync and health.
+// signOf returns the sign and the style of a matrix cell: the worse of sync and health.
 func signOf(d *v1alpha1.Delivery) (string, style) {
 	looks := []style{syncStyle(d.Status.Sync), healthStyle(d.Status.Health)}
 	switch {
@@ -419,8 +420,8 @@ func signOf(d *v1alpha1.Delivery) (string, style) {
 	return "?", plain
 }
 
-// follow shows each change until ctx ends, which is its ordinary end. A hub
-// that goes away while it is watched is waited for.
+// follow shows each change until ctx ends, which is not an error. If the hub fails during the
+// watch, follow tries again.
 func (s *statusView) follow(ctx context.Context) error {
 	for began := false; ; began = true {
 		err := s.watch(ctx)
@@ -471,8 +472,8 @@ func (s *statusView) watch(ctx context.Context) error {
 	}
 }
 
-// take brings the deliveries up to date, and says whether one changed. Where
-// there is no terminal it prints a line for it.
+// take applies an event to the deliveries, and reports whether the event concerns a shown one.
+// Without a terminal it also prints a line.
 func (s *statusView) take(found map[string]v1alpha1.Delivery, e watch.Event) bool {
 	d, ok := e.Object.(*v1alpha1.Delivery)
 	if !ok || !s.wanted(d) {
@@ -490,7 +491,7 @@ func (s *statusView) take(found map[string]v1alpha1.Delivery, e watch.Event) boo
 	return true
 }
 
-// line tells of one change.
+// line describes one change.
 func (s *statusView) line(d *v1alpha1.Delivery, event watch.EventType) string {
 	parts := []string{
 		s.env.Now().UTC().Format(time.RFC3339), d.Status.Cluster, d.Status.Component, versions(d),

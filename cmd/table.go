@@ -13,23 +13,22 @@ type table struct {
 	columns []column
 	rows    []row
 	paint   painter
-	// width of the terminal; 0: as wide as it takes.
+	// width is that of the terminal; 0: no limit.
 	width int
 }
 
 type column struct {
 	title string
-	// least is the width that the column keeps when the table is too wide; 0:
-	// all of it. The last column shrinks first, and those with a tail after
-	// all others.
+	// least is the width that the column keeps when the table is too wide; 0: it does not shrink.
+	// The last column shrinks first. Columns with a tail shrink after all others.
 	least int
-	// tail says that the end of a text is what matters, when it must be cut.
+	// tail means that a cut keeps the end of the text.
 	tail bool
 }
 
 type row struct {
 	cells []cell
-	// notes stand below the row, each on lines of its own.
+	// notes stand below the row, each on separate lines.
 	notes []cell
 }
 
@@ -43,7 +42,7 @@ const (
 	more = "…"
 )
 
-// tableOf has columns of which the last one shrinks.
+// tableOf returns a table whose last column shrinks.
 func (a *app) tableOf(titles ...string) *table {
 	t := &table{paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out)}
 	for _, title := range titles {
@@ -53,7 +52,7 @@ func (a *app) tableOf(titles ...string) *table {
 	return t
 }
 
-// or is the table, or what is said where it has no rows.
+// or returns the table, or the text none if the table has no rows.
 func (t *table) or(none string) string {
 	if len(t.rows) == 0 {
 		return none
@@ -61,7 +60,7 @@ func (t *table) or(none string) string {
 	return t.String()
 }
 
-// String is the table with a line break at its end.
+// String returns the table with a line break at its end.
 func (t *table) String() string {
 	var b strings.Builder
 	widths := t.widths()
@@ -110,7 +109,7 @@ func (t *table) widths() []int {
 	return widths
 }
 
-// fits says whether nothing has to be cut.
+// fits reports whether the table fits without cuts.
 func (t *table) fits() bool {
 	wide := *t
 	wide.width = 0
@@ -122,7 +121,7 @@ func (t *table) fits() bool {
 }
 
 func (t *table) line(b *strings.Builder, widths []int, cells []cell) {
-	// Nothing follows the last cell with text, not even spaces.
+	// No spaces follow the last cell with text.
 	last := len(cells) - 1
 	for last > 0 && cells[last].text == "" {
 		last--
@@ -140,7 +139,7 @@ func (t *table) line(b *strings.Builder, widths []int, cells []cell) {
 	b.WriteString("\n")
 }
 
-// cut shortens text to so many columns.
+// cut shortens text to the given number of columns.
 func cut(s string, columns int) string {
 	if columnsOf(s) <= columns {
 		return s
@@ -156,7 +155,7 @@ func cut(s string, columns int) string {
 	return strings.TrimRight(b.String(), " ") + more
 }
 
-// cutFront shortens text to so many columns of its end.
+// cutFront shortens text to the given number of columns, and keeps its end.
 func cutFront(s string, columns int) string {
 	over := columnsOf(s) - columns
 	if over <= 0 {
@@ -171,8 +170,8 @@ func cutFront(s string, columns int) string {
 	return more
 }
 
-// wrap breaks text into lines of at most so many columns, where it can;
-// without a positive number, it does not break it.
+// wrap breaks text into lines of at most the given number of columns, if possible. It does not
+// break the text if the number is not positive.
 func wrap(s string, columns int) []string {
 	if columns <= 0 {
 		return []string{s}
@@ -180,7 +179,7 @@ func wrap(s string, columns int) []string {
 	var lines []string
 	line := ""
 	for word := range strings.FieldsSeq(s) {
-		for columnsOf(word) > columns { // a path, say
+		for columnsOf(word) > columns { // for example a path
 			head := strings.TrimSuffix(cut(word, columns), more)
 			if head == "" {
 				break
@@ -203,7 +202,7 @@ func wrap(s string, columns int) []string {
 	return append(lines, line)
 }
 
-// columnsOf is how many columns of a terminal text takes.
+// columnsOf returns the number of terminal columns that text takes.
 func columnsOf(s string) int {
 	n := 0
 	for _, r := range s {

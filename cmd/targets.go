@@ -6,10 +6,10 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// renderCacheBytes bounds the targets that a command keeps.
+// renderCacheBytes bounds the rendered targets that a command keeps in memory.
 const renderCacheBytes = 256 << 20
 
-// capabilityFlags say what a cluster can do, where none is asked.
+// capabilityFlags set the capabilities of a cluster, for commands that ask no cluster.
 type capabilityFlags struct {
 	kubeVersion string
 	apiVersions []string

@@ -26,22 +26,22 @@ import (
 )
 
 const (
-	// tracesPath is where a collector takes traces, if the URL names no path.
+	// tracesPath is the default path of a collector's URL.
 	tracesPath = "/v1/traces"
-	// traceTimeout bounds one request to the collector, and the last at the end.
+	// traceTimeout bounds one request to the collector.
 	traceTimeout = 10 * time.Second
-	// spanText is the longest text in bytes that a span carries.
+	// spanText bounds the text of a span's attribute, name or status, in bytes.
 	spanText = 1 << 10
 )
 
-// traceOptions say where traces go.
+// traceOptions set where traces are sent.
 type traceOptions struct{ endpoint string }
 
 func (o *traceOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.endpoint, "trace-endpoint", "", "`URL` of an OpenTelemetry collector that gets traces, by OTLP\nover HTTP; empty: none")
 }
 
-// url is where traces are posted; nil: nowhere.
+// url returns the URL for posting traces; nil: traces are off.
 func (o traceOptions) url() (*url.URL, error) {
 	if o.endpoint == "" {
 		return nil, nil
@@ -49,7 +49,7 @@ func (o traceOptions) url() (*url.URL, error) {
 	u, err := url.Parse(o.endpoint)
 	switch {
 	case err != nil:
-		// The error may have a part of a password in it.
+		// The error may contain a part of a password.
 		return nil, usagef("--trace-endpoint is no URL; is something in its password that has to be percent-encoded?")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 		return nil, usagef("--trace-endpoint takes a URL such as http://collector:4318, and not %s", u.Redacted())
@@ -59,9 +59,9 @@ func (o traceOptions) url() (*url.URL, error) {
 	return u, nil
 }
 
-// traces starts sending traces; the returned function sends the last ones, and ends.
-// The provider is nil when nobody wants them. Spans wait in a queue of 2,048, and
-// those that it has no room for are lost: no collector holds up a delivery.
+// traces starts to send traces. The returned function sends the last ones, and stops. The provider
+// is nil without --trace-endpoint. Spans wait in a queue of 2,048; further spans are lost, so that
+// no collector delays a delivery.
 func (a *app) traces(ctx context.Context, o traceOptions, identity string, log *slog.Logger) (trace.TracerProvider, func(), error) {
 	to, err := o.url()
 	if err != nil || to == nil {
@@ -91,8 +91,8 @@ func (a *app) traces(ctx context.Context, o traceOptions, identity string, log *
 	}, nil
 }
 
-// collector sends spans by OTLP over HTTP. It implements [otlptrace.Client]. The
-// one that comes with OpenTelemetry brings gRPC along, which nothing here uses.
+// collector sends spans by OTLP over HTTP. It implements [otlptrace.Client]. OpenTelemetry's own
+// client depends on gRPC, which nothing here uses.
 type collector struct {
 	to     *url.URL
 	client *http.Client
@@ -107,10 +107,10 @@ func (c *collector) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces implements [otlptrace.Client]. What is not taken is lost.
+// UploadTraces implements [otlptrace.Client]. Rejected spans are lost.
 func (c *collector) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpans) error {
-	// An ExportTraceServiceRequest is the same on the wire: that message is in one
-	// package with its gRPC service.
+	// An ExportTraceServiceRequest has the same encoding, but its package also contains its gRPC
+	// service.
 	body, err := proto.Marshal(&otlp.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return fmt.Errorf("encode spans: %w", err)
@@ -124,7 +124,7 @@ func (c *collector) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpan
 	if err != nil {
 		return err //nolint:wrapcheck // it names the address
 	}
-	_, err = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // so that the connection can be used again
+	_, err = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // so that the connection can be reused
 	err = errors.Join(err, answer.Body.Close())
 	if answer.StatusCode/100 != 2 {
 		return fmt.Errorf("the collector answers %s", answer.Status)
@@ -132,8 +132,8 @@ func (c *collector) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpan
 	return err
 }
 
-// discreet passes spans on as they may be seen, and says when that fails: once a
-// minute at most. It implements [sdk.SpanExporter].
+// discreet redacts spans and passes them on. It logs a failure at most once a minute. It implements
+// [sdk.SpanExporter].
 type discreet struct {
 	next     sdk.SpanExporter
 	redactor *redact.Redactor
@@ -163,10 +163,10 @@ func (d *discreet) text(s string) string {
 	if len(s) > spanText {
 		s = s[:spanText] + "…"
 	}
-	return strings.ToValidUTF8(s, "") // or none of the batch could be encoded
+	return strings.ToValidUTF8(s, "") // invalid UTF-8 would break the encoding of the whole batch
 }
 
-// redacted is a span as it may be seen. Ours have no events and no links.
+// redacted is a redacted span. Keelson's spans have no events and no links.
 type redacted struct {
 	sdk.ReadOnlySpan
 	text func(string) string
@@ -182,7 +182,7 @@ func (r *redacted) Status() sdk.Status {
 	return s
 }
 
-// Attributes implements [sdk.ReadOnlySpan]. Ours are texts.
+// Attributes implements [sdk.ReadOnlySpan]. Keelson's attributes are texts.
 func (r *redacted) Attributes() []attribute.KeyValue {
 	was := r.ReadOnlySpan.Attributes()
 	out := make([]attribute.KeyValue, len(was))

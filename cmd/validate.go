@@ -89,8 +89,8 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 	return cmd
 }
 
-// finding is a problem, with the clusters where rendering shows it; none for one
-// that was found by reading.
+// finding is a problem, with the clusters whose render shows it. A problem found without a render
+// has no clusters.
 type finding struct {
 	At       registry.Position `json:"at"`
 	Message  string            `json:"message"`
@@ -114,7 +114,7 @@ func (f finding) String() string {
 	return p.Error()
 }
 
-// few names the first of many.
+// few names up to 5 of the names.
 func few(names []string) string {
 	const few = 5
 	if len(names) > few {
@@ -135,15 +135,15 @@ type validation struct {
 	progress *progress
 
 	mu     sync.Mutex
-	looked int // clusters that were looked at
+	looked int // finished clusters
 	rules  map[*registry.Version]error
-	// catalogue is compiled once for the rules of all versions.
+	// catalogue is compiled once, and shared by the rules of all versions.
 	catalogue differ.Catalogue
-	// healthRules are what is wrong with them, by version.
+	// healthRules are the errors of health rules, by version; nil: correct.
 	healthRules map[*registry.Version]error
 	broken      map[registry.Problem][]string // clusters by problem
 	warnings    map[string]bool
-	locked      map[string]bool // encrypted files that nobody gave a key for
+	locked      map[string]bool // encrypted files for which no key was given
 	problems    []finding
 }
 
@@ -184,8 +184,8 @@ func (v *validation) run(ctx context.Context) error {
 	return nil
 }
 
-// unmerged warns about versions whose tags are of commits that the branch does not have:
-// the review of the branch was none of what they hold.
+// unmerged warns about versions whose tagged commits are not on the branch: a review of the branch
+// has not covered them.
 func (v *validation) unmerged(ctx context.Context, repo *registry.Repo) {
 	if v.fleet.Spec.PromotableTags == v1alpha1.PromotableAll {
 		return
@@ -199,7 +199,7 @@ func (v *validation) unmerged(ctx context.Context, repo *registry.Repo) {
 			asked[d.VersionAt] = true
 			merged, err := repo.Merged(ctx, v.fleet.Revision, d.Component, d.VersionName)
 			switch {
-			case err != nil: // and so it is for others: commits are missing
+			case err != nil: // other versions would fail the same way: commits are missing
 				v.warn([]string{fmt.Sprintf("whether versions are merged can't be told: %v", err)})
 				return
 			case !merged:
@@ -210,10 +210,9 @@ func (v *validation) unmerged(ctx context.Context, repo *registry.Repo) {
 	}
 }
 
-// cluster renders what a cluster gets. What the registry blocks has its
-// problems already; what depends on a broken component is looked at once that
-// is repaired. Neighbours begin at other places: what they share, one of them
-// renders, and the other would wait for it.
+// cluster renders the deliveries of a cluster. It skips those that the registry blocks, whose
+// problems are known, and ignores broken dependencies, which are reported themselves. Workers start
+// at different deliveries, so that they don't wait for each other's renders.
 func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour int) error {
 	t := renderer.NewTargets(v.cache, c, v.caps)
 	first := neighbour * len(c.Deliveries) / v.workers
@@ -261,14 +260,14 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 	return nil
 }
 
-// rendered is what a delivery of a cluster wants.
+// rendered is a delivery of a cluster with its target.
 type rendered struct {
 	delivery *registry.Delivery
 	target   *renderer.Target
 }
 
-// fitting looks for fields that the schemas of their kinds do not take, among all that a
-// cluster gets.
+// fitting finds fields that the schemas of their kinds do not accept. It uses the CRDs among all
+// targets of the cluster.
 func (v *validation) fitting(all []rendered) {
 	targets := make([]*renderer.Target, len(all))
 	for i, r := range all {
@@ -291,8 +290,7 @@ func (v *validation) fitting(all []rendered) {
 	}
 }
 
-// fenced looks for objects that the component's project does not let it have, hooks among
-// them.
+// fenced finds objects, including hooks, that the component's project forbids.
 func (v *validation) fenced(d *registry.Delivery, target *renderer.Target) {
 	fence := applier.FenceOf(v.fleet, d.Component)
 	for _, o := range slices.Concat(target.Objects, target.Hooks) {
@@ -303,7 +301,7 @@ func (v *validation) fenced(d *registry.Delivery, target *renderer.Target) {
 	}
 }
 
-// wishes are the components that want an object of a cluster, and where.
+// wishes lists for each object of a cluster the components that want it, and where.
 type wishes map[differ.ID][]wish
 
 type wish struct {
@@ -318,8 +316,7 @@ func (w wishes) add(component string, t *renderer.Target) {
 	}
 }
 
-// conflicts are the objects that several components want: one of them would wait
-// for ever.
+// conflicts returns the objects that several components want: one component would wait forever.
 func (w wishes) conflicts() registry.Problems {
 	var out registry.Problems
 	for id, all := range w {
@@ -336,7 +333,7 @@ func (w wishes) conflicts() registry.Problems {
 	return out
 }
 
-// tell says how far it is, where somebody looks on.
+// tell shows the progress if there is a terminal.
 func (v *validation) tell() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -346,8 +343,8 @@ func (v *validation) tell() {
 	}
 }
 
-// danger compiles the danger rules of a component. What the registry found wrong
-// with them is a problem of the delivery already; here come paths and conditions.
+// danger compiles the danger rules of a component, which checks paths and conditions. Problems that
+// the registry found are already problems of the delivery.
 func (v *validation) danger(d *registry.Delivery) {
 	if len(d.Version.Spec.Danger) == 0 && d.Version.Spec.DangerProfile == "" {
 		return
@@ -355,7 +352,7 @@ func (v *validation) danger(d *registry.Delivery) {
 	v.mu.Lock()
 	err, known := v.rules[d.Version]
 	v.mu.Unlock()
-	if !known { // two at once find the same
+	if !known { // concurrent compilations have the same result
 		_, err = v.catalogue.NewRules(applier.ScopesOf(v.fleet, d))
 		v.mu.Lock()
 		v.rules[d.Version] = err
@@ -379,7 +376,7 @@ func (v *validation) health(d *registry.Delivery) {
 	v.mu.Lock()
 	err, known := v.healthRules[d.Version]
 	v.mu.Unlock()
-	if !known { // two at once find the same
+	if !known { // concurrent compilations have the same result
 		_, err = applier.NewHealthRules(d.Version.Spec.Health, nil)
 		v.mu.Lock()
 		v.healthRules[d.Version] = err
@@ -390,8 +387,7 @@ func (v *validation) health(d *registry.Delivery) {
 	}
 }
 
-// rollouts looks for stages and freezes that are for no cluster, and at the conditions
-// of checks.
+// rollouts warns about stages and freezes without clusters, and checks the conditions of checks.
 func (v *validation) rollouts() {
 	conditions := rollout.NewConditions()
 	for _, p := range v.fleet.Pipelines {
@@ -406,7 +402,7 @@ func (v *validation) rollouts() {
 	}
 }
 
-// stage compiles the conditions of a stage's checks, and tries them on its clusters.
+// stage compiles the conditions of a stage's checks, and evaluates them on its clusters.
 func (v *validation) stage(conditions rollout.Conditions, p *registry.Pipeline, s *registry.Stage) {
 	var in []*registry.Cluster
 	for _, c := range v.fleet.Clusters {
@@ -425,7 +421,7 @@ func (v *validation) stage(conditions rollout.Conditions, p *registry.Pipeline, 
 	}
 }
 
-// check looks at one.
+// check validates one check.
 func (v *validation) check(conditions rollout.Conditions, is *v1alpha1.Check, at registry.Position, clusters []*registry.Cluster) {
 	if is.Probe != nil {
 		v.probed(is.Probe.Name, at, clusters)
@@ -433,8 +429,8 @@ func (v *validation) check(conditions rollout.Conditions, is *v1alpha1.Check, at
 	v.condition(conditions, is.CEL, at, clusters)
 }
 
-// condition tries one out as if all were well. Where it has no answer then, it will
-// hardly have one at another time.
+// condition evaluates a condition with a healthy delivery. A condition without a result then will
+// hardly have one later.
 func (v *validation) condition(conditions rollout.Conditions, text string, at registry.Position, clusters []*registry.Cluster) {
 	if text == "" {
 		return
@@ -452,8 +448,8 @@ func (v *validation) condition(conditions rollout.Conditions, text string, at re
 	}
 }
 
-// undecrypted is about a file that none of the keys is for. Without any key, as
-// in most CI, everything else can be validated; who gives keys means them to fit.
+// undecrypted reports a file that no key fits. Without any key, as in most CI, it only warns, so
+// that everything else is validated. With keys it is a problem.
 func (v *validation) undecrypted(err *renderer.Error, cluster string) {
 	if ids, failed := v.keys.Identities(); failed != nil || len(ids) > 0 {
 		v.add(registry.Problem{At: err.At, Message: err.Message}, cluster)
@@ -479,7 +475,7 @@ func (v *validation) warn(warnings []string) {
 	}
 }
 
-// summary counts what was looked at.
+// summary counts the validated objects and the problems.
 func (v *validation) summary() string {
 	components, deliveries := map[string]bool{}, 0
 	for _, c := range v.fleet.Clusters {
@@ -536,7 +532,7 @@ func verdict(good bool) style {
 	return red
 }
 
-// warnAll says each warning of charts once.
+// warnAll prints each warning once.
 func (a *app) warnAll(warnings map[string]bool) {
 	list := make([]string, 0, len(warnings))
 	for w := range warnings {

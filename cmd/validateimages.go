@@ -14,18 +14,18 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// placed is a container of a component's version, on whatever cluster.
+// placed is a container of a component's version, regardless of the cluster.
 type placed struct{ component, version, object, container string }
 
-// ran is an image of a container, with the clusters that have it, and where their
-// meta-config says so.
+// ran is an image of a container, with the clusters that run it, and the place in meta-config that
+// sets it.
 type ran struct {
 	clusters []string
 	at       registry.Position
 }
 
-// images notes which images a cluster runs, with the hosts that images.yaml has, so that
-// mirrors make no difference.
+// images records which images a cluster runs. It undoes the mirrors of the cluster, so that they
+// cause no differences.
 func (v *validation) images(c *registry.Cluster, r rendered) {
 	found := renderedImages(r.target)
 	v.mu.Lock()
@@ -45,9 +45,8 @@ func (v *validation) images(c *registry.Cluster, r rendered) {
 	}
 }
 
-// differing warns about images of one version that are not the same everywhere: what was
-// tested on one cluster is not what another one runs. Where each comes from images.yaml
-// alone they are.
+// differing warns about a version whose images differ between clusters: an image tested on one
+// cluster is not the image of another. Images that come from images.yaml alone never differ.
 func (v *validation) differing() {
 	compare := func(a, b placed) int {
 		return cmp.Or(strings.Compare(a.component, b.component), strings.Compare(a.version, b.version), strings.Compare(a.object, b.object), strings.Compare(a.container, b.container))
@@ -74,7 +73,7 @@ func (v *validation) differing() {
 	}
 }
 
-// renderedImages are the images of a target's pods.
+// renderedImages returns the images of a target's pods.
 func renderedImages(t *renderer.Target) map[placed]string {
 	out := map[placed]string{}
 	for _, o := range t.Objects {
@@ -96,8 +95,8 @@ func renderedImages(t *renderer.Target) map[placed]string {
 	return out
 }
 
-// unmirrored is an image with the host that it has in git. A mirror may lie below another:
-// the longest one is meant.
+// unmirrored returns an image with its host in git. If several mirrors match, the longest one
+// applies.
 func unmirrored(image string, mirrors map[string]string) string {
 	longest, out := -1, image
 	for _, host := range slices.Sorted(maps.Keys(mirrors)) {
@@ -108,7 +107,8 @@ func unmirrored(image string, mirrors map[string]string) string {
 	return out
 }
 
-// saidAt is where meta-config has an image, or its tag, as its only such value.
+// saidAt returns the place in meta-config where an image, or its tag or name, is the only such
+// value.
 func saidAt(values *registry.Values, image string) registry.Position {
 	parts := []string{image}
 	if i := strings.LastIndexAny(image, ":@"); i >= 0 {

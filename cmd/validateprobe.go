@@ -8,7 +8,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// probes compiles the conditions of probes, and looks for those that are for no cluster.
+// probes compiles the conditions of probes, and warns about probes without a cluster.
 func (v *validation) probes() {
 	for _, p := range v.fleet.Probes {
 		if len(p.Problems) > 0 {
@@ -28,12 +28,12 @@ func (v *validation) probes() {
 	}
 }
 
-// probed finds the clusters of a stage on which a probe that its check asks for does not
-// run: the check would wait for them until it fails.
+// probed finds the clusters of a stage without the probe that the stage's check needs. The check
+// would wait for them until it fails.
 func (v *validation) probed(name string, at registry.Position, clusters []*registry.Cluster) {
 	p := v.fleet.Probe(name)
 	if p == nil || len(p.Problems) > 0 {
-		return // said already
+		return // reported already
 	}
 	problem := registry.Problem{At: at, Message: fmt.Sprintf("probe %s does not run on all clusters of the stage, so that this check can't pass", name), Hint: "widen the clusterSelector of " + p.At().File}
 	for _, c := range clusters {

@@ -18,7 +18,8 @@ import (
 	"github.com/keelson-io/keelson/registry/chartsource"
 )
 
-// vendorTimeout bounds what is done for one component: a large chart over a slow line.
+// vendorTimeout bounds the work for one component; it leaves time for a large chart and a slow
+// connection.
 const vendorTimeout = 10 * time.Minute
 
 type vendorOptions struct {
@@ -103,17 +104,17 @@ func (o *vendorOptions) validate(components []string) error {
 	return nil
 }
 
-// vendored is what became of one component.
+// vendored is the result for one component.
 type vendored struct {
 	Component string `json:"component"`
 	Chart     string `json:"chart,omitempty"`
 	Version   string `json:"version,omitempty"`
-	// Was is the version before, where it was another.
+	// Was is the version before, if it was another.
 	Was    string `json:"was,omitempty"`
 	URL    string `json:"url,omitempty"`
 	Digest string `json:"digest,omitempty"`
-	// State is "pinned" (as chart.yaml says, nothing was changed), "written",
-	// "differs" (and was not changed) or "failed".
+	// State is "pinned" (template/ matches chart.yaml, nothing was changed), "written", "differs"
+	// (and was not changed) or "failed".
 	State       string                   `json:"state"`
 	Differences []chartsource.Difference `json:"differences,omitempty"`
 	Warnings    []string                 `json:"warnings,omitempty"`
@@ -168,7 +169,7 @@ func (a *app) vendor(ctx context.Context, o vendorOptions, components []string) 
 	return a.showVendored(list)
 }
 
-// registryConfigs are the files with credentials for registries, as helm reads them.
+// registryConfigs returns the files with registry credentials that helm and docker use.
 func registryConfigs() []string {
 	files := []string{cmp.Or(os.Getenv("HELM_REGISTRY_CONFIG"), helmConfig(filepath.Join("registry", "config.json")))}
 	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
@@ -179,7 +180,7 @@ func registryConfigs() []string {
 	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
 }
 
-// helmConfig is a file of helm's settings, or "" when nobody is at home.
+// helmConfig returns the path of a file of helm's settings, "" if no folder for settings is known.
 func helmConfig(name string) string {
 	if dir := os.Getenv("HELM_CONFIG_HOME"); dir != "" {
 		return filepath.Join(dir, name)
@@ -263,8 +264,8 @@ func (out *vendored) describe(chart, version, url, digest string) {
 	out.Chart, out.Version, out.URL, out.Digest = chart, version, url, digest
 }
 
-// ownFiles judges a chart from a disk: where it was is of no use to others, so it is
-// compared with its own sums.
+// ownFiles checks a chart from a disk against the sums in chart.yaml: its path is of no use on
+// other machines.
 func (v *vendoring) ownFiles(c *chartsource.Component, out *vendored) bool {
 	if !strings.HasPrefix(c.Source.URL, "file:") || v.options.wanted != (chartsource.Wanted{}) {
 		return false
@@ -281,7 +282,7 @@ func (v *vendoring) ownFiles(c *chartsource.Component, out *vendored) bool {
 	return true
 }
 
-// chart reads the chart that is asked for.
+// chart reads the requested chart.
 func (v *vendoring) chart(ctx context.Context, c *chartsource.Component) (*chartsource.Chart, error) {
 	want := v.options.wanted
 	if want.Chart == "" && want.Version == "" && !v.options.upgrade {
@@ -297,7 +298,7 @@ func (v *vendoring) chart(ctx context.Context, c *chartsource.Component) (*chart
 	return v.client.Resolve(ctx, want)
 }
 
-// mayWrite says why template/ must not be replaced.
+// mayWrite returns an error with the reason if template/ must not be replaced.
 func (v *vendoring) mayWrite(ctx context.Context, c *chartsource.Component, chart *chartsource.Chart) error {
 	if v.options.force {
 		return nil
@@ -313,7 +314,7 @@ func (v *vendoring) mayWrite(ctx context.Context, c *chartsource.Component, char
 	return fmt.Errorf("template/ holds what keelson vendor did not write there: %s; --force overwrites it", v.touched(ctx, c))
 }
 
-// touched names the files that somebody changed.
+// touched names the files that were changed by hand.
 func (v *vendoring) touched(ctx context.Context, c *chartsource.Component) string {
 	var names []string
 	if c.Source == nil {
@@ -332,7 +333,7 @@ func (v *vendoring) touched(ctx context.Context, c *chartsource.Component) strin
 	return few(names)
 }
 
-// look warns of what will keep a chart that was written from being delivered.
+// look adds warnings about causes that keep a written chart from being delivered.
 func (v *vendoring) look(out *vendored) error {
 	c, err := v.tree.Component(out.Component)
 	if err != nil {
@@ -404,7 +405,7 @@ func (a *app) vendoredText(list []*vendored) string {
 	return t.or("no component has a chart.yaml: bring a chart with --chart\n")
 }
 
-// completeVendored completes the components with a chart.yaml; with --chart, all.
+// completeVendored completes components that have a chart.yaml; with --chart, all components.
 func (a *app) completeVendored(cmd *cobra.Command, taken []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const nothing = cobra.ShellCompDirectiveNoFileComp
 	if a.configure(cmd) != nil {

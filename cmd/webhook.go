@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/receiver"
 )
 
-// webhookOptions say where webhooks are taken.
+// webhookOptions set where webhooks are received.
 type webhookOptions struct {
 	listen, secretFile string
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// workerCommand is what Keelson starts itself with to render a chart. It is not
-// for people.
+// workerCommand is the hidden command that Keelson runs to render a chart.
 const workerCommand = "render-worker"
 
 func newWorker(a *app) *cobra.Command {
@@ -23,7 +22,7 @@ func newWorker(a *app) *cobra.Command {
 		Short:  "Render charts for another keelson",
 		Hidden: true,
 		Args:   args("none", 0, 0),
-		// It has no environment and no folder: there are no settings to read.
+		// The process has no environment and no folder, so there are no settings to read.
 		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
 		RunE: func(*cobra.Command, []string) error {
 			return renderer.Work(a.env.In, os.NewFile(3, "answers"))
@@ -31,7 +30,7 @@ func newWorker(a *app) *cobra.Command {
 	}
 }
 
-// rendering is what a command renders with.
+// rendering holds the settings and resources for renders.
 type rendering struct {
 	workers       int
 	timeout       time.Duration
@@ -40,9 +39,9 @@ type rendering struct {
 	cacheDirBytes resource.QuantityValue
 
 	pool *renderer.Pool // nil: nothing was rendered
-	// strangers render what anybody may have proposed; nil: nobody asks for that.
+	// strangers renders untrusted proposals; nil: there are none.
 	strangers *renderer.Pool
-	disk      *renderer.Disk // nil: nothing is kept
+	disk      *renderer.Disk // nil: no cache on disk
 }
 
 func (a *app) renderFlags(cmd *cobra.Command) {
@@ -56,7 +55,7 @@ func (a *app) renderFlags(cmd *cobra.Command) {
 	f.Var(&r.cacheDirBytes, "render-cache-dir-size", "`BYTES` that the folder may take")
 }
 
-// check reports settings that nothing could be rendered with.
+// check reports settings that make rendering impossible.
 func (r *rendering) check() error {
 	least := resource.MustParse("64Mi")
 	switch {
@@ -72,8 +71,8 @@ func (r *rendering) check() error {
 	return nil
 }
 
-// renderer renders in workers, which are started when there is something to
-// render: what SOPS encrypted is decrypted before them, and never kept on disk.
+// renderer returns a renderer with worker processes, which start on demand. Content that SOPS
+// encrypted is decrypted outside the workers, and never stored on disk.
 func (a *app) renderer() (renderer.Renderer, error) {
 	r := &a.rendering
 	if err := r.check(); err != nil {
@@ -94,8 +93,7 @@ func (a *app) renderer() (renderer.Renderer, error) {
 	return r.disk, err
 }
 
-// program tells this build apart from others, also from one of the same version
-// that a developer made.
+// program identifies this build, also among development builds of the same version.
 func (a *app) program() string {
 	id := a.env.Version
 	if path, err := os.Executable(); err == nil {
@@ -106,8 +104,7 @@ func (a *app) program() string {
 	return id
 }
 
-// veiled is [app.renderer] for a command that prints: whatever is
-// secret in a target is printed as ***.
+// veiled is [app.renderer] for a command that prints: secrets in a target are printed as ***.
 func (a *app) veiled() (renderer.Renderer, error) {
 	next, err := a.renderer()
 	if err != nil {
@@ -116,7 +113,7 @@ func (a *app) veiled() (renderer.Renderer, error) {
 	return &remembering{next: next, redactor: a.env.Redactor}, nil
 }
 
-// timed is a renderer that tells how long its renders take.
+// timed is a renderer that measures how long renders take.
 type timed struct {
 	next renderer.Renderer
 	now  func() time.Time
@@ -163,6 +160,6 @@ func (r *rendering) close() {
 		}
 	}
 	if r.disk != nil {
-		_ = r.disk.Close() // nothing is written by it
+		_ = r.disk.Close() // it writes nothing
 	}
 }

@@ -50,23 +50,23 @@ rollback are refused, unless --force says that it is meant.`,
 	f.StringVarP(&o.namespace, "namespace", "n", "", "`NAMESPACE` of the workload (default: the context's)")
 	f.StringVar(&o.kind, "kind", "", "`KIND` of it: CloneSet or DaemonSet (default: the one\nthat has the name)")
 	cmd.AddCommand(newWorkloadStatus(a, o), newWorkloadPause(a, o), newWorkloadResume(a, o), newWorkloadRollback(a, o))
-	// These only fail for flags that do not exist.
+	// These calls only fail for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("namespace", a.completeNamespaces)
 	return cmd
 }
 
-// workloadOptions say where a workload is, and which is meant.
+// workloadOptions select a workload.
 type workloadOptions struct{ namespace, kind string }
 
-// workloadKind is one that the commands know.
+// workloadKind is a kind that the commands support.
 type workloadKind struct {
 	kind  string
-	short []string // what kubectl takes for it
+	short []string // names that kubectl accepts
 	empty func() client.Object
 }
 
-// workloadKinds are all of them.
+// workloadKinds returns all supported kinds.
 func workloadKinds() []workloadKind {
 	return []workloadKind{
 		{
@@ -87,7 +87,7 @@ func kindNames() (names []string) {
 	return names
 }
 
-// kindsNamed are those that a text can mean; "": all.
+// kindsNamed returns the kinds that a text can mean; "": all.
 func kindsNamed(text string) ([]workloadKind, error) {
 	if text == "" {
 		return workloadKinds(), nil
@@ -101,7 +101,7 @@ func kindsNamed(text string) ([]workloadKind, error) {
 	return nil, usagef("%q is no kind of workload of %s: give %s", text, v1beta1.GroupVersion.Group, strings.Join(kindNames(), " or "))
 }
 
-// workloadName is what a person means by NAME or KIND/NAME, with --kind.
+// workloadName parses NAME or KIND/NAME, together with --kind.
 func workloadName(given, kind string) (name string, kinds []workloadKind, err error) {
 	prefix, name, has := strings.Cut(given, "/")
 	if !has {
@@ -121,23 +121,23 @@ func workloadName(given, kind string) (name string, kinds []workloadKind, err er
 	return name, kinds, nil
 }
 
-// kruiseSet is a workload as it was found.
+// kruiseSet is a workload as it was read.
 type kruiseSet struct {
 	client.Object
 	kind     string
 	template *corev1.PodTemplateSpec
 	selector *metav1.LabelSelector
-	// strategy is the part of the spec that all kinds have.
+	// The fields of the spec that all kinds have:
 	partition       *v1beta1.IntOrString
 	paused          bool
 	policy          string
 	minReadySeconds int32
-	updated, before string // revisions
+	updated, before string // names of revisions
 	pods            workloadPods
 	conditions      []workloadCondition
 }
 
-// kruiseSets reads and writes them in one cluster and namespace.
+// kruiseSets reads and writes workloads in one cluster and namespace.
 type kruiseSets struct {
 	*app
 	client    client.WithWatch
@@ -159,7 +159,7 @@ func (a *app) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
 	}
 	config.WarningHandler = a.warnings()
 	a.log.Debug("connecting to the cluster", "server", config.Host)
-	ctrl.SetLogger(logr.FromSlogHandler(a.log.Handler())) // or the library complains on stderr that nobody set one
+	ctrl.SetLogger(logr.FromSlogHandler(a.log.Handler())) // without a logger, the library complains on stderr
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -173,7 +173,7 @@ func (a *app) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
 	return &kruiseSets{app: a, client: c, namespace: cmp.Or(o.namespace, namespace)}, nil
 }
 
-// noWorkloads says that a cluster has no such kinds.
+// noWorkloads returns the error for a cluster that does not serve the kinds.
 func noWorkloads(kinds []workloadKind) error {
 	var names []string
 	for _, k := range kinds {
@@ -183,7 +183,7 @@ func noWorkloads(kinds []workloadKind) error {
 		strings.Join(names, " or "), v1beta1.GroupVersion)
 }
 
-// find reads the workload that a person means.
+// find reads the workload that NAME or KIND/NAME means.
 func (w *kruiseSets) find(ctx context.Context, given, kind string) (*kruiseSet, error) {
 	name, kinds, err := workloadName(given, kind)
 	if err != nil {
@@ -217,7 +217,7 @@ func (w *kruiseSets) find(ctx context.Context, given, kind string) (*kruiseSet, 
 	return nil, w.none(ctx, name, kinds)
 }
 
-// none says which workloads there are instead.
+// none returns an error that lists the existing workloads.
 func (w *kruiseSets) none(ctx context.Context, name string, kinds []workloadKind) error {
 	var known []string
 	for _, k := range kinds {
@@ -235,7 +235,7 @@ func (w *kruiseSets) none(ctx context.Context, name string, kinds []workloadKind
 	return fmt.Errorf("namespace %s has no %s %q: %s (-n names another namespace)", w.namespace, what, name, choice("there", known))
 }
 
-// names are those of a kind, as KIND/NAME.
+// names returns the workloads of a kind, as KIND/NAME.
 func (w *kruiseSets) names(ctx context.Context, k workloadKind) ([]string, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1beta1.GroupVersion.WithKind(k.kind + "List"))
@@ -249,7 +249,7 @@ func (w *kruiseSets) names(ctx context.Context, k workloadKind) ([]string, error
 	return names, nil
 }
 
-// asWorkload takes from an object what all kinds have.
+// asWorkload reads the fields that all kinds have.
 func asWorkload(kind string, o client.Object) *kruiseSet {
 	w := &kruiseSet{Object: o, kind: kind}
 	o.GetObjectKind().SetGroupVersionKind(v1beta1.GroupVersion.WithKind(kind))
@@ -298,15 +298,15 @@ func (s *kruiseSet) ofDaemonSet(o *v1beta1.DaemonSet) {
 	}
 }
 
-// title is "CloneSet shop/web".
+// title returns, for example, "CloneSet shop/web".
 func (s *kruiseSet) title() string { return s.kind + " " + s.GetNamespace() + "/" + s.GetName() }
 
-// argument is "cloneset/web -n shop", for a command line.
+// argument returns, for example, "cloneset/web -n shop", for a command line.
 func (s *kruiseSet) argument() string {
 	return strings.ToLower(s.kind) + "/" + s.GetName() + " -n " + s.GetNamespace()
 }
 
-// health is as deliveries see it.
+// health returns the health by Keelson's built-in rules.
 func (s *kruiseSet) health() (applier.ObjectHealth, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.Object)
 	if err != nil {
@@ -316,8 +316,8 @@ func (s *kruiseSet) health() (applier.ObjectHealth, error) {
 	return applier.HealthRules{}.Of(id, content), nil
 }
 
-// delivered reports whether Keelson delivers it, and as part of which component; "": of
-// one that its label no longer names.
+// delivered reports whether Keelson delivers the workload, and for which component. The component
+// is "" if the label is missing.
 func (s *kruiseSet) delivered() (component string, is bool) {
 	component = s.GetLabels()[v1alpha1.LabelComponent]
 	return component, component != "" || slices.ContainsFunc(s.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
@@ -325,7 +325,7 @@ func (s *kruiseSet) delivered() (component string, is bool) {
 	})
 }
 
-// refuse is the error of whoever changes by hand what git says.
+// refuse returns an error for a manual change of a delivered workload, unless force is set.
 func (s *kruiseSet) refuse(verb, instead string, force bool) error {
 	component, is := s.delivered()
 	if !is || force {
@@ -339,15 +339,15 @@ func (s *kruiseSet) refuse(verb, instead string, force bool) error {
 		"%s, or hold the component still with 'keelson pause CLUSTER %s' in git, or say --force", s.title(), verb, of, instead, cmp.Or(component, "COMPONENT"))
 }
 
-// warnDelivered says what becomes of a change that was forced.
+// warnDelivered warns about what happens to a forced change.
 func (w *kruiseSets) warnDelivered(found *kruiseSet) {
 	if _, is := found.delivered(); is {
 		w.warn("%s is delivered by Keelson, and git does not know of this: what git sets is set back, and the rest stays until somebody takes it back", found.title())
 	}
 }
 
-// completeWorkloads completes NAME, as KIND/NAME where two have it or a person has begun
-// to write that.
+// completeWorkloads completes NAME. It completes KIND/NAME if both kinds have the name, or if the
+// prefix has a slash.
 func (a *app) completeWorkloads(o *workloadOptions) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		kinds, err := kindsNamed(o.kind)
@@ -363,8 +363,7 @@ func (a *app) completeWorkloads(o *workloadOptions) cobra.CompletionFunc {
 	}
 }
 
-// completions are what a person can mean who has begun with a prefix. What can't be read
-// is left out.
+// completions returns the completions of a prefix. It leaves out kinds that can't be read.
 func (w *kruiseSets) completions(ctx context.Context, kinds []workloadKind, prefix string) []string {
 	having := map[string][]string{}
 	for _, k := range kinds {
@@ -385,7 +384,7 @@ func (w *kruiseSets) completions(ctx context.Context, kinds []workloadKind, pref
 	return slices.DeleteFunc(out, func(c string) bool { return !strings.HasPrefix(c, prefix) })
 }
 
-// quietWorkloads connects for a completion, which ends soon; nil: it can't.
+// quietWorkloads connects for a completion, with a short timeout; nil on any error.
 func (a *app) quietWorkloads(cmd *cobra.Command, o *workloadOptions) (*kruiseSets, context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.env.Completion, completionTimeout))
 	err := a.configure(cmd)
@@ -416,5 +415,5 @@ func (a *app) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]co
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// errMeanwhile ends what was decided on another spec than the workload has by now.
+// errMeanwhile ends a change that was planned for an older spec of the workload.
 var errMeanwhile = errors.New("its spec was changed meanwhile: look at it, and try again")

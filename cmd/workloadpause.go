@@ -62,7 +62,7 @@ Exit codes: 0 it is not paused, 2 it can't be so.`,
 
 type pausing struct{ paused, force bool }
 
-// pausedWorkload is what pause and resume print.
+// pausedWorkload is the output of pause and resume.
 type pausedWorkload struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
@@ -98,9 +98,10 @@ func (a *app) pauseWorkload(ctx context.Context, name string, o *workloadOptions
 	return err
 }
 
-// setPaused fails with a conflict if the workload is not as it was read.
+// setPaused sets or removes paused. It fails with a conflict if the workload has changed since it
+// was read.
 func (w *kruiseSets) setPaused(ctx context.Context, found *kruiseSet, paused bool) error {
-	var value any // null: it goes
+	var value any // null removes the field
 	if paused {
 		value = true
 	}

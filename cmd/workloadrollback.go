@@ -19,7 +19,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
-// annotationCause is what kubectl rollout history shows of a revision.
+// annotationCause is the annotation that kubectl rollout history shows.
 const annotationCause = "kubernetes.io/change-cause"
 
 type workloadRollbackOptions struct {
@@ -58,11 +58,11 @@ Exit codes: 0 it is so, or listed, 2 it can't be.`,
 	f.StringVar(&o.to, "to", "", "the `REVISION`: its number, name or hash")
 	f.BoolVar(&o.list, "list", false, "show the revisions, and change nothing")
 	f.BoolVar(&o.force, "force", false, "also what Keelson delivers")
-	_ = cmd.RegisterFlagCompletionFunc("to", a.completeRevisions(where)) // only fails for a flag that does not exist
+	_ = cmd.RegisterFlagCompletionFunc("to", a.completeRevisions(where)) // it only fails for a flag that does not exist
 	return cmd
 }
 
-// rolledBack is what rollback prints.
+// rolledBack is the output of rollback.
 type rolledBack struct {
 	Kind      string   `json:"kind"`
 	Namespace string   `json:"namespace"`
@@ -96,7 +96,7 @@ func (a *app) rollbackWorkload(ctx context.Context, name string, o workloadRollb
 	if err != nil {
 		return err
 	}
-	images := imagesOf(found.template) // before the answer is read into it
+	images := imagesOf(found.template) // the patch decodes its answer into found
 	if err := w.putBack(ctx, found, to); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (w *kruiseSets) listRevisions(ctx context.Context, found *kruiseSet) error 
 	return w.show(r.Revisions, w.revisionTable(r.Revisions).or(found.title()+" has no revisions\n"))
 }
 
-// earlier is the revision to go back to, of a history with the oldest in front.
+// earlier returns the revision to go back to; history is sorted from old to new.
 func (s *kruiseSet) earlier(history []*appsv1.ControllerRevision, to string) (*appsv1.ControllerRevision, error) {
 	owner := revision.Owner{Object: s, Kind: v1beta1.GroupVersion.WithKind(s.kind)}
 	now, err := revision.New(owner, s.template, 0)
@@ -150,13 +150,13 @@ func (s *kruiseSet) earlier(history []*appsv1.ControllerRevision, to string) (*a
 	return nil, fmt.Errorf("%s has no revision %q: %s", s.title(), to, see)
 }
 
-// names reports whether a text means a revision: its number, its name or its hash.
+// names reports whether a text names a revision: its number, its name or its hash.
 func names(r *appsv1.ControllerRevision, text string) bool {
 	return text == strconv.FormatInt(r.Revision, 10) || text == r.Name || text == revision.Hash(r.Name)
 }
 
-// putBack replaces the template, if the spec is still the one that was read. A status
-// that was written meanwhile is no reason not to.
+// putBack replaces the template if the spec has not changed since it was read. It tries again after
+// a change of the status alone.
 func (w *kruiseSets) putBack(ctx context.Context, found *kruiseSet, to *appsv1.ControllerRevision) error {
 	template, err := rawTemplate(to)
 	if err != nil {
@@ -166,7 +166,7 @@ func (w *kruiseSets) putBack(ctx context.Context, found *kruiseSet, to *appsv1.C
 	for range sayTries {
 		var data []byte
 		data, err = json.Marshal([]map[string]any{
-			{"op": "replace", "path": "/metadata/resourceVersion", "value": found.GetResourceVersion()}, // a conflict if it is another by now
+			{"op": "replace", "path": "/metadata/resourceVersion", "value": found.GetResourceVersion()}, // makes a concurrent change a conflict
 			{"op": "replace", "path": "/spec/template", "value": template},
 		})
 		if err != nil {
@@ -192,7 +192,7 @@ func (w *kruiseSets) putBack(ctx context.Context, found *kruiseSet, to *appsv1.C
 	return err
 }
 
-// rawTemplate is what a revision holds, to the last field that this program doesn't know.
+// rawTemplate returns a revision's template, with the fields that this program does not know.
 func rawTemplate(r *appsv1.ControllerRevision) (map[string]any, error) {
 	var held struct {
 		Spec struct {
@@ -205,11 +205,11 @@ func rawTemplate(r *appsv1.ControllerRevision) (map[string]any, error) {
 	if len(held.Spec.Template) == 0 {
 		return nil, fmt.Errorf("ControllerRevision %s/%s holds no template: take another revision", r.Namespace, r.Name)
 	}
-	delete(held.Spec.Template, "$patch") // how it was to be merged
+	delete(held.Spec.Template, "$patch") // a merge directive, not part of the template
 	return held.Spec.Template, nil
 }
 
-// completeRevisions completes the numbers of revisions of the workload on the line.
+// completeRevisions completes the revision numbers of the workload on the command line.
 func (a *app) completeRevisions(o *workloadOptions) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		w, ctx, cancel := a.quietWorkloads(cmd, o)

@@ -85,7 +85,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	return c
 }
 
-// readClientCA reads who vouches for API servers.
+// readClientCA reads the CA of the API servers' client certificates.
 func (o *workloadsOptions) readClientCA() error {
 	switch {
 	case o.clientCA == "":
@@ -106,9 +106,8 @@ func (o *workloadsOptions) readClientCA() error {
 	return nil
 }
 
-// workloadsGarbage is how much of it there may be, in percent of what is in use, before
-// it is collected: this process runs in every cluster, beside what people pay for, and
-// has little else to do.
+// workloadsGarbage is the GOGC value: garbage in percent of the memory in use that starts a
+// collection. This process runs in every cluster, beside paid workloads, and has little other work.
 const workloadsGarbage = 50
 
 func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
@@ -153,7 +152,7 @@ func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
 		return err
 	}
 	defer closeProfiles()
-	if os.Getenv("GOGC") == "" { // whoever sets that has chosen
+	if os.Getenv("GOGC") == "" { // GOGC, if set, takes precedence
 		defer debug.SetGCPercent(debug.SetGCPercent(workloadsGarbage))
 	}
 	log.Info("keelson workloads", "version", a.env.Version, "cluster", cluster.Host, "namespace", o.run.Namespace)

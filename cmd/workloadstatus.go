@@ -68,7 +68,7 @@ Exit codes: 0 it is done, 1 it is not, or has failed, 2 it can't be read.`,
 	return cmd
 }
 
-// workloadPods are numbers of pods, and of a DaemonSet of nodes.
+// workloadPods counts pods; for a DaemonSet it counts nodes.
 type workloadPods struct {
 	Wanted    int32 `json:"wanted"`
 	Total     int32 `json:"total"`
@@ -85,17 +85,17 @@ type workloadCondition struct {
 	Since   *metav1.Time `json:"since,omitempty"`
 }
 
-// workloadReport is what status prints.
+// workloadReport is the output of status.
 type workloadReport struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Component that delivers it.
+	// Component delivers the workload.
 	Component string `json:"component,omitempty"`
-	// Health and Message say how it is, and what it waits for.
+	// Health is the state of the workload. Message says what it waits for.
 	Health  v1alpha1.Health `json:"health"`
 	Message string          `json:"message,omitempty"`
-	// Revision is the newest, and Before that which all pods had last.
+	// Revision is the newest one. Before is the last one that all pods had.
 	Revision   string              `json:"revision,omitempty"`
 	Before     string              `json:"before,omitempty"`
 	Policy     string              `json:"policy"`
@@ -106,7 +106,7 @@ type workloadReport struct {
 	Revisions  []workloadRevision  `json:"revisions"`
 }
 
-// workloadRevision is one, with its pods; a revision that is not kept any more has no
+// workloadRevision is a revision with its pods. A revision that was deleted from the history has no
 // number.
 type workloadRevision struct {
 	Name   string        `json:"name"`
@@ -147,7 +147,7 @@ func (a *app) workloadStatus(ctx context.Context, name string, o workloadStatusO
 	return nil
 }
 
-// report reads what belongs to a workload.
+// report reads the revisions and pods of a workload.
 func (w *kruiseSets) report(ctx context.Context, found *kruiseSet) (*workloadReport, error) {
 	h, err := found.health()
 	if err != nil {
@@ -170,7 +170,7 @@ func (w *kruiseSets) report(ctx context.Context, found *kruiseSet) (*workloadRep
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range slices.Backward(revisions) { // the newest first
+	for _, one := range slices.Backward(revisions) { // newest first
 		r.Revisions = append(r.Revisions, asRevision(one))
 	}
 	for i := range pods {
@@ -179,7 +179,7 @@ func (w *kruiseSets) report(ctx context.Context, found *kruiseSet) (*workloadRep
 	return r, nil
 }
 
-// add puts a pod below its revision.
+// add puts a pod under its revision.
 func (r *workloadReport) add(p *corev1.Pod, state string) {
 	pod := workloadPod{Name: p.Name, Node: p.Spec.NodeName, State: state}
 	i := slices.IndexFunc(r.Revisions, func(one workloadRevision) bool { return revision.Has(p, one.Name) })
@@ -190,7 +190,7 @@ func (r *workloadReport) add(p *corev1.Pod, state string) {
 	r.Revisions[i].Pods = append(r.Revisions[i].Pods, pod)
 }
 
-// asRevision is one as it is shown. One that can't be read has no images.
+// asRevision returns a revision for the output, without images if its template can't be read.
 func asRevision(one *appsv1.ControllerRevision) workloadRevision {
 	r := workloadRevision{Name: one.Name, Number: one.Revision, Cause: one.Annotations[annotationCause], Pods: []workloadPod{}}
 	if t, err := revision.Template(one); err == nil {
@@ -206,7 +206,7 @@ func imagesOf(t *corev1.PodTemplateSpec) (images []string) {
 	return images
 }
 
-// revisions are the history of a workload, the oldest first.
+// revisions returns the history of a workload, oldest first.
 func (w *kruiseSets) revisions(ctx context.Context, of *kruiseSet) ([]*appsv1.ControllerRevision, error) {
 	var list appsv1.ControllerRevisionList
 	if err := w.client.List(ctx, &list, client.InNamespace(of.GetNamespace())); err != nil {
@@ -222,7 +222,7 @@ func (w *kruiseSets) revisions(ctx context.Context, of *kruiseSet) ([]*appsv1.Co
 	return out, nil
 }
 
-// pods are those of a workload, by name.
+// pods returns the pods of a workload, sorted by name.
 func (w *kruiseSets) pods(ctx context.Context, of *kruiseSet) ([]corev1.Pod, error) {
 	selector, err := metav1.LabelSelectorAsSelector(of.selector)
 	if err != nil {
@@ -237,7 +237,7 @@ func (w *kruiseSets) pods(ctx context.Context, of *kruiseSet) ([]corev1.Pod, err
 	return pods, nil
 }
 
-// podState says how a pod is, in a few words.
+// podState describes the state of a pod in a few words.
 func (w *kruiseSets) podState(p *corev1.Pod, minReadySeconds int32) string {
 	_, ready := podorder.ReadySince(p)
 	switch {
@@ -286,7 +286,7 @@ func (a *app) workloadText(r *workloadReport) string {
 	return b.String()
 }
 
-// strategy is how pods come to a new revision, in words.
+// strategy describes in words how pods get a new revision.
 func (r *workloadReport) strategy() []string {
 	words := []string{r.Policy}
 	if r.Partition != "" {
@@ -327,7 +327,7 @@ func healthText(paint painter, h v1alpha1.Health, message string) string {
 	return text
 }
 
-// follow prints each change until the workload is done, or has failed.
+// follow prints each change until the workload is done or has failed.
 func (w *kruiseSets) follow(ctx context.Context, found *kruiseSet, timeout time.Duration) error {
 	within := ctx
 	if timeout > 0 {
@@ -350,7 +350,7 @@ func (w *kruiseSets) follow(ctx context.Context, found *kruiseSet, timeout time.
 			return err
 		}
 		if sleep(within, relistPause) != nil {
-			continue // why is said above
+			continue // the switch above reports the reason
 		}
 		again, err := w.find(within, strings.ToLower(found.kind)+"/"+found.GetName(), "")
 		if err != nil && within.Err() == nil {
@@ -362,18 +362,18 @@ func (w *kruiseSets) follow(ctx context.Context, found *kruiseSet, timeout time.
 	}
 }
 
-// errDone ends a watch well.
+// errDone ends a successful watch.
 var errDone = errors.New("done")
 
-// followed is a workload that is watched.
+// followed is a watched workload.
 type followed struct {
 	*kruiseSets
 	uid  string
-	last applier.ObjectHealth // as was printed
+	last applier.ObjectHealth // as last printed
 }
 
-// from looks at a workload and at what it becomes, until the API server ends the watch.
-// The error is errDone, errFound where it has failed, or that of the watch.
+// from prints a workload and its changes until the API server ends the watch. It returns errDone,
+// errFound if the workload has failed, or the error of the watch.
 func (f *followed) from(ctx context.Context, found *kruiseSet) error {
 	if err := f.look(found); err != nil {
 		return err
@@ -408,7 +408,7 @@ func (f *followed) from(ctx context.Context, found *kruiseSet) error {
 	}
 }
 
-// look prints how it is, where that is something else than before.
+// look prints the health if it has changed.
 func (f *followed) look(found *kruiseSet) error {
 	if string(found.GetUID()) != f.uid {
 		return fmt.Errorf("%s was deleted while it was watched, and another one made", found.title())
@@ -431,7 +431,7 @@ func (f *followed) look(found *kruiseSet) error {
 	return nil
 }
 
-// listOf is an empty list of a kind: what a watch takes for it.
+// listOf returns an empty list of a kind, for a watch.
 func listOf(kind string) client.ObjectList {
 	if kind == "CloneSet" {
 		return &v1beta1.CloneSetList{}

@@ -13,11 +13,11 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// workTree is the folder of a fleet repository whose files a command edits. No
-// symbolic link leads out of it.
+// workTree is the folder of a fleet repository whose files a command edits. Symbolic links out of
+// it are not followed.
 type workTree struct {
 	root  *os.Root
-	fleet *registry.Fleet // as its files say, committed or not
+	fleet *registry.Fleet // read from the files, committed or not
 }
 
 // openWorkTree opens the work tree that --repo names.
@@ -40,9 +40,9 @@ func (a *app) openWorkTree(ctx context.Context, command string) (*workTree, erro
 	return &workTree{root: root, fleet: f}, nil
 }
 
-func (w *workTree) close() { _ = w.root.Close() } // what was written was closed already
+func (w *workTree) close() { _ = w.root.Close() } // all written files are closed already
 
-// cluster finds a cluster, also one that has mistakes.
+// cluster returns a cluster, even one with mistakes.
 func (w *workTree) cluster(name string) (*registry.Cluster, error) {
 	if c := w.fleet.Cluster(name); c != nil {
 		return c, nil
@@ -58,7 +58,7 @@ func (w *workTree) component(c *registry.Cluster, name string) error {
 	return unknown(fmt.Sprintf("cluster %s has no component %q", c.Name, name), name, "components", componentNames(c))
 }
 
-// unknown says what may have been meant.
+// unknown returns an error with a suggestion.
 func unknown(what, name, kind string, names []string) error {
 	if hint := registry.Suggest(name, names); hint != "" {
 		return fmt.Errorf("%s (%s)", what, hint)
@@ -66,7 +66,7 @@ func unknown(what, name, kind string, names []string) error {
 	return fmt.Errorf("%s: %s", what, choice(kind, names))
 }
 
-// read returns a file's content, nil when there is none.
+// read returns a file's content, nil if there is no file.
 func (w *workTree) read(name string) ([]byte, error) {
 	data, err := w.root.ReadFile(filepath.FromSlash(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,8 +78,8 @@ func (w *workTree) read(name string) ([]byte, error) {
 	return data, nil
 }
 
-// edit changes a file, and reports whether it did; nil content removes it. What
-// the edit makes of a file is written in whole or not at all.
+// edit changes a file, and reports whether it changed; nil content removes the file. The file is
+// written completely or not at all.
 func (w *workTree) edit(name string, change func([]byte) ([]byte, error)) (changed bool, err error) {
 	before, err := w.read(name)
 	if err != nil {
@@ -128,7 +128,7 @@ func (w *workTree) replace(file string, data []byte) (err error) {
 	return nil
 }
 
-// edited is what became of a file.
+// edited is the result for a file.
 type edited struct {
 	Cluster   string `json:"cluster"`
 	Component string `json:"component,omitempty"`
@@ -136,13 +136,13 @@ type edited struct {
 	Changed   bool   `json:"changed"`
 }
 
-// commit says how an edit gets to the clusters.
+// commit prints how to commit and push an edit.
 func (a *app) commit(e edited, message string) {
 	fmt.Fprintf(a.env.Out, "commit it, and push; nothing changes before that:\n  git add %s && git commit -m %s -- %s\n",
 		path.Clean(e.File), quoted(message), path.Clean(e.File))
 }
 
-// quoted is text for a shell.
+// quoted returns text quoted for a shell.
 func quoted(s string) string {
 	var b bytes.Buffer
 	b.WriteByte('\'')

@@ -7,8 +7,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// A deletion that is judged by itself, as that of a hook, is judged beside the component's
-// other objects: a ConfigMap that a Deployment still names is held there, too.
+// A deletion that is judged alone, such as that of a hook, is judged beside the component's other
+// objects: the deletion of a ConfigMap that a Deployment uses is held.
 func TestJudgeDeletionAmong(t *testing.T) {
 	t.Parallel()
 	rules, err := differ.NewRules(differ.Scopes{})

@@ -12,7 +12,7 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// benchmarkDeployment has about 60 leaf fields, as an add-on's has.
+// benchmarkDeployment has about 60 leaf fields, like that of an add-on.
 const benchmarkDeployment = `
 apiVersion: apps/v1
 kind: Deployment
@@ -80,8 +80,8 @@ func benchmarkPolicy(b *testing.B) differ.Policy {
 	return differ.Policy{Component: component, Rules: rules, MaskKey: []byte("key")}
 }
 
-// The pass over an object that nobody changed: what a converged fleet does all
-// day. The goal is 100 µs and 60 KB.
+// BenchmarkCompareSettled compares an unchanged object, the usual case of a converged fleet. The
+// goal is 100 µs and 60 KB.
 func BenchmarkCompareSettled(b *testing.B) {
 	states, policy, all := []differ.State{benchmarkState(b)}, benchmarkPolicy(b), schemas(b)
 	b.ReportAllocs()
@@ -93,7 +93,7 @@ func BenchmarkCompareSettled(b *testing.B) {
 	}
 }
 
-// The same where the hashes say that nothing has changed since: the goal is 1 µs.
+// The same if the hashes show that nothing has changed since: the goal is 1 µs.
 func BenchmarkCompareUnchanged(b *testing.B) {
 	state, policy, all := benchmarkState(b), benchmarkPolicy(b), schemas(b)
 	state.Inputs = differ.Inputs{Recorded: "1", Target: "a", Live: "u/1", Policy: policy.Hash(), Schema: "s"}
@@ -108,7 +108,7 @@ func BenchmarkCompareUnchanged(b *testing.B) {
 	}
 }
 
-// One field was changed in git.
+// One field has changed in git.
 func BenchmarkCompareChanged(b *testing.B) {
 	state, policy, all := benchmarkState(b), benchmarkPolicy(b), schemas(b)
 	state.Target.Content["spec"].(map[string]any)["replicas"] = int64(3)
@@ -122,8 +122,7 @@ func BenchmarkCompareChanged(b *testing.B) {
 	}
 }
 
-// dangerous is the Deployment of the benchmarks with edits on which as many rules fire as
-// one object can have.
+// dangerous is the Deployment of the benchmarks with edits on which as many rules fire as possible.
 const dangerous = `
 apiVersion: apps/v1
 kind: Deployment
@@ -163,7 +162,7 @@ spec:
       - {name: host, hostPath: {path: /}}
 `
 
-// As many rules as possible fire on one object: the goal is 2 ms. rules is how many do.
+// As many rules as possible fire on one object: the goal is 2 ms. rules is the number that fire.
 func BenchmarkCompareDangerous(b *testing.B) {
 	state, policy, all := benchmarkState(b), benchmarkPolicy(b), schemas(b)
 	state.Target = &renderer.Object{Content: objects(b, []byte(dangerous))[0]}
@@ -189,8 +188,8 @@ func BenchmarkCompareDangerous(b *testing.B) {
 	b.ReportMetric(float64(rules), "rules")
 }
 
-// Time is linear in the number of leaf fields: ns/leaf stays the same. The
-// worst case, in which every field differs, too.
+// Time is linear in the number of leaf fields: ns/leaf stays the same. This includes the worst
+// case, in which every field differs.
 func BenchmarkCompareLeaves(b *testing.B) {
 	for _, changed := range []bool{false, true} {
 		for _, leaves := range []int{10, 100, 1000, 10_000} {
@@ -231,7 +230,7 @@ func benchmarkLeaves(b *testing.B, leaves int, changed bool) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(leaves), "ns/leaf")
 }
 
-// What a cluster costs at first contact: the schemas of one group.
+// The cost of a cluster at first contact: the schemas of one group.
 func BenchmarkBuiltInSchemas(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

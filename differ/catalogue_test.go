@@ -16,26 +16,26 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// catalogueCase is one edit of one object, and whether one built-in rule sees it.
+// catalogueCase is one edit of one object, and the expected effect of one built-in rule.
 type catalogueCase struct {
-	// Why is a sentence.
+	// Why explains the case in a sentence.
 	Why string `json:"why"`
-	// Before is recorded and live; null: the object is created. After is wanted; null: the
+	// Before is recorded and live; null: the object is created. After is the target; null: the
 	// object is deleted.
 	Before map[string]any `json:"before"`
 	After  map[string]any `json:"after"`
 	// Objects are other objects of the component, which don't change.
 	Objects []map[string]any `json:"objects"`
-	// Status is that of the live object.
+	// Status of the live object.
 	Status map[string]any `json:"status"`
-	// Nodes of the cluster; none: they are not known.
+	// Nodes of the cluster; null: not known.
 	Nodes []map[string]any `json:"nodes"`
-	// Fires is what the rule does: hold, warn, keep or none.
+	// Fires is the effect of the rule: hold, warn, keep or none.
 	Fires string `json:"fires"`
 }
 
-// TestCatalogue runs the cases of testdata/catalogue: a file a rule, named after it. Each has
-// an edit on which the rule fires, one on which it does not, and one at the border.
+// TestCatalogue runs the cases of testdata/catalogue: one file a rule, named after the rule. Each
+// has at least three cases. The rule fires on one of them at least, and does not fire on another.
 func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	rules, err := differ.NewRules(differ.Scopes{})
@@ -122,7 +122,7 @@ func (c catalogueCase) nodes(t *testing.T) *differ.Nodes {
 	return nodes
 }
 
-// stateOf is an object of the component that is recorded and live as before.
+// stateOf returns an object of the component whose record and live object are before.
 func stateOf(t *testing.T, before, after map[string]any) differ.State {
 	t.Helper()
 	labelled := func(object map[string]any) map[string]any {
@@ -155,7 +155,7 @@ func stateOf(t *testing.T, before, after map[string]any) differ.State {
 	return s
 }
 
-// ownedFields are all fields of an object, as managed fields list them.
+// ownedFields returns all fields of an object in the form of managedFields.
 func ownedFields(t *testing.T, object map[string]any) map[string]any {
 	t.Helper()
 	_, gvk := differ.Identify(object)
@@ -178,7 +178,7 @@ func ownedFields(t *testing.T, object map[string]any) map[string]any {
 	return out
 }
 
-// deepCopy has whole numbers as an API server's client has them.
+// deepCopy converts numbers to the types that an API server's client returns.
 func deepCopy(t *testing.T, object map[string]any) map[string]any {
 	t.Helper()
 	data, err := json.Marshal(object)
@@ -192,7 +192,7 @@ func deepCopy(t *testing.T, object map[string]any) map[string]any {
 	return out
 }
 
-// firesOf is what a rule does in a plan.
+// firesOf returns the effect of a rule in a plan.
 func firesOf(plan differ.Plan, rule string) string {
 	for i := range plan.Changes {
 		c := &plan.Changes[i]

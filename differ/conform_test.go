@@ -36,8 +36,8 @@ spec:
               mode: {type: string, default: fast}
 `
 
-// TestMisfits: what of a rendered object does not fit the schema of its kind. A warning is
-// what another API server than that of the schema may take.
+// TestMisfits: fields that do not fit the schema of their kind are found. A warning is about a
+// field that an API server with another schema may accept.
 func TestMisfits(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// crdOf is a CRD whose spec has the given schema, in JSON.
+// crdOf returns a CRD whose spec has the given schema, in JSON.
 func crdOf(spec string) map[string]any {
 	var crd map[string]any
 	text := `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.org"},
@@ -41,7 +41,7 @@ func judgeOf(t *testing.T, live, target string) *differ.CRDJudge {
 	return j
 }
 
-// Pages add up, and what was not looked at is said.
+// The counts of pages are added, and the result mentions objects that were not read.
 func TestCRDJudgePages(t *testing.T) {
 	t.Parallel()
 	open, closed := `{"type": "object", "properties": {"size": {"type": "integer"}}}`,
@@ -75,7 +75,7 @@ func TestCRDJudgePages(t *testing.T) {
 	}
 }
 
-// What ended is not taken for a verdict.
+// A context that has ended and an object that is nested too deeply are errors, and no verdict.
 func TestCRDJudgeEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -93,8 +93,7 @@ func TestCRDJudgeEnds(t *testing.T) {
 	}
 }
 
-// FuzzCRDJudge: whatever a schema says and an object has, there is a verdict or
-// an error, and what the object holds is not in it.
+// FuzzCRDJudge: any schema and any object give a verdict or an error, without the object's values.
 func FuzzCRDJudge(f *testing.F) {
 	f.Add(`{"type": "object", "properties": {"a": {"type": "string", "enum": ["x"]}}}`, `{"a": "y"}`)
 	f.Add(`{"type": "object", "additionalProperties": {"type": "string", "format": "date-time", "pattern": "("}}`, `{"a": "y"}`)
@@ -143,7 +142,7 @@ func withStrings(v any, s string) any {
 	return v
 }
 
-// BenchmarkCRDJudge is the cost of one page of 500 widgets.
+// BenchmarkCRDJudge measures one page of 500 widgets.
 func BenchmarkCRDJudge(b *testing.B) {
 	const open = `{"type": "object", "properties": {"size": {"type": "integer"}, "parts": {"type": "array", "items":
 		{"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer"}}}}}}`

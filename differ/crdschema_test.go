@@ -23,9 +23,9 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// manifests are the CRDs of testdata, those that Keelson ships, and those in the folder
-// that KEELSON_CRDS names or in ../shared/kruise-crds, where there is one. A file there
-// replaces the shipped one of its name.
+// manifests returns the CRDs of testdata, the CRDs that Keelson ships, and those in the folder in
+// KEELSON_CRDS, by default ../../shared/kruise-crds, if it exists. A file there replaces the
+// shipped file of the same name.
 func manifests(t *testing.T) []map[string]any {
 	t.Helper()
 	others := os.Getenv("KEELSON_CRDS")
@@ -54,7 +54,7 @@ func manifests(t *testing.T) []map[string]any {
 	return out
 }
 
-// apiServer is a real one.
+// apiServer starts a real API server.
 func apiServer(t *testing.T) *rest.Config {
 	t.Helper()
 	if testing.Short() {
@@ -75,8 +75,8 @@ func apiServer(t *testing.T) *rest.Config {
 	return s.Config
 }
 
-// TestParseCRDAsPublished compares the types that a CRD gives with those of the
-// documents that a real API server publishes for it, version 3 and 2.
+// TestParseCRDAsPublished compares the types of a CRD with those in the documents that a real API
+// server publishes for the CRD, version 3 and 2.
 func TestParseCRDAsPublished(t *testing.T) {
 	t.Parallel()
 	config := apiServer(t)
@@ -119,7 +119,7 @@ func TestParseCRDAsPublished(t *testing.T) {
 			t.Errorf("%s (-published +ours):\n%s", gvk, diff)
 		}
 		compared += len(want)
-		// Version 2 says nothing of kinds that preserve what they don't know.
+		// Only CloneSet: version 2 has no types of kinds that preserve unknown fields.
 		if gvk.Kind == "CloneSet" && gvk.Version == "v1alpha1" {
 			for _, path := range []string{".spec.template", ".spec.selector", ".spec.updateStrategy.partition"} {
 				if want[path] == "" {
@@ -139,8 +139,8 @@ func TestParseCRDAsPublished(t *testing.T) {
 	}
 }
 
-// TestParseCRD holds the types of every shape; that an API server sees them so,
-// TestParseCRDAsPublished shows.
+// TestParseCRD checks the types of every shape. TestParseCRDAsPublished shows that an API server
+// has the same types.
 func TestParseCRD(t *testing.T) {
 	t.Parallel()
 	var got strings.Builder
@@ -175,7 +175,7 @@ func TestParseCRD(t *testing.T) {
 	}
 }
 
-// publishedV3 waits until the API server publishes all kinds.
+// publishedV3 waits until the API server publishes all kinds, and returns their schemas.
 func publishedV3(t *testing.T, disco *discovery.DiscoveryClient, kinds []schema.GroupVersionKind) differ.Schemas {
 	t.Helper()
 	out := differ.Schemas{}
@@ -210,7 +210,7 @@ func publishedV3(t *testing.T, disco *discovery.DiscoveryClient, kinds []schema.
 	return out
 }
 
-// What is no CRD of this version is an error that says what was found.
+// An object that is no CRD of this version gives an error that describes what was found.
 func TestParseCRDRefuses(t *testing.T) {
 	t.Parallel()
 	crd := func(change func(crd map[string]any)) map[string]any {

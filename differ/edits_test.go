@@ -10,16 +10,16 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// unseen are the dangerous edits of testdata/edits that no rule sees, with the reason.
+// unseen returns the dangerous edits of testdata/edits that no rule detects, with the reason.
 func unseen() map[string]string {
 	return map[string]string{
 		"mysql-major-image": "8.0 to 8.4 is a minor version by its number: image-major sees what changes the first number",
 	}
 }
 
-// TestEdits runs the built-in rules on edits that were written without looking at them:
-// dangerous ones of published postmortems and hardening guides, and harmless ones that look
-// like these. The rules hold or warn of the first, and hold none of the second.
+// TestEdits runs the built-in rules on edits whose authors did not read the rules. Dangerous edits
+// are from published postmortems and hardening guides. Harmless edits resemble them. The rules hold
+// the dangerous edits or warn of them, and hold no harmless edit.
 func TestEdits(t *testing.T) {
 	t.Parallel()
 	rules, err := differ.NewRules(differ.Scopes{})
@@ -46,7 +46,7 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// editsOf says of each edit of a folder whether it is held, warned or neither.
+// editsOf returns for each edit of a folder: held, warned or empty.
 func editsOf(t *testing.T, folder string, rules differ.Rules) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/edits/" + folder + "/*.txtar")

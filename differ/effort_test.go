@@ -12,8 +12,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// manyFields is a thing with so many fields that git changes, and the policy with rules
-// that hold none of them.
+// manyFields returns a thing of which git changes many fields, and a policy whose rules hold none
+// of them.
 func manyFields(t *testing.T, fields, rules int, when string) (differ.State, differ.Policy) {
 	t.Helper()
 	old, wanted := object{}, object{}
@@ -34,9 +34,8 @@ func manyFields(t *testing.T, fields, rules int, when string) (differ.State, dif
 	}, differ.Policy{Component: component, Rules: compiled}
 }
 
-// What danger rules take in all is bounded, whether one condition costs much or many cost
-// little. Beyond the bound there is no plan: fields that no rule was asked about might be
-// dangerous ones.
+// The total cost of danger rules is bounded, whether one condition costs much or many cost little.
+// Beyond the bound there is no plan: fields that no rule has judged may be dangerous.
 func TestEffortIsBounded(t *testing.T) {
 	t.Parallel()
 	const units = 100_000
@@ -67,7 +66,7 @@ func TestEffortIsBounded(t *testing.T) {
 	}
 }
 
-// A deletion that the rules could not be asked about is not judged.
+// If the rules can't be evaluated for a deletion, there is no plan.
 func TestEffortOfDeletion(t *testing.T) {
 	t.Parallel()
 	state, policy := manyFields(t, 1, 0, "")
@@ -79,7 +78,7 @@ func TestEffortOfDeletion(t *testing.T) {
 	}
 }
 
-// ending is a context that ends once it was asked so often.
+// ending is a context that ends after a number of calls of Err.
 type ending struct {
 	context.Context
 	asks int
@@ -92,7 +91,7 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// The end of the context ends a comparison in the middle of an object, and leaves no plan.
+// The end of the context ends a comparison in the middle of an object, and there is no plan.
 func TestCompareEnds(t *testing.T) {
 	t.Parallel()
 	state, policy := manyFields(t, 1000, 20, "false")
@@ -109,8 +108,8 @@ func TestCompareEnds(t *testing.T) {
 	}
 }
 
-// The rules of a CRD's schema are bounded, too: how many are compiled, and what they take
-// for all objects together. A CRD that can't be judged in time is not taken for harmless.
+// The rules of a CRD's schema are bounded, too: how many are compiled, and their cost for all
+// objects together. A CRD that can't be judged in time does not count as harmless.
 func TestCRDJudgeIsBounded(t *testing.T) {
 	t.Parallel()
 	const open = `{"type": "object", "x-kubernetes-preserve-unknown-fields": true}`
@@ -124,7 +123,7 @@ func TestCRDJudgeIsBounded(t *testing.T) {
 	widget := widgetOf("a", map[string]any{"items": []any{int64(1), int64(2), int64(3), int64(4), int64(5), int64(6), int64(7), int64(8)}})
 	cases := map[string]struct {
 		why, schema string
-		units       int64 // 0: the bound that there is
+		units       int64 // 0: the usual bound
 		enough      bool
 	}{
 		"Few": {

@@ -9,8 +9,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// What means the same, and what only nearly does. A key stands for a value where
-// many are looked up: it must know the same differences.
+// Values with the same meaning are equal, and values with nearly the same meaning are not. Keys
+// replace values in large lookups, so keys must make the same distinctions.
 func TestEqual(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// What the external tests need to see of the inside.
+// Internals that the external tests need.
 
 type Pattern = pattern
 
@@ -43,7 +43,7 @@ func (s Schemas) TypeOf(gvk schema.GroupVersionKind) typed.ParseableType {
 // BuiltIn returns the names, reasons and paths of the built-in rules.
 func BuiltIn() ([]rule, error) { return builtIn(newEnvironment(), v1alpha1.ProfileBaseline) }
 
-// Compiles says what is wrong with a rule's condition.
+// Compiles returns the error of a rule's condition, if it has one.
 func (r rule) Compiles() error {
 	if r.condition == nil {
 		return nil
@@ -52,7 +52,7 @@ func (r rule) Compiles() error {
 	return err
 }
 
-// FixedPaths are those of the table of immutable fields.
+// FixedPaths returns the paths in the table of immutable fields.
 func FixedPaths() []string {
 	var out []string
 	for _, f := range fixedFields() {
@@ -61,7 +61,7 @@ func FixedPaths() []string {
 	return out
 }
 
-// Kinds are those that the schema knows.
+// Kinds returns the kinds that the schema knows.
 func (s *Schema) Kinds() []schema.GroupVersionKind { return slices.Collect(maps.Keys(s.types)) }
 
 var Equal = equal
@@ -84,10 +84,10 @@ func Has(t typed.ParseableType, v any, p fieldpath.Path) bool {
 	return carver{t.Schema}.lacking(t.TypeRef, v, fieldpath.NewSet(p)).Empty()
 }
 
-// CompareWithin is Compare with another bound of what danger rules may take.
+// CompareWithin is Compare with another bound on the cost of danger rules.
 func CompareWithin(ctx context.Context, units uint64, schemas Schemas, states []State, policy Policy) (Plan, error) {
 	return compare(newEffort(ctx, units), schemas, states, policy)
 }
 
-// Within bounds what the rules of schemas may take.
+// Within bounds the cost of the rules of schemas.
 func (j *CRDJudge) Within(units int64) { j.left = units }

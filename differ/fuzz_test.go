@@ -17,8 +17,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// A pattern is an error or works: no panic, and the path that it was made of
-// matches.
+// Any pattern is an error, or works without a panic. The text of a path is a pattern that matches
+// the path.
 func FuzzParsePattern(f *testing.F) {
 	for _, s := range []string{
 		"", ".spec.replicas", `.spec.template.spec.containers[name="c"].image`, `.spec.ports[port=80,protocol="TCP"].nodePort`,
@@ -48,8 +48,7 @@ func FuzzParsePattern(f *testing.F) {
 	})
 }
 
-// A masked value shows nothing of what it hides, stays equal to itself, and is
-// not masked twice.
+// A masked value does not show the secret value, and is not masked again.
 func FuzzMaskValue(f *testing.F) {
 	f.Add("hunter2", []byte("key"))
 	f.Add("aHVudGVyMg==", []byte(nil))
@@ -69,9 +68,9 @@ func FuzzMaskValue(f *testing.F) {
 	})
 }
 
-// Any three objects, of a kind with a schema, without one, or of another shape
-// than their schema says: an error that names the object, or a plan; no panic,
-// the same plan twice, nothing modified, no Secret shown.
+// Any three objects give a plan, or an error that names the object: of a kind with a schema,
+// without a schema, or of another shape than their schema. There is no panic, two plans are the
+// same, no argument is modified, and no Secret is shown.
 func FuzzCompare(f *testing.F) {
 	f.Add(`{"spec":{"replicas":1}}`, `{"spec":{"replicas":2}}`, `{"spec":{"replicas":3}}`, `[{"manager":"kubectl","operation":"Update","fieldsV1":{"f:spec":{"f:replicas":{}}}}]`, uint8(0))
 	f.Add(`{"spec":{"ports":[{"port":80}]}}`, `{"spec":{"ports":[{"port":80},{"port":80}]}}`, `{"spec":{"ports":"x"}}`, `[]`, uint8(1))
@@ -130,9 +129,9 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
-// A danger rule of any text is an error that names it, or one that works: no
-// panic, the same plan twice, and never may a rule that holds or denies let
-// anything move that did not move without it.
+// A danger rule of any text works, or gives an error that names the rule. There is no panic, and
+// two plans are the same. With a rule that holds or denies, no field or object moves that does not
+// move without the rule.
 func FuzzRules(f *testing.F) {
 	const before, after = `{"spec":{"replicas":4,"template":{"spec":{"containers":[{"name":"c","image":"a"}]}}}}`, `{"spec":{"replicas":1,"template":{"spec":{"containers":[{"name":"c","image":"b"}]}}}}`
 	const owners = `[{"manager":"keelson","operation":"Apply","fieldsV1":{"f:spec":{"f:replicas":{}}}},{"manager":"kubectl","operation":"Update","fieldsV1":{"f:spec":{"f:template":{}}}}]`
@@ -163,7 +162,7 @@ func FuzzRules(f *testing.F) {
 		if strict.Decode(&r) != nil {
 			return
 		}
-		r.Name = "fuzzed" // not that of another, which it would replace
+		r.Name = "fuzzed" // not the name of another rule, which this rule would replace
 		with, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{r}, Fleet: base})
 		if err != nil {
 			if !strings.Contains(err.Error(), `danger rule "fuzzed": `) {
@@ -179,7 +178,7 @@ func FuzzRules(f *testing.F) {
 		policy := differ.Policy{Component: component, Rules: without, Adopt: kind%3 == 0, MaskKey: []byte("key")}
 		free, err := differ.Compare(t.Context(), all, []differ.State{state}, policy)
 		if err != nil {
-			return // FuzzCompare's
+			return // FuzzCompare checks this
 		}
 		policy.Rules = with
 		ruled, err := differ.Compare(t.Context(), all, []differ.State{state}, policy)
@@ -194,7 +193,7 @@ func FuzzRules(f *testing.F) {
 			t.Errorf("what can be compared can't be tried: %v", err)
 		}
 		if r.Scope == v1alpha1.ScopeField || r.Effect != v1alpha1.EffectHold && r.Effect != v1alpha1.EffectDeny {
-			return // more specific rules may let move what a broader one stops
+			return // a more specific rule may allow changes that a broader rule stops
 		}
 		before := moves(free.Changes[0])
 		for what := range moves(ruled.Changes[0]) {
@@ -205,7 +204,7 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-// moves are what a change does to its object.
+// moves returns the operation of a change, and the fields that it changes.
 func moves(c differ.Change) map[string]bool {
 	out := map[string]bool{}
 	if c.Op == differ.OpNone {
@@ -222,8 +221,9 @@ func moves(c differ.Change) map[string]bool {
 	return out
 }
 
-// A condition of any text is an error that says where, or has an answer about any
-// values: yes, no, or none, which lets nothing pass. No panic, and soon.
+// A condition of any text gives an error that names the field, or one of three answers about any
+// values: yes, no, or unknown, which stops the change. There is no panic, and the evaluation is
+// fast.
 func FuzzWhen(f *testing.F) {
 	for _, when := range []string{
 		"new != old", "new > 1.0 && new * 2 < old", "quantity(new[0]) < quantity(old[0])", "new == null", "'yes'", "new", "object.spec.v[0].a in live.spec.v",
@@ -243,7 +243,7 @@ func FuzzWhen(f *testing.F) {
 		}
 		rule := v1alpha1.DangerRule{Name: "w", Path: ".spec.v", When: when}
 		state := differ.State{ID: objectName(things), Recorded: before, Live: before, Target: &renderer.Object{Content: after}, OwnersRead: true}
-		// outcome of the one field, when nothing else could stop it.
+		// outcome returns the result for the one field if no other rule can stop the field.
 		outcome := func(effect v1alpha1.Effect, more ...v1alpha1.DangerRule) (differ.ObjectState, string) {
 			rule.Effect = effect
 			rules, err := differ.NewRules(differ.Scopes{Component: append([]v1alpha1.DangerRule{rule}, more...)})
@@ -265,7 +265,7 @@ func FuzzWhen(f *testing.F) {
 		}
 		held, because := outcome(v1alpha1.EffectHold)
 		if held == 0 {
-			return // not one field that can be asked about, or no condition
+			return // more than one field differs, or the text is no condition
 		}
 		again, too := outcome(v1alpha1.EffectHold)
 		denied, _ := outcome(v1alpha1.EffectDeny)
@@ -288,13 +288,13 @@ func FuzzWhen(f *testing.F) {
 // things have no schema: their lists are compared as a whole.
 var things = shape{apiVersion: "nobody.knows/v1", kind: "Thing"}
 
-// fuzzed makes an object of the shape's kind of any JSON map.
+// fuzzed makes an object of the shape's kind from any JSON map.
 func fuzzed(text string, s shape, managers string) map[string]any {
 	var u unstructured.Unstructured
 	if json.Unmarshal([]byte(text), &map[string]any{}) != nil {
 		return nil
 	}
-	// Numbers as an API server's answers have them.
+	// Numbers as in the answers of an API server.
 	if err := u.UnmarshalJSON([]byte(`{"kind":"List","items":[],"o":` + text + `}`)); err != nil {
 		return nil
 	}
@@ -321,7 +321,7 @@ func fuzzed(text string, s shape, managers string) map[string]any {
 
 const canary = "canary-"
 
-// marked makes every text of a Secret one that can be found again.
+// marked adds a prefix to every string of a Secret, so that a test can find the string again.
 func marked(v any) any {
 	switch v := v.(type) {
 	case string:

@@ -12,14 +12,14 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// A small generator of objects that API servers could hold. The values come
-// from few, so that recorded, target and live often agree and often don't.
+// A small generator of objects that API servers could hold. Values are drawn from a small set, so
+// that recorded, target and live are often equal and often different.
 
 type object = map[string]any
 
 type list = []any
 
-// sometimes sets a field, or leaves it out.
+// sometimes sets a field, or omits it.
 func sometimes(t *rapid.T, m object, name string, draw func() any) {
 	if rapid.IntRange(0, 2).Draw(t, name+"?") > 0 {
 		if v := draw(); v != nil {
@@ -42,7 +42,7 @@ func stringMap(t *rapid.T, keys ...string) any {
 	return m
 }
 
-// items of a keyed list, in any order.
+// items draws items of a keyed list, in any order.
 func items(t *rapid.T, item func(key string) object, keys ...string) any {
 	keys = rapid.Permutation(keys).Draw(t, "order")
 	out := list{}
@@ -140,7 +140,7 @@ func serviceSpec(t *rapid.T) object {
 	return object{"spec": spec}
 }
 
-// secretText draws text that appears nowhere but in Secrets.
+// secretText draws text that only Secrets have.
 func secretText(t *rapid.T) string {
 	return fmt.Sprintf("canary-%d", rapid.IntRange(0, 3).Draw(t, "secret"))
 }
@@ -181,7 +181,7 @@ func widgetSpec(t *rapid.T) object {
 	return object{"spec": spec}
 }
 
-// anyJSON draws a map of anything.
+// anyJSON draws a map of any values.
 func anyJSON(t *rapid.T, depth int) any {
 	m := object{}
 	for _, k := range []string{"a", "b.c"} {
@@ -205,7 +205,7 @@ func anyJSON(t *rapid.T, depth int) any {
 	return m
 }
 
-// drawObject draws an object of Keelson's.
+// drawObject draws an object that belongs to the component.
 func (s shape) drawObject(t *rapid.T) object {
 	o := s.draw(t)
 	meta := object{"name": "o", "namespace": "prod", "labels": object{v1alpha1.LabelComponent: component}}

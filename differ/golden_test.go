@@ -29,32 +29,32 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the results in testdata")
 
-// component is whose objects every case compares.
+// component is the name of the component whose objects every case compares.
 const component = "web"
 
-// TestGolden runs every case of testdata. A case is a txtar file: a sentence
-// that says why, then
+// TestGolden runs every case of testdata. A case is a txtar file: a sentence that explains the
+// case, then
 //
-//	recorded.yaml, target.yaml, live.yaml   objects; a file left out is empty
-//	             (a recorded metadata.uid is the UID of what was applied)
-//	answer.yaml  what the API server answered when the recorded was applied
+//	recorded.yaml, target.yaml, live.yaml   objects; an omitted file is empty
+//	             (a recorded metadata.uid is the UID of the applied object)
+//	answer.yaml  the API server's answer to the apply of the recorded object
 //	owners       MANAGER OPERATION SUBRESOURCE|- {fieldsV1}, one a line, for
-//	             every live object; empty: read, and nobody owns anything;
-//	             left out: managedFields were not read
-//	instances.yaml  custom resources as the cluster has them, for the CRD of the
-//	             case; left out: they were not read
-//	dryrun.yaml  what the API server answered to a dry run of the change:
+//	             every live object; empty: read, and no field has an owner;
+//	             omitted: managedFields were not read
+//	instances.yaml  custom resources in the cluster, for the CRD of the case;
+//	             omitted: they were not read
+//	dryrun.yaml  the API server's answer to a dry run of the change:
 //	             objects, or {kind, name, refused: [{field, type, message}]}, or
-//	             {kind, name, failed: why}; with recreation: true of the creation
-//	             of an object that is to be replaced
-//	policy.yaml  drift, adopt, danger and fleetDanger, scaled ({object: …, what:
-//	             replicas|requests|limits}), approved ({object: …, hash: …} with
-//	             the hash of the first plan where it is left out), the labels
-//	             of the cluster, and what is known of other components (others:
+//	             {kind, name, failed: why}; with recreation: true, to the
+//	             creation of an object that is to be replaced
+//	policy.yaml  drift, adopt, danger and fleetDanger, projectDanger, fence,
+//	             scaled ({object: …, what: replicas|requests|limits}), approved
+//	             ({object: …, hash: …}, by default the hash of the first plan),
+//	             labels of the cluster, and facts of other components (others:
 //	             {OBJECT: {unread, waits, movedFrom, contested: …}})
 //	want.txt     the diff as text, then what would be sent; -update rewrites it
-//	want.json    the same as JSON, where a case has it
-//	want.md      the same as Markdown, where a case has it
+//	want.json    the same as JSON, if the case has this file
+//	want.md      the same as Markdown, if the case has this file
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -80,7 +80,7 @@ func runCase(t *testing.T, file string) {
 	section := func(name string) []byte {
 		for _, f := range archive.Files {
 			if f.Name == name {
-				return append([]byte{}, f.Data...) // empty is not left out
+				return append([]byte{}, f.Data...) // an empty file is not an omitted file
 			}
 		}
 		return nil
@@ -125,7 +125,7 @@ func runCase(t *testing.T, file string) {
 	}
 }
 
-// answers are changes whose Live is what the API server made of their Patch.
+// answers returns changes whose Live is the API server's answer to their Patch.
 func answers(t testing.TB, states []differ.State, data []byte) map[int]*differ.Change {
 	out := map[int]*differ.Change{}
 	for _, o := range objects(t, data) {
@@ -139,7 +139,7 @@ func answers(t testing.TB, states []differ.State, data []byte) map[int]*differ.C
 	return out
 }
 
-// look lets the CRD of a case be judged by custom resources.
+// look judges the CRD of a case by custom resources.
 func look(t testing.TB, states []differ.State, data []byte) {
 	if data == nil {
 		return
@@ -151,7 +151,7 @@ func look(t testing.TB, states []differ.State, data []byte) {
 		}
 		judge, err := differ.JudgeOf(s, states)
 		if err != nil {
-			continue // Compare says so
+			continue // Compare reports the error
 		}
 		if err := judge.LookAtAll(t.Context(), objects(t, data)...); err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func look(t testing.TB, states []differ.State, data []byte) {
 	}
 }
 
-// dryRuns puts what the API server said into the states.
+// dryRuns sets the answers to dry runs in the states.
 func dryRuns(t testing.TB, states []differ.State, data []byte) bool {
 	for _, o := range objects(t, data) {
 		u := unstructured.Unstructured{Object: o}
@@ -194,7 +194,7 @@ func dryRuns(t testing.TB, states []differ.State, data []byte) bool {
 	return len(data) > 0
 }
 
-// approve approves what the policy of a case does, and reports whether it does.
+// approve approves the changes in the policy of a case, and reports whether there are any.
 func approve(t testing.TB, data []byte, p differ.Policy, plan differ.Plan) (differ.Policy, bool) {
 	var approvals struct {
 		Approved []struct{ Object, Hash string }
@@ -225,7 +225,7 @@ func asJSON(t testing.TB, plan differ.Plan) string {
 	return string(data) + "\n"
 }
 
-// noSecrets fails when an output has a Secret's value, plain or in base64.
+// noSecrets fails if an output has a Secret's value, plain or in base64.
 func noSecrets(t testing.TB, states []differ.State, outputs ...string) {
 	t.Helper()
 	for _, s := range states {
@@ -251,7 +251,7 @@ func content(o *renderer.Object) map[string]any {
 	return o.Content
 }
 
-// secretValues are the values that must not be seen, in every form.
+// secretValues returns the values that must not be shown, in every form.
 func secretValues(secret map[string]any) []string {
 	var out []string
 	for _, field := range []string{"data", "stringData"} {
@@ -344,7 +344,7 @@ func rewrite(t testing.TB, file string, archive *txtar.Archive, got map[string]s
 	}
 }
 
-// join builds the states from the three files.
+// join builds the states from the three files of objects, from owners and from policy.yaml.
 func join(t testing.TB, section func(string) []byte) []differ.State {
 	byID := map[differ.ID]*differ.State{}
 	at := func(object map[string]any) *differ.State {
@@ -431,7 +431,7 @@ func policy(t testing.TB, data []byte) differ.Policy {
 		Adopt       bool
 		Danger      []v1alpha1.DangerRule
 		FleetDanger []v1alpha1.DangerRule
-		// ProjectDanger are rules of the component's project, which Fence says it has.
+		// ProjectDanger are rules of the component's project. Fence means that there is a project.
 		ProjectDanger []v1alpha1.DangerRule
 		Fence         *differ.Fence
 		Scaled        []struct {
@@ -461,11 +461,11 @@ func policy(t testing.TB, data []byte) differ.Policy {
 	return out
 }
 
-// fataler is what tests, benchmarks and properties have in common.
+// fataler is the common part of tests, benchmarks and properties.
 type fataler interface{ Fatal(args ...any) }
 
-// schemas are the built-in ones, and example.com/v1, which is made up for the
-// shapes that built-in kinds don't have.
+// schemas returns the built-in schemas and example.com/v1. This test group has the shapes that
+// built-in kinds lack.
 var schemas = func() func(fataler) differ.Schemas {
 	var once sync.Once
 	parsed := differ.Schemas{}

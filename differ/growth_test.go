@@ -8,8 +8,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// A condition of a few hundred bytes must not make a list that no memory holds: neither the
-// cost limit nor the end of a context ends a call that looks at such a list.
+// A condition of a few hundred bytes must not make a list that exceeds the memory. Neither the cost
+// limit nor the end of a context ends a call that reads such a list.
 func TestConditionsDoNotGrow(t *testing.T) {
 	t.Parallel()
 	nested := func(open, end string, times int) string {

@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// at is an object with one value.
+// at returns an object with one value.
 func at(gvk schema.GroupVersionKind, path string, v any) object {
 	o := object{"apiVersion": gvk.GroupVersion().String(), "kind": gvk.Kind, "metadata": object{
 		"name": "o", "labels": object{v1alpha1.LabelComponent: component}, "uid": "u",
@@ -26,8 +26,8 @@ func at(gvk schema.GroupVersionKind, path string, v any) object {
 	return o
 }
 
-// changed is the plan for an object of which git changes one value; approve lets
-// git approve whatever is held.
+// changed returns the plan for an object of which git changes one value. With approve, git approves
+// the change.
 func changed(t *testing.T, gvk schema.GroupVersionKind, path string, dry *differ.DryRun, approve bool) differ.Change {
 	t.Helper()
 	rules, err := differ.NewRules(differ.Scopes{})
@@ -54,8 +54,8 @@ func changed(t *testing.T, gvk schema.GroupVersionKind, path string, dry *differ
 	return plan.Changes[0]
 }
 
-// Fields that an API server never changes are held, and an approval replaces the
-// object. A field of that name in a kind of another group is as free as any.
+// Fields that an API server never changes are held, and an approval replaces the object. A field of
+// the same name in another group is not immutable.
 func TestImmutableFields(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -89,7 +89,7 @@ func TestImmutableFields(t *testing.T) {
 					if got := changed(t, gvk, path, nil, false); got.State != differ.StateHeld || got.Op != differ.OpNone {
 						t.Errorf("it is %s, %s", got.Op, got.State)
 					}
-					// The deletion of what holds data is held, too.
+					// A rule holds the deletion of an object with data, too: the approval covers both.
 					got := changed(t, gvk, path, nil, true)
 					if got.Op != differ.OpReplace || got.State != differ.StateChanged {
 						t.Errorf("approved, it is %s, %s: %s", got.Op, got.State, got.Because)
@@ -104,8 +104,8 @@ func TestImmutableFields(t *testing.T) {
 	}
 }
 
-// Fields that an API server changes at times: only when it refuses to, and what it
-// refuses is the field, the object has to be replaced.
+// Some fields can be changed sometimes. The object is replaced only if the API server refuses the
+// change of such a field.
 func TestFieldsThatMayBeImmutable(t *testing.T) {
 	t.Parallel()
 	cases := []struct {

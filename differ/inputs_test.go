@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// TestUnchanged: an object whose inputs are those with which it was settled is not
-// compared. Whether it is shows where the inputs lie.
+// TestUnchanged: an object is not compared if its inputs are equal to those with which it was
+// settled. The target differs, so a comparison would plan an update.
 func TestUnchanged(t *testing.T) {
 	t.Parallel()
 	inputs := differ.Inputs{Recorded: "1", Target: "a", Live: "u/1", Policy: "p", Schema: "s"}
@@ -61,8 +61,7 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// TestPolicyHash: each part of a policy that decides about every object has a part
-// in its hash.
+// TestPolicyHash: each part of a policy that decides about every object changes the hash.
 func TestPolicyHash(t *testing.T) {
 	t.Parallel()
 	const reads = "cluster.labels.a == 'b'"
@@ -108,8 +107,8 @@ func TestPolicyHash(t *testing.T) {
 	}
 }
 
-// TestPolicyHashUnread: labels that no rule reads decide about nothing, and a cluster
-// may get new ones.
+// TestPolicyHashUnread: labels that no rule reads decide about nothing, and a cluster may get new
+// labels.
 func TestPolicyHashUnread(t *testing.T) {
 	t.Parallel()
 	rules, err := differ.NewRules(differ.Scopes{})
@@ -122,7 +121,7 @@ func TestPolicyHashUnread(t *testing.T) {
 	}
 }
 
-// An expression that names the variable depends on it; a longer word is another one.
+// An expression that names the variable depends on it; a longer word is not the variable.
 func TestReadsCluster(t *testing.T) {
 	t.Parallel()
 	for expression, want := range map[string]bool{
@@ -132,7 +131,7 @@ func TestReadsCluster(t *testing.T) {
 		`cluster["labels"]`:                true,
 		"[cluster].size() == 1":            true,
 		"old == new || cluster . labels":   true,
-		"new == 'cluster'":                 true, // a text may be the variable's name: it is not taken apart
+		"new == 'cluster'":                 true, // a string may be the variable's name: strings are not parsed
 		"new == 'cluster-admin'":           false,
 		"new in ['clusterroles', 'roles']": false,
 		"new == 'subcluster'":              false,

@@ -7,8 +7,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// The rules decide about the deletion of an object that no plan has. Its label, owners and
-// annotations are for the caller.
+// The rules decide about the deletion of an object that is in no plan. The caller checks its label,
+// owners and annotations.
 func TestJudgeDeletion(t *testing.T) {
 	t.Parallel()
 	rule := func(effect v1alpha1.Effect) []v1alpha1.DangerRule {

@@ -15,9 +15,9 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Whoever may write an object must not be able to stop the comparison of all
-// others: eight times as much takes about eight times as long, in every order
-// and with every collision. BenchmarkCompareLeaves has the ordinary objects.
+// An author of one object must not be able to stop the comparison of all other objects. Sixteen
+// times the size may take at most 100 times as long, in every order and with every collision of
+// keys. BenchmarkCompareLeaves has the ordinary objects.
 func TestHostileObjectsTakeLinearTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -82,13 +82,13 @@ func TestHostileObjectsTakeLinearTime(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			// Memory that leaves the caches makes large states dearer, by up to four times
-			// where others use the same caches; a quadratic comparison takes 256 times as long.
+			// States that exceed the caches take up to four times as long while other programs use
+			// the caches. A quadratic comparison takes 256 times as long.
 			const n, times, most, rounds = 2000, 16, 100, 12
 			less, more := c.state(n), c.state(n*times)
 			few, many := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
-			// Whatever else the machine does only makes a comparison longer:
-			// the least times of enough rounds are the comparison's own.
+			// Other load only makes a comparison longer: the least times of enough rounds are those
+			// of the comparison.
 			for range rounds {
 				few, many = min(few, took(t, less, policy)), min(many, took(t, more, policy))
 				if many < most*few {
@@ -100,11 +100,11 @@ func TestHostileObjectsTakeLinearTime(t *testing.T) {
 	}
 }
 
-// took is the time that one comparison keeps a processor busy.
+// took returns the processor time of one comparison.
 func took(t *testing.T, s differ.State, policy differ.Policy) time.Duration {
 	t.Helper()
 	s.ID, s.OwnersRead = widgetID, true
-	runtime.GC() // what was before is not to be paid here
+	runtime.GC() // collect earlier garbage before the measurement
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start := threadTime(t)
@@ -114,7 +114,7 @@ func took(t *testing.T, s differ.State, policy differ.Policy) time.Duration {
 	return threadTime(t) - start
 }
 
-// shuffled are items with a key, in an order of no pattern.
+// shuffled returns items with a key, in random order.
 func shuffled(n int, key, prefix string) list {
 	out := make(list, n)
 	for i, k := range rand.New(rand.NewPCG(1, 1)).Perm(n) {
@@ -123,7 +123,7 @@ func shuffled(n int, key, prefix string) list {
 	return out
 }
 
-// inOrder are texts, ascending or descending.
+// inOrder returns strings, ascending or descending.
 func inOrder(n, step int) list {
 	out := make(list, n)
 	for i := range out {

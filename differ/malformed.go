@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	// maxDepth bounds how deep an object may be nested. The deepest CRDs that
-	// people write stay below 100; beyond this one somebody wants a stack to
-	// overflow.
+	// maxDepth bounds how deep an object may be nested. The deepest CRDs in use stay below 100. A
+	// deeper object is an attempt to overflow a stack.
 	maxDepth = 500
-	// maxBytes is what an API server takes in one request: MaxRequestBodyBytes of
+	// maxBytes is the largest request that an API server accepts: MaxRequestBodyBytes of
 	// k8s.io/apiserver.
 	maxBytes = 3 << 20
 )
@@ -30,17 +29,16 @@ var (
 	errNotJSON  = errors.New("no JSON")
 )
 
-// checkObject refuses an object that recursion would not survive, and one that
-// says something else than what would be sent of it. Decoders of Kubernetes make
-// no such objects: maps with text for keys, []any, string, int64, finite
-// float64, bool and nil.
+// checkObject returns an error for an object that is nested too deeply for recursion, or that is no
+// JSON: the request would differ from the object. Decoders of Kubernetes make only maps with string
+// keys, []any, string, int64, finite float64, bool and nil.
 func checkObject(what string, object map[string]any) error {
 	_, err := checkSize(what, object)
 	return err
 }
 
-// checkTarget also refuses what is larger than any API server takes, before
-// anything else of the component moves.
+// checkTarget also returns an error for a target that is larger than any API server accepts, before
+// any object of the component is changed.
 func checkTarget(target *renderer.Object, object map[string]any) error {
 	if target == nil {
 		return nil
@@ -66,8 +64,8 @@ func checkSize(what string, object map[string]any) (bytes int, err error) {
 	return 0, fmt.Errorf("the %s: %s: %w", what, shortPath(path), err)
 }
 
-// sound reports whether a value is JSON, and nested no deeper than levels. It
-// counts the bytes of its texts: the JSON has more.
+// sound reports whether a value is JSON, and nested no deeper than levels. sound adds to bytes a
+// lower bound of the JSON's size: the bytes of its strings and names, and one a list item.
 func sound(v any, levels int, bytes *int) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -96,9 +94,8 @@ func sound(v any, levels int, bytes *int) bool {
 	return true
 }
 
-// findUnsound returns the path of the first value that is not [sound], last
-// element first, and what is wrong with it; maps in the order of their names,
-// so that the same object gives the same error.
+// findUnsound returns the path of the first value that is not [sound], last element first, and the
+// reason. Maps are visited in the order of their names, so the same object gives the same error.
 func findUnsound(v any, levels int) (fieldpath.Path, error) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -139,8 +136,8 @@ func findBelow(v any, levels int) (fieldpath.Path, error) {
 	return findUnsound(v, levels-1)
 }
 
-// largest returns the path of what holds more than half of an object's bytes, as
-// far as [shortPath] shows it.
+// largest returns the path of the value that holds more than half of an object's bytes, as far as
+// [shortPath] shows a path.
 func largest(object map[string]any, bytes int) fieldpath.Path {
 	var path fieldpath.Path
 	heavy := func(v any) bool {
@@ -172,10 +169,10 @@ func largest(object map[string]any, bytes int) fieldpath.Path {
 	return path
 }
 
-// shownElements of a path stand in an error.
+// shownElements is the number of path elements that an error shows.
 const shownElements = 8
 
-// shortPath is a path for an error: the way into a hostile object has no end.
+// shortPath formats a path for an error. A path in a hostile object may be very long.
 func shortPath(path fieldpath.Path) string {
 	if len(path) > shownElements {
 		return printable(path[:shownElements].String()) + "…"
@@ -183,9 +180,9 @@ func shortPath(path fieldpath.Path) string {
 	return printable(path.String())
 }
 
-// misfit returns where a value is of another type than its schema wants, and
-// what both are; "" where it fits. What the schema does not know fits: the API
-// server drops it, or says so.
+// misfit returns the path of a value whose type is not the one in its schema, and both types; "" if
+// every value fits. A field that the schema does not know fits: the API server drops the field, or
+// reports it.
 func misfit(s *smdschema.Schema, ref smdschema.TypeRef, v any, path fieldpath.Path) string {
 	atom, ok := s.Resolve(ref)
 	if !ok || v == nil || atom.Map == nil && atom.List == nil && atom.Scalar == nil {
@@ -211,7 +208,7 @@ func misfit(s *smdschema.Schema, ref smdschema.TypeRef, v any, path fieldpath.Pa
 	return ""
 }
 
-// fits looks at the value alone, and not at what it holds.
+// fits checks the value's own type, and not its children.
 func fits(atom smdschema.Atom, v any) bool {
 	switch v.(type) {
 	case map[string]any:

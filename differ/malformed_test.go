@@ -15,7 +15,7 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// thing is an object of a kind without a schema, which may hold anything.
+// thing returns an object of a kind without a schema, which may hold any value.
 func thing(spec any) object {
 	return object{
 		"apiVersion": "nobody.knows/v1", "kind": "Thing", "spec": spec,
@@ -23,8 +23,7 @@ func thing(spec any) object {
 	}
 }
 
-// nestedIn puts a value at the end of a chain of maps and lists, so many levels
-// below where it stands.
+// nestedIn puts a value at the end of a chain of maps and lists with the given number of levels.
 func nestedIn(v any, levels int) any {
 	for i := range levels {
 		if i%2 == 0 {
@@ -36,7 +35,7 @@ func nestedIn(v any, levels int) any {
 	return v
 }
 
-// malformedStates are a state for each side that has the object, beside sound ones.
+// malformedStates returns a state for each side that has the object; the other sides are sound.
 func malformedStates(o, sound object) map[string]differ.State {
 	id := differ.ID{Group: "nobody.knows", Kind: "Thing", Namespace: "prod", Name: "o"}
 	at := registry.Position{File: "templates/thing.yaml", Line: 3}
@@ -47,8 +46,7 @@ func malformedStates(o, sound object) map[string]differ.State {
 	}
 }
 
-// refusesAll fails unless the states are an error that says all this, and no
-// part of a plan.
+// refusesAll fails unless the state gives an error with all of these texts, and an empty plan.
 func refusesAll(t *testing.T, state differ.State, says ...string) {
 	t.Helper()
 	first := differ.State{ID: differ.ID{Kind: "ConfigMap", Name: "before"}, Recorded: object{}}
@@ -71,8 +69,8 @@ func refusesAll(t *testing.T, state differ.State, says ...string) {
 	}
 }
 
-// What is no JSON, or nested without an end, is an error that names the object,
-// the side and the path, and nothing of the plan is left.
+// An object that is no JSON, or is nested too deeply, gives an error that names the object, the
+// side and the path. The plan is then empty.
 func TestMalformed(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -113,7 +111,7 @@ func endless() object {
 	return o
 }
 
-// What comes close to malformed is compared like anything else.
+// Objects that are nearly malformed are compared like any other object.
 func TestNotMalformed(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]any{
@@ -138,8 +136,8 @@ func TestNotMalformed(t *testing.T) {
 	}
 }
 
-// A target that no API server takes is refused before anything else moves; where
-// live or the record is as large (whoever stored it), the plan is right.
+// A target that no API server accepts is refused before any object is changed. If live or the
+// record is as large, whatever stored it, there is a plan.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	const size = 10 << 20
@@ -186,8 +184,8 @@ func widget(spec any) object {
 
 var widgetID = differ.ID{Group: "example.com", Kind: "Widget", Namespace: "prod", Name: "o"}
 
-// What a target has in another shape than the schema is told with object and
-// path, and nothing of the object is sent: the API server would refuse it.
+// If a value in a target has another type than in the schema, the plan names the path. Nothing of
+// the object is sent, because the API server would refuse it.
 func TestWrongTypes(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -230,7 +228,7 @@ func TestWrongTypes(t *testing.T) {
 	}
 }
 
-// Right types, though few would write them so.
+// Valid types in unusual forms.
 func TestRightTypes(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]object{
@@ -255,8 +253,8 @@ func TestRightTypes(t *testing.T) {
 	}
 }
 
-// Metadata of any shape, on any side, is no reason to panic: it is an error that
-// names the object, a refusal, or a plan.
+// Metadata of any shape, on any side, causes no panic: the result is an error that names the
+// object, a refusal, or a plan.
 func TestMalformedMetadata(t *testing.T) {
 	t.Parallel()
 	entry := func(edit object) list {
@@ -324,7 +322,7 @@ func deepFields(levels int) any {
 	return v
 }
 
-// A stack far smaller than Go's default takes the deepest object.
+// A stack far smaller than Go's default is enough for the deepest object.
 func TestDeepestObjectNeedsLittleStack(t *testing.T) {
 	previous := debug.SetMaxStack(4 << 20)
 	defer debug.SetMaxStack(previous)
@@ -342,7 +340,7 @@ func TestDeepestObjectNeedsLittleStack(t *testing.T) {
 	}
 }
 
-// A path in the table of fixed fields that is malformed would match nothing.
+// A malformed path in the table of fixed fields would match nothing.
 func TestFixedFields(t *testing.T) {
 	t.Parallel()
 	for _, path := range differ.FixedPaths() {

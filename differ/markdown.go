@@ -7,20 +7,21 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a Markdown report. Forges take comments of 64 KiB.
+// Bounds of a Markdown report. Forges accept comments of 64 KiB.
 const (
-	markdownSize  = 60_000 // bytes; beyond it objects are only named
+	markdownSize  = 60_000 // bytes; beyond this size objects are listed without their diffs
 	markdownLines = 120    // of one object's diff
-	markdownLine  = 500    // bytes of one line or reason
-	markdownItems = 30     // objects on top, fields of one, and objects that are only named
+	markdownLine  = 500    // bytes of one code span or diff line
+	markdownItems = 30     // entries of each list: warnings, their objects, held objects, their fields, objects without diffs
 )
 
-// WriteMarkdown writes the plan for a comment on a pull request: a line that
-// counts, what is denied, held or kept with its rule, reason and hash to
-// approve, then each object with a unified diff. What is cut says how much.
+// WriteMarkdown writes the plan for a comment on a pull request. It begins with a line of counts
+// and with the warnings. Held, denied and kept changes follow with rule, reason and hash to
+// approve. Each object follows with a unified diff. Cut text says how much is missing. The error is
+// that of w.
 //
-// All that comes from a cluster, a chart or a rule stands in code spans and fenced
-// blocks that it can't end: it makes no link, mention, image, heading or HTML.
+// Text from a cluster, a chart or a rule stands only in code spans and fenced blocks, and can't end
+// them. So such text makes no link, mention, image, heading or HTML.
 func (p Plan) WriteMarkdown(w io.Writer) error {
 	text := p.Summary() + "\n"
 	if warnings := p.MarkdownWarnings(); warnings != "" {
@@ -36,46 +37,46 @@ func (p Plan) WriteMarkdown(w io.Writer) error {
 	return nil
 }
 
-// MarkdownAttention is the part of [Plan.WriteMarkdown] that stands on top: a list
-// of what does not go its way, or nothing.
+// MarkdownAttention returns the part of [Plan.WriteMarkdown] that lists changes that are held,
+// denied, kept or approved; empty without such changes.
 func (p Plan) MarkdownAttention() string {
 	m := markdown{}
 	m.attention(p.shown())
 	return m.b.String()
 }
 
-// MarkdownWarnings is the part of [Plan.WriteMarkdown] that lists what danger rules warn
-// of: one entry a rule, with the objects and fields, or nothing.
+// MarkdownWarnings returns the part of [Plan.WriteMarkdown] that lists the warnings of danger
+// rules: one entry a rule, with the objects and fields; empty without warnings.
 func (p Plan) MarkdownWarnings() string {
 	m := markdown{}
 	m.warnings(p.shown())
 	return m.b.String()
 }
 
-// MarkdownObjects is the part of [Plan.WriteMarkdown] that shows the objects, in
-// about so many bytes, below headings of a level.
+// MarkdownObjects returns the part of [Plan.WriteMarkdown] that shows the objects, in about room
+// bytes, below headings of the given level.
 func (p Plan) MarkdownObjects(room, level int) string {
 	m := markdown{heading: strings.Repeat("#", level)}
 	m.objects(p.shown(), room)
 	return m.b.String()
 }
 
-// MarkdownCode is a code span that shows a text as it is, on one line.
+// MarkdownCode returns a code span that shows a text on one line. Control characters are replaced.
 func MarkdownCode(s string) string {
 	s = strings.ReplaceAll(printable(s), "\t", " ")
 	if s == "" {
 		return ""
 	}
 	fence := strings.Repeat("`", longestRun(s)+1)
-	// A space on both sides is taken off again, if there is anything else. Without
-	// it a backtick at an end would lengthen the fence.
+	// Markdown removes a space at both ends, if the span has any other character. Without the
+	// spaces, a backtick at an end would lengthen the fence.
 	if strings.HasPrefix(s, "`") || strings.HasSuffix(s, "`") || strings.HasPrefix(s, " ") && strings.HasSuffix(s, " ") && strings.Trim(s, " ") != "" {
 		s = " " + s + " "
 	}
 	return fence + s + fence
 }
 
-// longestRun is the length of the longest run of backticks.
+// longestRun returns the length of the longest run of backticks.
 func longestRun(s string) int {
 	longest, run := 0, 0
 	for _, r := range s {
@@ -94,13 +95,13 @@ type markdown struct {
 	heading string // of an object
 }
 
-// printf writes words of ours; what comes from elsewhere goes through code.
+// printf writes Keelson's own words; all other text must go through code.
 func (m *markdown) printf(format string, args ...any) { fmt.Fprintf(&m.b, format, args...) }
 
-// code is a code span of bounded length.
+// code returns a code span of bounded length.
 func code(s string) string { return MarkdownCode(cut(s)) }
 
-// cut shortens a line, and says by how much.
+// cut shortens a line, and appends how many bytes are missing.
 func cut(s string) string {
 	if len(s) <= markdownLine {
 		return s
@@ -112,7 +113,7 @@ func cut(s string) string {
 	return fmt.Sprintf("%s… (%d bytes more)", s[:end], len(s)-end)
 }
 
-// attention lists what does not go its way.
+// attention lists what is held, denied, kept or approved.
 func (m *markdown) attention(order []*Change) {
 	listed := 0
 	for _, c := range order {
@@ -129,7 +130,8 @@ func (m *markdown) attention(order []*Change) {
 	}
 }
 
-// warnings lists the rules that warn, in the order of the objects, and below each where.
+// warnings lists the rules that warn, in the order of the objects, each with its objects and
+// fields.
 func (m *markdown) warnings(order []*Change) {
 	type place struct {
 		verb, object string
@@ -215,7 +217,7 @@ func (m *markdown) reason(rule, because string) {
 	}
 }
 
-// objects shows the diff of each object, as long as there is room.
+// objects shows the diff of each object until room is used up, and then only lists objects.
 func (m *markdown) objects(order []*Change, room int) {
 	named := 0
 	for _, c := range order {

@@ -18,10 +18,10 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// marker stands in every hostile text, so that it can be found again.
+// marker is in every hostile text, so that a test can find the text again.
 const marker = "MARK"
 
-// hostile are texts that would do something if they stood in Markdown as they are.
+// hostile returns texts that would have an effect outside of code in Markdown.
 func hostile() *rapid.Generator[string] {
 	piece := rapid.SampledFrom([]string{
 		"`", "``", "```", "````", "~~~", "\n", "\r\n", "\n\n", "\t", "    ", "\u2028", "\x1b[31m", "\u202e", "|", "\\", "\\`", "\\|", "$", "*", "_", "**", "~~", "@", "@team", "#1", "owner/repo#1", "![x](http://evil/x)",
@@ -34,8 +34,8 @@ func hostile() *rapid.Generator[string] {
 	})
 }
 
-// renders parses Markdown as forges do, and returns what does not belong there:
-// a node that nobody wrote on purpose, or a hostile text outside of code.
+// strangers parses Markdown as forges do. It returns nodes that Keelson does not write, and hostile
+// texts outside of code.
 func strangers(source string) []string {
 	data := []byte(source)
 	doc := goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote)).Parser().Parse(text.NewReader(data))
@@ -68,7 +68,7 @@ func strangers(source string) []string {
 	return out
 }
 
-// hostilePlan is a plan in which everything that is not Keelson's word is hostile.
+// hostilePlan returns a plan in which every text that is not Keelson's is hostile.
 func hostilePlan(s func(label string) string) differ.Plan {
 	c := differ.Change{
 		ID:         differ.ID{Group: s("group"), Kind: s("kind"), Namespace: s("namespace"), Name: s("name")},
@@ -90,7 +90,7 @@ func hostilePlan(s func(label string) string) differ.Plan {
 	return differ.Plan{Changes: []differ.Change{c, created}}
 }
 
-// Nothing from a cluster, a chart or a rule gets out of its code.
+// Text from a cluster, a chart or a rule stays inside its code.
 func TestMarkdownIsInert(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -108,7 +108,7 @@ func TestMarkdownIsInert(t *testing.T) {
 	})
 }
 
-// The check itself must see what it looks for.
+// The check itself must find hostile text.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{
@@ -140,7 +140,7 @@ func FuzzMarkdown(f *testing.F) {
 	})
 }
 
-// A code span shows its text as it is, whatever backticks are in it.
+// A code span shows its text whatever backticks are in the text.
 func TestMarkdownCode(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]string{
@@ -152,7 +152,7 @@ func TestMarkdownCode(t *testing.T) {
 	}
 }
 
-// What is long is cut, and says by how much; the whole fits a comment.
+// Long text is cut, with the size of the rest; the whole report fits a comment.
 func TestMarkdownBounds(t *testing.T) {
 	t.Parallel()
 	var plan differ.Plan

@@ -17,19 +17,20 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Nodes are the nodes of a cluster, as far as they decide where pods may run: names, labels
-// and taints. Conditions count those that fit a pod: nodes.matching(object.spec.template.spec).
-// They are read only, and safe for concurrent use. The zero value has none.
+// Nodes are the nodes of a cluster: names, labels and taints, which decide where pods may run.
+// Conditions count the nodes that fit a pod: nodes.matching(object.spec.template.spec). Nodes are
+// safe for concurrent use once the last Add has returned. The zero value has no nodes.
 type Nodes struct {
 	list   []*corev1.Node
 	taints int // of all nodes
 }
 
-// conditionTaints begins the taints that Kubernetes sets while a node is not well or is
-// drained. They pass, so they say nothing about where pods belong.
+// conditionTaints is the prefix of taints that Kubernetes sets while a node is unhealthy or
+// drained. Such taints are temporary, so they do not show where pods belong.
 const conditionTaints = "node.kubernetes.io/"
 
-// Add takes from a Node object what is needed of it. The error names an object that is no Node.
+// Add appends a Node object, of which Nodes keeps only the needed fields. The error names a node
+// whose metadata or spec can't be decoded.
 func (n *Nodes) Add(o map[string]any) error {
 	var read struct {
 		Metadata struct {
@@ -53,7 +54,7 @@ func (n *Nodes) Add(o map[string]any) error {
 	return nil
 }
 
-// into reads a value into a struct by its JSON.
+// into decodes a value into a struct by its JSON.
 func into(v, out any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -65,8 +66,9 @@ func into(v, out any) error {
 	return nil
 }
 
-// matching counts the nodes that a pod may run on by its node name, node selector, required
-// node affinity and tolerations: the scheduler's rules that don't depend on other pods.
+// matching counts the nodes that a pod may run on by its node name, node selector, required node
+// affinity and tolerations: the scheduler's rules that don't depend on other pods. It is an error
+// if the count costs more than matchingMost.
 func (n *Nodes) matching(spec map[string]any) (int, error) {
 	placement := placementOf(spec)
 	if cost := n.cost(placement); cost > matchingMost {
@@ -82,7 +84,7 @@ func (n *Nodes) matching(spec map[string]any) (int, error) {
 			continue
 		}
 		if fits, err := affinity.Match(node); err != nil || !fits {
-			continue // a term that can't be parsed matches no node, as for the scheduler
+			continue // a term that can't be parsed matches no node, as in the scheduler
 		}
 		if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return repels(t, pod.Spec.Tolerations) }) {
 			count++
@@ -91,9 +93,8 @@ func (n *Nodes) matching(spec map[string]any) (int, error) {
 	return count, nil
 }
 
-// repels reports whether a taint keeps a pod with these tolerations from a node. The
-// scheduler's own function wants a logger, which nothing here may have. An operator that is
-// not known tolerates nothing.
+// repels reports whether a taint keeps a pod with these tolerations from a node. The scheduler's
+// own function needs a logger, and this package has none. An unknown operator tolerates nothing.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 func repels(taint corev1.Taint, tolerations []corev1.Toleration) bool {
 	if taint.Effect == corev1.TaintEffectPreferNoSchedule {
@@ -114,7 +115,7 @@ func repels(taint corev1.Taint, tolerations []corev1.Toleration) bool {
 	})
 }
 
-// placementOf are the fields of a pod spec that decide on which nodes it may run.
+// placementOf returns the fields of a pod spec that decide on which nodes the pod may run.
 func placementOf(spec map[string]any) map[string]any {
 	out := map[string]any{}
 	for _, name := range []string{"nodeName", "nodeSelector", "tolerations"} {
@@ -126,34 +127,34 @@ func placementOf(spec map[string]any) map[string]any {
 	return out
 }
 
-// nodesValue is a value of CEL that has one method, matching.
+// nodesValue is a CEL value with one method, matching.
 type nodesValue struct{ *Nodes }
 
-// ConvertToNative returns an error: nodes are for conditions alone.
+// ConvertToNative returns an error: nodes are only for conditions.
 func (nodesValue) ConvertToNative(t reflect.Type) (any, error) {
 	return nil, fmt.Errorf("nodes are no %s", t)
 }
 
-// ConvertToType returns an error: nodes are for conditions alone.
+// ConvertToType returns an error: nodes are only for conditions.
 func (nodesValue) ConvertToType(t ref.Type) ref.Val {
 	return types.NewErr("nodes are no %s", t.TypeName())
 }
 
-// Equal reports whether a value is not null, nor anything else: nodes equal only themselves.
+// Equal reports whether the other value is the same [Nodes].
 func (v nodesValue) Equal(other ref.Val) ref.Val {
 	o, ok := other.(nodesValue)
 	return types.Bool(ok && o.Nodes == v.Nodes)
 }
 
-// Type is keelson.Nodes.
+// Type returns keelson.Nodes.
 func (nodesValue) Type() ref.Type { return cel.ObjectType("keelson.Nodes") }
 
-// Value is the [Nodes].
+// Value returns the [Nodes].
 func (v nodesValue) Value() any { return v.Nodes }
 
 const matchingFunction = "matching"
 
-// nodesFunction is nodes.matching(POD SPEC).
+// nodesFunction declares nodes.matching(POD SPEC).
 func nodesFunction() cel.EnvOption {
 	return cel.Function(matchingFunction, cel.MemberOverload("nodes_matching_dyn", []*cel.Type{cel.DynType, cel.DynType}, cel.IntType,
 		cel.BinaryBinding(func(nodes, spec ref.Val) ref.Val {
@@ -175,7 +176,8 @@ func nodesFunction() cel.EnvOption {
 
 var errPodSpec = errors.New("what is no map is no pod spec")
 
-// podSpec is a pod spec as a condition has it: a part of an object, or a map of its own.
+// podSpec returns the pod spec in a condition's argument: a part of an object, or a map that the
+// condition builds.
 func podSpec(spec ref.Val) (map[string]any, error) {
 	if native, ok := spec.Value().(map[string]any); ok {
 		return native, nil
@@ -196,14 +198,14 @@ func podSpec(spec ref.Val) (map[string]any, error) {
 }
 
 const (
-	// nodeCost is what one node costs in CEL's units: about a microsecond.
+	// nodeCost is the cost of one node, in CEL's units: about a microsecond.
 	nodeCost = 10
-	// matchingMost bounds one count: a fifth of a second. 10,000 nodes, each with some labels
-	// and taints, cost less.
+	// matchingMost bounds the cost of one count, in CEL's units: a fifth of a second. Counting
+	// 10,000 nodes with some labels and taints costs less.
 	matchingMost = 2_000_000
 )
 
-// cost is about what it takes to count the nodes for a pod, in CEL's units: to read the pod's
+// cost estimates the cost of counting the nodes for a pod, in CEL's units: reading the pod's
 // fields, and for each node its affinity and its taints.
 func (n *Nodes) cost(placement map[string]any) uint64 {
 	affinity := valuesIn(placement["affinity"]) + valuesIn(placement["nodeSelector"])
@@ -211,7 +213,7 @@ func (n *Nodes) cost(placement map[string]any) uint64 {
 	return uint64(4*(affinity+tolerations) + len(n.list)*(nodeCost+affinity) + n.taints*tolerations + 1) //nolint:gosec // no part is negative
 }
 
-// valuesIn counts the values of JSON in one of them.
+// valuesIn counts a JSON value and all values inside it.
 func valuesIn(v any) int {
 	n := 1
 	switch v := v.(type) {
@@ -227,10 +229,11 @@ func valuesIn(v any) int {
 	return n
 }
 
-// nodesCost counts what matching costs.
+// nodesCost estimates the cost of calls of matching.
 type nodesCost struct{}
 
-// CallCost returns nil for other functions, whose cost CEL knows.
+// CallCost returns nil for other functions and for invalid arguments: CEL then uses its own
+// estimate.
 func (nodesCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
 	if function != matchingFunction || len(args) != 2 {
 		return nil

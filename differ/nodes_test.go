@@ -25,7 +25,7 @@ func newNodes(t *testing.T, n int) *differ.Nodes {
 	return nodes
 }
 
-// comparing holds a ConfigMap's change, if the condition holds, on a cluster with nodes.
+// comparing compares a ConfigMap whose change a rule with the condition holds.
 func comparing(t *testing.T, when string, policy differ.Policy) (differ.Change, error) {
 	t.Helper()
 	rules, err := differ.NewRules(differ.Scopes{Fleet: []v1alpha1.DangerRule{{
@@ -82,7 +82,7 @@ func TestNodesMatching(t *testing.T) {
 	}
 }
 
-// TestTolerations: a taint repels the pods that don't tolerate it, as the scheduler says.
+// TestTolerations: a taint repels the pods that don't tolerate it, as in the scheduler.
 func TestTolerations(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -127,8 +127,8 @@ func TestTolerations(t *testing.T) {
 	}
 }
 
-// TestNodesUnread: a plan asks for nodes only where a condition reads them, and does nothing
-// before it has them.
+// TestNodesUnread: a plan needs nodes only if a condition reads them. Without these nodes it does
+// nothing.
 func TestNodesUnread(t *testing.T) {
 	t.Parallel()
 	change, err := comparing(t, `nodes.matching({}) == 0`, differ.Policy{NodesReadable: true})
@@ -149,7 +149,7 @@ func TestNodesUnread(t *testing.T) {
 	}
 }
 
-// TestNodesCost: what a condition may count is bounded, however many nodes there are.
+// TestNodesCost: the cost of counting is bounded for any number of nodes.
 func TestNodesCost(t *testing.T) {
 	t.Parallel()
 	nodes := newNodes(t, 5000)
@@ -163,7 +163,7 @@ func TestNodesCost(t *testing.T) {
 	}
 }
 
-// TestAddNode: what is no Node is an error that names it.
+// TestAddNode: an object that can't be decoded as a Node gives an error with its name.
 func TestAddNode(t *testing.T) {
 	t.Parallel()
 	err := (&differ.Nodes{}).Add(object{"metadata": object{"name": "bad", "labels": 3}})
@@ -172,7 +172,7 @@ func TestAddNode(t *testing.T) {
 	}
 }
 
-// show writes the fields of a change, one a line.
+// show returns the fields of a change, one a line.
 func show(c differ.Change) string {
 	var b strings.Builder
 	for _, f := range c.Fields {

@@ -7,12 +7,12 @@ import (
 	smdschema "sigs.k8s.io/structured-merge-diff/v4/schema"
 )
 
-// carver cuts objects along sets of fields. What it returns shares values with
-// what it was given, but never changes it.
+// carver cuts objects along sets of fields. A result shares values with the arguments, which are
+// never modified.
 type carver struct{ schema *smdschema.Schema }
 
-// extract returns the part of a value that a set of fields names, list items
-// with their keys. It is nil when there is no such part.
+// extract returns the part of a value that a set of fields names, list items with their keys. The
+// result is nil if the value has no such part.
 //
 // typed.ExtractItems would lose empty maps and whole subtrees.
 func (c carver) extract(ref smdschema.TypeRef, v any, set *fieldpath.Set) any {
@@ -71,8 +71,8 @@ func (c carver) extractList(list *smdschema.List, v []any, set *fieldpath.Set) a
 	return out
 }
 
-// part is the named part of one child: the parts below it that are named, or
-// else, if it is named itself, the whole.
+// part returns the named part of one child: the parts below the child that are named, else the
+// whole child if the child is named.
 func (c carver) part(ref smdschema.TypeRef, child any, pe fieldpath.PathElement, set *fieldpath.Set) any {
 	if below, ok := set.Children.Get(pe); ok && !below.Empty() {
 		return c.extract(ref, child, below)
@@ -83,8 +83,8 @@ func (c carver) part(ref smdschema.TypeRef, child any, pe fieldpath.PathElement,
 	return nil
 }
 
-// lacking returns the fields of a set that a value does not have: those that are
-// named themselves, whatever is named below them.
+// lacking returns the fields of a set that a value does not have. A member of the set is returned
+// whatever is named below it.
 func (c carver) lacking(ref smdschema.TypeRef, v any, set *fieldpath.Set) *fieldpath.Set {
 	out := &fieldpath.Set{}
 	find := c.finder(ref, v)
@@ -138,9 +138,9 @@ func (c carver) finder(ref smdschema.TypeRef, v any) func(fieldpath.PathElement)
 	return func(fieldpath.PathElement) (smdschema.TypeRef, []any) { return smdschema.TypeRef{}, nil }
 }
 
-// without returns a value less a set of fields, and less the maps and lists
-// that became empty by that; nil when nothing is left. An item keeps its keys
-// as long as anything else of it is left.
+// without returns a value without a set of fields, and without the maps and lists that become empty
+// by this. The result is nil if nothing is left. A list item keeps its keys while any other field
+// of the item is left.
 func (c carver) without(ref smdschema.TypeRef, v any, set *fieldpath.Set) any {
 	if set.Empty() {
 		return v
@@ -202,8 +202,8 @@ func (c carver) left(ref smdschema.TypeRef, child any, pe fieldpath.PathElement,
 	return child
 }
 
-// withKeys puts the keys back that the item had, unless they were to go too
-// and nothing else is left.
+// withKeys restores the keys of an item. If the keys are removed too and nothing else is left, the
+// result is nil.
 func withKeys(left map[string]any, item any, pe fieldpath.PathElement) any {
 	whole, _ := item.(map[string]any)
 	if pe.Key == nil || len(left) == len(whole) {
@@ -232,8 +232,7 @@ func withKeys(left map[string]any, item any, pe fieldpath.PathElement) any {
 	return out
 }
 
-// graft returns a value with what another one has and it has not; list items
-// are found by their keys.
+// graft returns v with the fields that only part has. List items are matched by their keys.
 func (c carver) graft(ref smdschema.TypeRef, v, part any) any {
 	if v == nil || part == nil {
 		return firstValue(v, part)

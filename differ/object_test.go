@@ -15,7 +15,7 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// What is cut out of a Widget's spec along a set of fields, and what is left.
+// The part that is cut out of a Widget's spec along a set of fields, and the rest.
 func TestCarve(t *testing.T) {
 	t.Parallel()
 	const keyedA, keyedB = `"k:{\"id\":\"a\"}"`, `"k:{\"id\":\"b\"}"`
@@ -91,8 +91,7 @@ func TestCarve(t *testing.T) {
 	}
 }
 
-// What was cut in two parts fits together again, and neither part has anything of
-// the other but keys.
+// Two parts that were cut give the whole again. No part has a field of the other part, except keys.
 func TestGraft(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -140,7 +139,7 @@ func TestGraft(t *testing.T) {
 		})
 		others.Iterate(func(p fieldpath.Path) {
 			if isKey(p) {
-				return // comes and goes with the rest of its item
+				return // added and removed with the rest of its item
 			}
 			if !differ.Has(typ, rest, p) {
 				t.Fatalf("%s is not in what is left: %v", p, rest)

@@ -8,8 +8,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Keelson's own objects are no component's: whatever rules, adoption or approvals say,
-// none is created, changed or deleted. All else in the namespace is as elsewhere, since
+// Keelson's own objects belong to no component. Whatever the rules, adoption or approvals are, none
+// is created, changed or deleted. Other objects in the namespace have no such protection, because
 // Keelson delivers itself.
 func TestOwnObjectsAreDenied(t *testing.T) {
 	t.Parallel()

@@ -12,25 +12,25 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// handOverManager takes a field from Keelson before Keelson stops sending it;
-// see [Change.HandOver]. It is no owner of anything: nobody acts in its name.
+// handOverManager becomes a field's owner before Keelson stops sending the field; see
+// [Change.HandOver]. This manager does not count as an owner: it only keeps live values.
 const handOverManager = v1alpha1.FieldManager + "-hand-over"
 
-// owner says who set a live field. The order is that of [owners.of]: the
-// later, the harder to overrule.
+// owner is the kind of client that set a live field. A later value is harder to overrule; see
+// [owners.of].
 type owner uint8
 
 const (
 	ownerUnread     owner = iota // managedFields were not fetched
-	ownerNone                    // nobody: the API server's default
+	ownerNone                    // no client: the API server's default
 	ownerOurs                    // Keelson alone
-	ownerPerson                  // kubectl and friends
+	ownerPerson                  // kubectl and similar tools
 	ownerBorrowed                // the name of a controller that never sets such a field
-	ownerUnknown                 // somebody else
+	ownerUnknown                 // any other client
 	ownerController              // a controller that sets such fields
 )
 
-// persons are field managers by glob. A person's tool stays a person's also
+// persons returns globs of the field managers that persons use. Such a tool counts as a person also
 // through a subresource: kubectl scale is no autoscaler.
 func persons() []string {
 	return []string{
@@ -48,12 +48,12 @@ type owners struct {
 
 type ownerEntry struct {
 	manager  string
-	who      owner // at best; see [ownerEntry.at]
+	who      owner // the most that any field gives; see [ownerEntry.at]
 	claims   []claim
-	applied  bool // by Keelson: what server-side apply removes when it is not sent again
+	applied  bool // by Keelson's server-side apply, which removes such a field once it is no longer sent
 	handOver bool
-	// clientSide is a tool that applies without server-side apply: nothing of
-	// what it owns would ever be removed.
+	// clientSide marks a tool that applies without server-side apply. Without a migration, the
+	// fields that the tool owns would never be removed.
 	clientSide bool
 	fields     *fieldpath.Set
 }
@@ -75,7 +75,7 @@ func readOwners(id ID, live map[string]any) (owners, error) {
 	}
 	out := owners{read: true, entries: make([]ownerEntry, 0, len(entries))}
 	for _, e := range entries {
-		if e.FieldsV1 == nil || e.Manager == v1alpha1.EpochManager { // the mark of a takeover may go any time
+		if e.FieldsV1 == nil || e.Manager == v1alpha1.EpochManager { // the mark of a takeover may be removed at any time
 			continue
 		}
 		fields := &fieldpath.Set{}
@@ -97,16 +97,16 @@ func readOwners(id ID, live map[string]any) (owners, error) {
 	return out, nil
 }
 
-// clientSideManagers are those of kubectl apply and of Helm 3. Whoever else
-// writes kubectl's annotation does so, too.
+// clientSideManagers returns the field managers of kubectl apply and Helm 3. Any other manager that
+// owns kubectl's annotation also applies on the client's side.
 func clientSideManagers() []string { return []string{"kubectl-client-side-apply", "helm"} }
 
 func lastAppliedPath() fieldpath.Path {
 	return fieldpath.MakePathOrDie("metadata", "annotations", lastApplied)
 }
 
-// migrate makes Keelson's what tools own that apply on the client's side, and
-// returns their names.
+// migrate makes Keelson the owner of fields of tools that apply on the client's side. It returns
+// the names of these tools.
 func (o owners) migrate() []string {
 	var out []string
 	for i := range o.entries {
@@ -119,7 +119,7 @@ func (o owners) migrate() []string {
 	return slices.Compact(out)
 }
 
-// classify says whose fields a manager's are, and of a controller which of them.
+// classify returns what kind of owner a manager is, and the claims of a controller.
 func classify(id ID, manager, subresource string) (owner, []claim) {
 	switch {
 	case manager == v1alpha1.FieldManager:
@@ -141,13 +141,14 @@ func classify(id ID, manager, subresource string) (owner, []claim) {
 
 func matchesAny(globs []string, manager string) bool {
 	return slices.ContainsFunc(globs, func(glob string) bool {
-		ok, _ := path.Match(glob, manager) // the globs are ours and well formed
+		ok, _ := path.Match(glob, manager) // the globs are Keelson's own, and well-formed
 		return ok
 	})
 }
 
-// at says who a manager is at one of its fields: a controller has a say where it is
-// known to write. Elsewhere a client borrows its name: clients choose their field manager.
+// at returns what kind of owner a manager is at one of its fields. A controller counts as one only
+// where it is known to write. Elsewhere another client may use its name: clients choose their field
+// manager.
 func (e ownerEntry) at(p fieldpath.Path) owner {
 	switch {
 	case e.who != ownerController || slices.ContainsFunc(e.claims, func(c claim) bool { return c.has(p) }):
@@ -158,8 +159,8 @@ func (e ownerEntry) at(p fieldpath.Path) owner {
 	return ownerUnknown
 }
 
-// of returns who owns a field or anything below it. Of several owners the one
-// that is hardest to overrule counts: a controller, then the unknown, a borrowed name, a person.
+// of returns the owner of a field or of anything below it. Of several owners, it returns the one
+// that is hardest to overrule: a controller, then an unknown client, a borrowed name, a person.
 func (o owners) of(p fieldpath.Path) owner {
 	if !o.read {
 		return ownerUnread
@@ -176,11 +177,11 @@ func (o owners) of(p fieldpath.Path) owner {
 // applied reports whether Keelson applied the field or anything below it.
 func (o owners) applied(p fieldpath.Path) bool { return o.any(p, isApplied) }
 
-// handedOver reports whether that was so once.
+// handedOver reports whether Keelson handed over the field or anything below it.
 func (o owners) handedOver(p fieldpath.Path) bool { return o.any(p, isHandOver) }
 
-// oursAlone reports whether nobody but Keelson owns the field or anything
-// below it, so that it is for Keelson to remove.
+// oursAlone reports whether Keelson applied or handed over the field or anything below it, and no
+// other entry owns any of these fields. Keelson may then remove the field.
 func (o owners) oursAlone(p fieldpath.Path) bool {
 	return (o.applied(p) || o.handedOver(p)) && !o.any(p, isOther)
 }
@@ -189,7 +190,7 @@ func (o owners) any(p fieldpath.Path, is func(ownerEntry) bool) bool {
 	return slices.ContainsFunc(o.entries, func(e ownerEntry) bool { return is(e) && owns(e.fields, p) })
 }
 
-// known reports whether Keelson ever wrote to the object.
+// known reports whether Keelson is a manager of any of the object's fields.
 func (o owners) known() bool {
 	return slices.ContainsFunc(o.entries, func(e ownerEntry) bool { return e.who == ownerOurs })
 }
@@ -200,7 +201,7 @@ func isHandOver(e ownerEntry) bool { return e.handOver }
 
 func isOther(e ownerEntry) bool { return !e.applied && !e.handOver }
 
-// union of the fields of some entries.
+// union returns all fields of the entries that of selects.
 func (o owners) union(of func(ownerEntry) bool) *fieldpath.Set {
 	set := &fieldpath.Set{}
 	for _, e := range o.entries {

@@ -10,9 +10,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Who has set a field decides what becomes of it: what a person did is undone, and
-// so is what stands under the name of a controller that never sets such a field. What
-// an unknown manager did waits.
+// The owner of a field decides. A person's change is undone, and so is a change under the name of a
+// controller that never sets such a field. A change by an unknown manager waits.
 func TestManagers(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -72,8 +71,8 @@ func TestManagers(t *testing.T) {
 	}
 }
 
-// A controller keeps what it is known to set, on the kinds on which it sets it, and
-// nothing else: its name is one that any client may choose.
+// A controller keeps the fields that it is known to set, on the kinds on which it sets them, and no
+// other field: any client may use its name.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	const kept, restored, held = differ.ActionKeep, differ.ActionRestore, differ.ActionHold
@@ -145,7 +144,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// values are two that a field may have.
+// values returns two values that a field may have.
 func values(path []string) (was, is any) {
 	switch path[len(path)-1] {
 	case "replicas":

@@ -9,9 +9,9 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// kubectl get prints no managedFields: of such a live object Keelson owns what was recorded,
-// so that what left git is removed, a list item as well as a field. What was not recorded
-// stays another client's.
+// kubectl get prints no managedFields. For such a live object, Keelson owns the recorded fields: a
+// field or list item that left git is removed. A field that is not recorded remains another
+// client's.
 func TestOwnersByRecord(t *testing.T) {
 	t.Parallel()
 	const before = `{apiVersion: v1, kind: Service, metadata: {name: web, namespace: prod, labels: {a: b}},

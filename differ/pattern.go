@@ -13,11 +13,11 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/value"
 )
 
-// pattern is a danger rule's path.
+// pattern is the path of a danger rule.
 type pattern []patternElement
 
-// patternElement is one of: any element, or one path element. A quoted field
-// name is complete; one that is not quoted may be a part of a name with dots.
+// patternElement is either any element, or one path element. A quoted field name is complete. An
+// unquoted name may be a part of a name with dots.
 type patternElement struct {
 	any    bool
 	quoted bool
@@ -28,16 +28,16 @@ const anyElement = "*"
 
 var errPattern = errors.New("malformed path")
 
-// parsePattern reads a path in structured-merge-diff syntax, in which * stands
-// for any one element and ["x.y"] for a field whose name has dots or brackets:
+// parsePattern reads a path in structured-merge-diff syntax. In a pattern, * stands for any one
+// element and ["x.y"] for a field whose name has dots or brackets:
 //
 //	.spec.template.spec.containers[*].image
 //	.metadata.annotations["example.com/x"]
 //	.spec.ports[port=80,protocol="TCP"].nodePort
 //	.metadata.finalizers[="example.com/x"]
 //
-// The path of every [Field] is such a pattern and matches that field, so that
-// it can be copied into a rule (but for field names with brackets).
+// The path of every [Field] is such a pattern and matches that field, so it can be copied into a
+// rule. Field names with brackets are the exception.
 func parsePattern(s string) (pattern, error) {
 	var out pattern
 	for rest := s; rest != ""; {
@@ -72,7 +72,7 @@ func parsePattern(s string) (pattern, error) {
 	return out, nil
 }
 
-// bracket splits [..] off the front.
+// bracket reads the [..] at the start of s, and returns the rest of s.
 func bracket(s string) (patternElement, string, error) {
 	parts, rest, err := splitBracket(s)
 	if err != nil {
@@ -104,8 +104,8 @@ func bracket(s string) (patternElement, string, error) {
 	return patternElement{pe: fieldpath.PathElement{Key: &fields}}, rest, nil
 }
 
-// splitBracket splits what stands in the first brackets at its commas; both
-// mean nothing inside quotes.
+// splitBracket splits the text in the first brackets at its commas. Commas and brackets inside
+// quotes do not count.
 func splitBracket(s string) (parts []string, rest string, err error) {
 	quoted, start := false, 1
 	for i := 1; i < len(s); i++ {
@@ -124,7 +124,7 @@ func splitBracket(s string) (parts []string, rest string, err error) {
 	return nil, "", errors.New("an opening bracket is not closed")
 }
 
-// cutKey splits key=value; a quoted name is no key.
+// cutKey splits key=value. A quoted name is not a key.
 func cutKey(part string) (name, text string, ok bool) {
 	if strings.HasPrefix(part, `"`) {
 		return "", "", false
@@ -148,7 +148,8 @@ func single(part string) (patternElement, error) {
 	return patternElement{quoted: true, pe: fieldpath.PathElement{FieldName: &name}}, nil
 }
 
-// scalar reads a value as paths show it: JSON, or a string with Go's escapes.
+// scalar reads a value in the form in which paths show it: a JSON number or boolean, or a string
+// with Go's escapes.
 func scalar(text string) (value.Value, error) {
 	if strings.HasPrefix(text, `"`) {
 		s, err := strconv.Unquote(text)
@@ -171,14 +172,14 @@ func scalar(text string) (value.Value, error) {
 	return nil, fmt.Errorf("%s is neither a number, true, false nor a quoted string", text)
 }
 
-// matches reports whether the path is the pattern's or lies below it.
+// matches reports whether the path is the one of the pattern, or lies below it.
 func (p pattern) matches(path fieldpath.Path) bool {
 	rest, ok := p.along(path)
 	return ok && len(rest) == 0
 }
 
-// along follows a path as far as the pattern goes. It returns what is left of
-// the pattern when the path ends first, and is not ok where they part.
+// along follows a path as far as the pattern reaches. If the path ends first, it returns the rest
+// of the pattern. It is not ok where path and pattern differ.
 func (p pattern) along(path fieldpath.Path) (rest pattern, ok bool) {
 	for _, pe := range path {
 		if len(p) == 0 {
@@ -193,8 +194,8 @@ func (p pattern) along(path fieldpath.Path) (rest pattern, ok bool) {
 	return p, true
 }
 
-// match returns how many of the first elements the path element takes: several
-// when it is a field whose name has dots and stands there unquoted.
+// match returns how many of the pattern's first elements match the path element: 0 for none,
+// several for a field whose name has dots and is unquoted in the pattern.
 func (p pattern) match(pe fieldpath.PathElement) int {
 	if p[0].any || p[0].pe.Equals(pe) {
 		return 1
@@ -215,8 +216,8 @@ func (p pattern) match(pe fieldpath.PathElement) int {
 	return 0
 }
 
-// collect returns the values that the pattern finds inside a value that has no
-// paths of its own, an atomic list say.
+// collect returns the values that the pattern finds inside a value that has no paths of its own,
+// such as an atomic list.
 func (p pattern) collect(v any) []any {
 	if len(p) == 0 {
 		return []any{v}

@@ -9,7 +9,7 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// Which paths a pattern names: its own, and whatever lies below.
+// A pattern matches its own path, and every path below.
 func TestPatterns(t *testing.T) {
 	t.Parallel()
 	path := fieldpath.MakePathOrDie
@@ -61,7 +61,7 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// What could match nothing is an error: a danger must not pass because of it.
+// A pattern that can't match is an error: it must not let a danger pass.
 func TestMalformedPatterns(t *testing.T) {
 	t.Parallel()
 	for pattern, why := range map[string]string{

@@ -9,22 +9,22 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Op is what the applier does to one object. The zero Op is invalid, so a
-// Change built without one can't pass for [OpNone].
+// Op is the applier's operation on one object. The zero Op is invalid, so a Change without an Op
+// can't be taken for [OpNone].
 type Op uint8
 
 // The values of [Op].
 const (
-	OpNone    Op = iota + 1 // leave the object alone
-	OpCreate                // it does not exist
+	OpNone    Op = iota + 1 // leave the object as it is
+	OpCreate                // create an object that does not exist
 	OpUpdate                // send First, HandOver and Patch
-	OpReplace               // delete it, and create it anew from Patch: no update can change it
-	OpDelete                // it is no longer wanted
-	OpForget                // gone already: drop it from the record
+	OpReplace               // delete the object, and create it anew from Patch: no update can change it
+	OpDelete                // delete an object that is no longer wanted
+	OpForget                // drop the object from the record, and leave the cluster as it is
 )
 
-// String is the name in the JSON contract; a forgotten object needs no
-// operation in the cluster.
+// String returns the name in the JSON contract. OpForget is "none": it needs no operation in the
+// cluster.
 func (o Op) String() string {
 	switch o {
 	case OpNone, OpForget:
@@ -41,21 +41,21 @@ func (o Op) String() string {
 	return fmt.Sprintf("Op(%d)", uint8(o))
 }
 
-// MarshalText writes the name.
+// MarshalText returns the name.
 func (o Op) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// ObjectState says how an object stands. The zero value is invalid.
+// ObjectState is the result of the comparison for an object. The zero value is invalid.
 type ObjectState uint8
 
 // The values of [ObjectState].
 const (
 	StateSynced  ObjectState = iota + 1 // nothing to do
-	StateChanged                        // the Op brings it to its target
-	StateHeld                           // a dangerous change waits, and the object with it unless the Op is OpUpdate
-	StateDenied                         // a rule forbids the change; nothing of the object moves
+	StateChanged                        // the Op brings the object to its target; OpNone: the change waits
+	StateHeld                           // a dangerous change waits; an Op moves only the rest, or creates what was recorded
+	StateDenied                         // a rule forbids the change; an Op can only create what was recorded
 )
 
-// String is the name in the JSON contract.
+// String returns the name in the JSON contract.
 func (s ObjectState) String() string {
 	switch s {
 	case StateSynced:
@@ -70,10 +70,10 @@ func (s ObjectState) String() string {
 	return fmt.Sprintf("ObjectState(%d)", uint8(s))
 }
 
-// MarshalText writes the name.
+// MarshalText returns the name.
 func (s ObjectState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Action is what happens to one field. The zero Action is invalid.
+// Action is the decision for one field. The zero Action is invalid.
 type Action uint8
 
 // The values of [Action].
@@ -82,13 +82,13 @@ const (
 	ActionRestore                   // drift that is undone
 	ActionRemove                    // no longer wanted
 	ActionKeep                      // the live value stays
-	ActionRelease                   // no longer wanted, but somebody else's by now
+	ActionRelease                   // no longer wanted, but not Keelson's to remove
 	ActionHold                      // waits for approval
 	ActionDeny                      // forbidden
-	ActionAdopt                     // there already: only its ownership is taken
+	ActionAdopt                     // already present: Keelson only takes ownership
 )
 
-// String is the name in the JSON contract.
+// String returns the name in the JSON contract.
 func (a Action) String() string {
 	names := [...]string{"", "set", "restore", "remove", "keep", "release", "hold", "deny", "adopt"}
 	if a == 0 || int(a) >= len(names) {
@@ -97,26 +97,25 @@ func (a Action) String() string {
 	return names[a]
 }
 
-// MarshalText writes the name.
+// MarshalText returns the name.
 func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // Field is one leaf field that is not settled.
 type Field struct {
 	// Path in structured-merge-diff syntax.
 	Path string
-	// Recorded, Target and Live are nil where absent. Data of Secrets is
-	// masked by a keyed hash.
+	// Recorded, Target and Live are nil if absent. Data of Secrets is masked by a keyed hash.
 	Recorded, Target, Live any
 	Action                 Action
-	// Rule and Because are set when a danger rule or an owner decided.
+	// Rule is the danger rule that decided, if any. Because is the reason, if any.
 	Rule, Because string
-	// at is the path, and item the length of that of the list item that comes or goes as a
-	// whole, and the field with it; 0 when there is none.
+	// at is the path. item is the length of the path of the list item with which the field comes or
+	// goes as a whole; 0 without such an item.
 	at   fieldpath.Path
 	item int
 }
 
-// MarshalJSON leaves out absent values but not false, 0 and "".
+// MarshalJSON omits absent values, but not false, 0 and "".
 func (f Field) MarshalJSON() ([]byte, error) {
 	m := map[string]any{"path": f.Path, "action": f.Action}
 	for name, v := range map[string]any{"recorded": f.Recorded, "target": f.Target, "live": f.Live} {
@@ -145,69 +144,68 @@ type Change struct {
 	State      ObjectState
 	// Fields that are not settled: maps by name, lists in the target's order.
 	Fields []Field
-	// Warnings are about fields that change, and about the object's creation or deletion.
+	// Warnings about fields that change, and about the object's creation or deletion.
 	Warnings []Warning
-	// Rule and Because are set when the object's deletion, or the object as a
-	// whole, is held or denied.
+	// Rule is the danger rule that decided about the object as a whole, if any. Because is the
+	// reason why the object is held, denied, forgotten or waits, if any.
 	Rule, Because string
-	// Hash identifies the difference; an approval is bound to it.
+	// Hash identifies the difference. An approval names this hash.
 	Hash string
-	// Approved says that git approves the difference, which was held else.
+	// Approved reports that git approves a deletion, or a difference that would be held otherwise.
 	Approved bool
-	// Missed are approvals in git that were meant for this change, as it seems, and let
-	// it not pass; see [Plan.NoteApprovals].
+	// Missed describes approvals in git that seem to be meant for this change, but do not match it;
+	// see [Plan.NoteApprovals].
 	Missed []string
-	// Admission is what the API server would make of the object beside what git
-	// changes: defaults, and what webhooks add. Only a dry run tells.
+	// Admission lists the changes of the API server beyond those of git: defaults, and fields from
+	// webhooks. Only a dry run finds them.
 	Admission []Addition
-	// Unpredicted is why a dry run told nothing; empty: it did, or was not made.
+	// Unpredicted is why a dry run had no result; empty if it had one, or was not made.
 	Unpredicted string
-	// Source is where the target comes from.
+	// Source is the position of the target in git.
 	Source registry.Position
 
-	// Migrate names the field managers of tools that apply on the client's side
-	// (kubectl apply, Helm). What they own becomes Keelson's before anything is
-	// sent, or what git no longer has could never go.
+	// Migrate names the field managers of tools that apply on the client's side (kubectl apply,
+	// Helm). Their fields become Keelson's before anything is sent. Otherwise fields that leave git
+	// could never be removed.
 	Migrate []string
-	// Patch is what OpCreate, OpUpdate and OpReplace send by server-side apply,
-	// without the fields that stay as they are. It is not masked: never print it.
+	// Patch is the body that OpCreate, OpUpdate and OpReplace send by server-side apply, without
+	// fields that stay as they are. Patch is not masked: never print it.
 	Patch map[string]any
-	// Probe is what a dry run sends, in one request: Patch, with what is handed
-	// over. It is nil where one request can't tell.
+	// Probe is the body of a dry run, in one request: Patch with the fields that are handed over.
+	// It is nil where one request can't predict the result.
 	Probe map[string]any
-	// First is sent before Patch, where it is not nil: the patch without the maps
-	// and lists that become empty. Server-side apply makes null of those, which
-	// the API server refuses in a custom resource.
+	// First is sent before Patch unless it is nil: Patch without the maps and lists that become
+	// empty. Server-side apply sets these to null, which the API server refuses in a custom
+	// resource.
 	First map[string]any
-	// HandOver is sent before both, in the name of [HandOverManager]: fields that
-	// stay, and that would vanish when Keelson stops sending them. It may name
-	// no field at all, where what was handed over once must go.
+	// HandOver is sent before First and Patch, by the manager [HandOverManager]: fields that stay,
+	// and that would be removed when Keelson stops sending them. HandOver may have no field at all,
+	// to remove a field that was handed over before.
 	HandOver map[string]any
-	// Live is the object that the plan was made from; nil when absent.
+	// Live is the live object that was compared; nil if absent.
 	Live map[string]any
-	// Record is what to record once the Op is done; nil to forget the object.
+	// Record is the object to record once the Op is done; nil removes the object from the record.
 	// Data of Secrets is masked.
 	Record map[string]any
-	// RecordStale says that the record must be written even without an Op.
+	// RecordStale reports that the record must be written even without an Op.
 	RecordStale bool
-	// Normal is what to record as [State.Normal].
+	// Normal is the value to record as [State.Normal].
 	Normal []string
-	// OwnersUnread says that the plan could not be decided without
-	// managedFields: fetch the object and compare again. The Op is OpNone.
-	OwnersUnread bool
-	// InstancesUnread says that the plan could not be decided without the custom
-	// resources of a CRD: read them, let a [CRDJudge] look at them, and compare
+	// OwnersUnread reports that the decision needs managedFields: fetch the object and compare
 	// again. The Op is OpNone.
+	OwnersUnread bool
+	// InstancesUnread reports that the decision needs the custom resources of a CRD: read them,
+	// judge them with a [CRDJudge], and compare again. The Op is OpNone.
 	InstancesUnread bool
-	// NodesUnread says that the plan could not be decided without the nodes of the cluster:
-	// read them into [Policy.Nodes], and compare again. The Op is OpNone.
+	// NodesUnread reports that the decision needs the nodes of the cluster: read them into
+	// [Policy.Nodes], and compare again. The Op is OpNone.
 	NodesUnread bool
 }
 
-// HandOverManager is the field manager that [Change.HandOver] is applied with.
+// HandOverManager returns the field manager that applies [Change.HandOver].
 func HandOverManager() string { return handOverManager }
 
-// Plan is one change an object, in the order of the states' IDs.
+// Plan has one change for each object, in the order of [CompareIDs].
 type Plan struct {
 	Changes []Change
 }
@@ -223,8 +221,8 @@ func (p Plan) Count(op Op) int {
 	return n
 }
 
-// Settled reports whether nothing is to be written, held or looked up: the
-// cluster is as git wants it, and the record says so.
+// Settled reports whether nothing is to be written, held or read: the cluster is as git wants it,
+// and so is the record.
 func (p Plan) Settled() bool {
 	for i := range p.Changes {
 		c := &p.Changes[i]
@@ -235,8 +233,8 @@ func (p Plan) Settled() bool {
 	return true
 }
 
-// Writes reports whether the plan changes anything, be it only the record. A
-// plan that only waits, held, does not.
+// Writes reports whether the plan changes the cluster or the record. A plan whose changes are only
+// held does not.
 func (p Plan) Writes() bool {
 	for i := range p.Changes {
 		c := &p.Changes[i]
@@ -257,7 +255,7 @@ func (p Plan) Differs() bool {
 	return false
 }
 
-// Approval is a line in git that lets a change pass.
+// Approval is a line in git that approves a change.
 type Approval struct {
 	Object, Hash string
 	At           string // file and line
@@ -266,9 +264,9 @@ type Approval struct {
 // missedShown bounds [Change.Missed]: old approvals of an object stay in git.
 const missedShown = 3
 
-// NoteApprovals says of each change that waits for an approval which lines miss it, the
-// last ones of many: they are bound to another difference of the object, or name another
-// object with its hash.
+// NoteApprovals fills in [Change.Missed] of each change that waits for an approval. An approval
+// misses a change if it names another difference of the object, or the same hash for another
+// object. Only the last approvals are kept.
 func (p Plan) NoteApprovals(list []Approval) {
 	for i := range p.Changes {
 		c := &p.Changes[i]

@@ -49,8 +49,8 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// The zero values are invalid and say so: what was built without one must not
-// pass for "leave it alone".
+// The zero values are invalid, and their names show this: a value that was never set must not mean
+// "leave the object alone".
 func TestZeroValuesAreInvalid(t *testing.T) {
 	t.Parallel()
 	data, err := json.Marshal(map[string]any{
@@ -68,8 +68,7 @@ func TestZeroValuesAreInvalid(t *testing.T) {
 	}
 }
 
-// The order of objects: by group, kind, namespace and name, the first that
-// differs decides.
+// The order of objects is by group, kind, namespace and name; the first difference decides.
 func TestCompareIDs(t *testing.T) {
 	t.Parallel()
 	ascending := []differ.ID{
@@ -93,7 +92,8 @@ func TestCompareIDs(t *testing.T) {
 	}
 }
 
-// A line in git that was meant for a change, and lets it not pass, is named with it.
+// An approval in git that seems to be meant for a change, but does not match it, is listed with the
+// change.
 func TestNoteApprovals(t *testing.T) {
 	t.Parallel()
 	web, db := differ.ID{Group: "apps", Kind: "Deployment", Namespace: "a", Name: "web"}, differ.ID{Kind: "Namespace", Name: "db"}
@@ -123,7 +123,7 @@ func TestNoteApprovals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			plan := differ.Plan{Changes: []differ.Change{c.change}}
-			for range 2 { // a plan that is made anew is told of once
+			for range 2 { // a second call does not repeat the notes
 				plan.NoteApprovals([]differ.Approval{c.approval})
 			}
 			if got := strings.Join(plan.Changes[0].Missed, "|"); got != c.want {
@@ -137,7 +137,7 @@ func TestNoteApprovals(t *testing.T) {
 	}
 }
 
-// Old approvals of an object stay in git: of many, the last ones are named.
+// Old approvals of an object stay in git: of many approvals, the last are listed.
 func TestNoteManyApprovals(t *testing.T) {
 	t.Parallel()
 	id := differ.ID{Kind: "Namespace", Name: "db"}

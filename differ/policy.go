@@ -13,51 +13,52 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Policy is what decides about differences, all from git but Scaled.
+// Policy holds the inputs of decisions about differences: settings from git, and facts of the
+// cluster.
 type Policy struct {
-	// Component whose objects are compared.
+	// Component is the name of the component whose objects are compared.
 	Component string
-	// AnyComponent takes every recorded object for the component's, whatever
-	// its label says: for objects in files, which nobody deletes.
+	// AnyComponent treats every recorded object as the component's, whatever its label: for objects
+	// in files, which are never deleted.
 	AnyComponent bool
-	// OwnersByRecord takes a live object without managedFields for one of which Keelson owns
-	// what was recorded: for objects in files, as kubectl get prints them. Without it such
-	// an object is owned by no client at all.
+	// OwnersByRecord assumes that Keelson owns the recorded fields of a live object without
+	// managedFields: for objects in files, as kubectl get prints them. Without OwnersByRecord such
+	// an object has no owner.
 	OwnersByRecord bool
 	// Rules in the order in which they are read; see [Rules].
 	Rules Rules
-	// Adopt lets objects that Keelson never applied be taken over.
+	// Adopt allows Keelson to take over objects that it never applied.
 	Adopt bool
-	// Fence says which objects the component may have; nil: any.
+	// Fence limits the objects that the component may have; nil: no limit.
 	Fence *Fence
-	// Drift is what happens to a person's change; the zero value restores it.
+	// Drift decides about a person's change; the zero value restores the field.
 	Drift v1alpha1.Drift
-	// Approved holds the hashes of the differences ([Change.Hash]) that git
-	// approves, by object as [ID.String] writes it.
+	// Approved holds the hashes ([Change.Hash]) of the differences that git approves. Keys are
+	// objects in the form of [ID.String].
 	Approved map[string][]string
-	// Scaled says what autoscalers of the cluster own of which objects.
+	// Scaled holds the fields of each object that autoscalers of the cluster own.
 	Scaled map[ID]Scaling
 	// Cluster holds the labels of the cluster, for the conditions of rules.
 	Cluster map[string]string
-	// MaskKey keys the hashes that stand for the data of Secrets.
+	// MaskKey is the key of the hashes that replace the data of Secrets.
 	MaskKey []byte
-	// Nodes of the cluster, for the conditions of rules; nil: they are not known, and
-	// conditions read null. With NodesReadable a plan asks for them instead, where a
-	// condition needs them: see [Change.NodesUnread].
+	// Nodes of the cluster, for the conditions of rules; nil: not known, and conditions read null.
+	// With NodesReadable, a plan whose conditions need unknown nodes asks for them: see
+	// [Change.NodesUnread].
 	Nodes         *Nodes
 	NodesReadable bool
-	// targets are the component's objects for the conditions of rules, by kind; see targetsOf.
+	// targets returns the component's objects for the conditions of rules, by kind; see targetsOf.
 	targets func() map[string]any
 }
 
-// Scaling is what autoscalers own of an object; a set of bits.
+// Scaling is a set of bits: the fields of an object that autoscalers own.
 type Scaling uint8
 
 // The bits of [Scaling].
 const (
-	ScalesReplicas Scaling = 1 << iota // .spec.replicas: an HPA, or KEDA
-	ScalesRequests                     // the requests of its containers: a VPA
-	ScalesLimits                       // their limits, too
+	ScalesReplicas Scaling = 1 << iota // .spec.replicas: owned by an HPA, or KEDA
+	ScalesRequests                     // the requests of the containers: owned by a VPA
+	ScalesLimits                       // the limits of the containers: owned by a VPA
 )
 
 // Rules are compiled danger rules; the first that matches decides. The zero value has none.
@@ -73,15 +74,15 @@ func rulesOf(list []rule) Rules {
 	sum := sha256.New()
 	for i := range list {
 		r.readsCluster = r.readsCluster || ReadsCluster(list[i].When)
-		_, _ = sum.Write(list[i].sum[:]) // a hash takes everything
+		_, _ = sum.Write(list[i].sum[:]) // a hash never fails
 	}
 	r.sum = [sha256.Size]byte(sum.Sum(nil))
 	return r
 }
 
-// Catalogue compiles the built-in rules once for all [Rules] that are made with it: there
-// are hundreds of them, and each condition that was asked takes thousands of times the room
-// of its text. It is safe for concurrent use; the zero value is ready.
+// Catalogue compiles the built-in rules once for all its [Rules]. There are hundreds of built-in
+// rules, and each compiled condition takes thousands of times the memory of its text. Catalogue is
+// safe for concurrent use; the zero value is ready.
 type Catalogue struct {
 	mu       sync.Mutex
 	env      environment
@@ -89,7 +90,7 @@ type Catalogue struct {
 	profiles map[v1alpha1.DangerProfile][]rule
 }
 
-// compiled returns the rules about Keelson's own objects, and the built-in ones of a profile.
+// compiled returns the rules about Keelson's own objects, and the built-in rules of a profile.
 func (c *Catalogue) compiled(profile v1alpha1.DangerProfile) (env environment, own, builtin []rule, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,27 +115,27 @@ type rule struct {
 	v1alpha1.DangerRule
 	pattern   pattern
 	condition *condition
-	message   *condition // its value stands behind Because; nil: there is none
-	// applies narrows a built-in rule by what Keelson knows of the cluster.
+	message   *condition // its value follows Because; nil: no message
+	// applies limits a built-in rule by facts of the cluster.
 	applies func(ID, Policy) bool
 	// judged rules are about custom resources, and not about a field; see crd.go.
 	judged bool
 	sum    [sha256.Size]byte // of the DangerRule
 }
 
-// Scopes are danger rules by who writes them.
+// Scopes are danger rules by their place in git.
 type Scopes struct {
 	Fleet, Project, Component []v1alpha1.DangerRule
-	// FleetProfile and ComponentProfile say how strict the built-in rules are; empty: not
-	// said.
+	// FleetProfile and ComponentProfile are profiles of the built-in rules; empty: not set.
 	FleetProfile, ComponentProfile v1alpha1.DangerProfile
-	// Fenced says that the component is of a project: its own rules are read last, so
-	// that they can add to the others and never loosen them. The same is true of its profile.
+	// Fenced means that the component is in a project. Its own rules are read last: they can add to
+	// the other rules, but never loosen them. The same is true of its profile.
 	Fenced bool
 }
 
-// Profile returns the profile of the built-in rules: the component's, or the fleet's, or
-// [v1alpha1.ProfileBaseline]. It is an error for a fenced component to loosen the fleet's.
+// Profile returns the profile of the built-in rules: the component's, else the fleet's, else
+// [v1alpha1.ProfileBaseline]. It is an error if a profile is not known, or if a fenced component
+// loosens the fleet's profile.
 func (s Scopes) Profile() (v1alpha1.DangerProfile, error) {
 	order := []v1alpha1.DangerProfile{v1alpha1.ProfileOff, v1alpha1.ProfileBaseline, v1alpha1.ProfileStrict}
 	fleet := cmp.Or(s.FleetProfile, v1alpha1.ProfileBaseline)
@@ -150,20 +151,19 @@ func (s Scopes) Profile() (v1alpha1.DangerProfile, error) {
 	return chosen, nil
 }
 
-// NewRules is that of a [Catalogue] of its own.
+// NewRules calls [Catalogue.NewRules] on a new [Catalogue].
 func NewRules(s Scopes) (Rules, error) { return new(Catalogue).NewRules(s) }
 
-// NewRules compiles danger rules, and puts the built-in ones behind them. The first that
-// matches decides, and they are read in this order: those about Keelson's own objects, what
-// the fleet locks, the component's, its project's, the rest of the fleet's, the built-in
-// ones. Those of a fenced component come last.
+// NewRules compiles danger rules, and adds the built-in rules. The first rule that matches decides.
+// Rules about Keelson's own objects come first, then the fleet's up to the last locked rule (see
+// [Locked]). Rules of the component, of its project and the rest of the fleet's follow, and then
+// the built-in rules. The rules of a fenced component come last.
 //
-// A rule that bears the name of one that is read later replaces it. A component may not
-// replace the first two, and a fenced one nothing at all.
+// A rule replaces all later rules of the same name. A component may not replace the first two
+// groups, and a fenced component may not replace any rule.
 //
-// A rule that could never match, whose condition is no CEL, or whose effect this
-// version does not know, is an error: a danger must not pass because of a typing
-// mistake.
+// It is an error if a rule's pattern is malformed, its condition is not valid CEL, or its effect,
+// scope or event is not known. A typing mistake must not let a danger pass.
 func (c *Catalogue) NewRules(s Scopes) (Rules, error) {
 	profile, err := s.Profile()
 	if err != nil {
@@ -225,9 +225,9 @@ func compileRules(env environment, rules []v1alpha1.DangerRule) ([]rule, error) 
 	return out, nil
 }
 
-// Locked counts the rules of a fleet, from the first on, that are read before those of
-// components: all down to the last one that is locked. One that denies is, so that an
-// exception to it stands above it, in the fleet's own file.
+// Locked returns how many of a fleet's rules, from the first on, are read before those of
+// components: all rules up to the last locked rule. A rule that denies counts as locked, so an
+// exception to it must precede it, in the fleet's own file.
 func Locked(fleet []v1alpha1.DangerRule) int {
 	for i, r := range slices.Backward(fleet) {
 		if r.Locked || r.Effect == v1alpha1.EffectDeny {
@@ -237,8 +237,8 @@ func Locked(fleet []v1alpha1.DangerRule) int {
 	return 0
 }
 
-// BuiltInRules are the rules of a profile that hold without any in git, one a path, in the
-// order in which they are read.
+// BuiltInRules returns the built-in rules of a profile, one for each path, in the order in which
+// they are read.
 func BuiltInRules(profile v1alpha1.DangerProfile) ([]v1alpha1.DangerRule, error) {
 	catalogue, err := builtIn(newEnvironment(), profile)
 	if err != nil {
@@ -275,7 +275,7 @@ func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 	return out, nil
 }
 
-// checkWords refuses an effect, scope or event that this version does not know.
+// checkWords returns an error for an effect, scope or event that this version does not know.
 func checkWords(r v1alpha1.DangerRule) error {
 	switch r.Effect {
 	case v1alpha1.EffectKeep, v1alpha1.EffectHold, v1alpha1.EffectDeny, v1alpha1.EffectWarn, v1alpha1.EffectAllow:
@@ -301,20 +301,20 @@ func checkWords(r v1alpha1.DangerRule) error {
 	return nil
 }
 
-// finding is a rule that decides.
+// finding is a rule that fires.
 type finding struct {
 	*rule
-	// inside says that the field is a value that can only be changed as a whole
-	// and that holds what the rule names.
+	// inside means that the field's value can only be changed as a whole, and contains the rule's
+	// path.
 	inside bool
-	// failed is why the rule's condition has no answer. It counts as true.
+	// failed is why the rule's condition could not be evaluated. Such a condition counts as true.
 	failed error
-	// said is the value of the rule's message; empty without one.
+	// said is the value of the rule's message; empty without a message.
 	said string
 }
 
-// effect is what the rule does. A rule whose condition has no answer lets
-// nothing pass, unless it only warns.
+// effect returns the effect of the rule. If the condition could not be evaluated, a rule that would
+// keep or allow holds instead.
 func (f finding) effect() v1alpha1.Effect {
 	if f.failed != nil && f.Effect != v1alpha1.EffectDeny && f.Effect != v1alpha1.EffectWarn {
 		return v1alpha1.EffectHold
@@ -332,16 +332,15 @@ func (f finding) because() string {
 	return f.Because
 }
 
-// find returns the first rule that decides about an event at a field; it is not ok without
-// one. An object's deletion and creation have no field. Rules that warn decide nothing:
-// those before it that fire are left in fired.
+// find returns the first rule that decides about an event at a field; it is not ok without such a
+// rule. An object's deletion and creation have no field. Rules that fire before the deciding rule
+// are left in fired: rules that warn, and rules that would hold a creation.
 //
-// The field may also be a value that can only be changed as a whole and that
-// holds what the rule names: an atomic list. Then the rule counts if target and
-// live differ there.
+// The field may also be a value that can only be changed as a whole and that contains the rule's
+// path: an atomic list. Then the rule counts if target and live differ at that path.
 func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 	c.fired = c.fired[:0]
-	onlyDeny := false // what else there is to say was said, on a creation, by a rule that holds
+	onlyDeny := false // on a creation, once a rule that holds or keeps has fired
 	for _, r := range c.applicable() {
 		if r.judged || onlyDeny && r.Effect != v1alpha1.EffectDeny && r.Effect != v1alpha1.EffectAllow {
 			continue
@@ -363,7 +362,7 @@ func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 	return finding{}, false
 }
 
-// ask reports whether a rule fires, and notes the trial where the rule is about the place.
+// ask reports whether a rule fires, and records the trial if the rule's path matches.
 func (c *comparison) ask(r *rule, event v1alpha1.Event, w *row) (finding, bool) {
 	rest, ok := pattern(nil), event != v1alpha1.OnCreateObject || r.Path == ""
 	if w != nil {
@@ -385,9 +384,9 @@ func (c *comparison) ask(r *rule, event v1alpha1.Event, w *row) (finding, bool) 
 	return finding{rule: r, inside: len(rest) > 0, failed: err, said: said}, true
 }
 
-// decides reports whether a rule that fires ends the search. On a creation only those that
-// deny and allow do: nothing is held, there is no live value to keep, and a rule that holds
-// is no exception to one that denies.
+// decides reports whether a rule that fires ends the search. On a creation, only rules that deny or
+// allow do. Nothing is held, there is no live value to keep, and a rule that holds is no exception
+// to a rule that denies.
 func (c *comparison) decides(f finding) bool {
 	switch f.effect() {
 	case v1alpha1.EffectWarn:
@@ -399,21 +398,21 @@ func (c *comparison) decides(f finding) bool {
 	return true
 }
 
-// asked reports whether a rule is about an event. On a creation every field is added: a
-// rule that warns is asked only where it names the creation, and not for each add-on anew.
-// One without a path is about the object as a whole.
+// asked reports whether a rule is about an event. On a creation every field is added. Then a rule
+// that warns is asked only if it names the creation, so that not every new add-on has warnings. A
+// rule without a path is about the object as a whole.
 func (c *comparison) asked(r *rule, event v1alpha1.Event) bool {
 	if c.live == nil && event == v1alpha1.OnAdd {
 		return r.Path != "" && r.on(v1alpha1.OnCreateObject) || r.Effect != v1alpha1.EffectWarn && r.on(event)
 	}
 	if c.imagined && event == v1alpha1.OnAdd && (r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectDeny) {
-		// What the API server had filled in is not in the record: the field may be changed.
+		// The record lacks the API server's defaults, so a field that seems added may be changed.
 		return r.on(event) || r.on(v1alpha1.OnChange)
 	}
 	return r.on(event)
 }
 
-// applicable are the rules for the object.
+// applicable returns the rules that match the object.
 func (c *comparison) applicable() []*rule {
 	if c.rules != nil {
 		return c.rules
@@ -429,21 +428,21 @@ func (c *comparison) applicable() []*rule {
 	return c.rules
 }
 
-// concerns reports whether a row is what the rule's path names, lies below it,
-// or holds it; then inside is the path from there on.
+// concerns reports whether a row is at the rule's path, lies below it, or contains it and differs
+// there. If the row contains the path, inside is the rest of the path.
 func (r *rule) concerns(w *row) (inside pattern, ok bool) {
 	rest, ok := r.pattern.along(w.path)
 	if !ok {
 		return nil, false
 	}
 	if len(rest) == 0 {
-		// A node port does not keep the port that left git.
+		// A rule that keeps a node port does not keep a port that left git.
 		return nil, r.Effect != v1alpha1.EffectKeep || w.gone == 0 || r.pattern.matches(w.path[:w.gone])
 	}
 	return rest, !equal(rest.collect(w.t.value), rest.collect(w.l.value))
 }
 
-// applies asks the rule's condition. Where it is true, said is the rule's message.
+// applies evaluates the rule's condition. If it is true, said is the rule's message.
 func (c *comparison) applies(r *rule, w *row, inside pattern) (yes bool, said string, _ error) {
 	if c.lacksNodes(r) {
 		return false, "", nil
@@ -486,13 +485,13 @@ func (c *comparison) say(r *rule, v values) (string, error) {
 	return text, nil
 }
 
-// lacksNodes reports whether a rule reads nodes that are still to be read, and notes that.
+// lacksNodes reports whether a rule needs nodes that are still to be read, and sets NodesUnread.
 func (c *comparison) lacksNodes(r *rule) bool {
 	if c.policy.Nodes != nil || !c.policy.NodesReadable || !r.condition.reads("nodes") && !r.message.reads("nodes") {
 		return false
 	}
 	if c.live == nil && !r.on(v1alpha1.OnCreateObject) && (r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectKeep) {
-		return false // it decides nothing about a creation
+		return false // the rule decides nothing about a creation
 	}
 	c.change.NodesUnread = true
 	return true
@@ -507,12 +506,12 @@ func (r *rule) on(event v1alpha1.Event) bool {
 
 const coreGroup = v1alpha1.GroupCore
 
-// Matches reports whether a rule is about an object.
+// Matches reports whether an object matches all patterns of m.
 func Matches(m v1alpha1.ObjectMatch, id ID) bool {
 	return m.Matches(id.Group, id.Kind, id.Namespace, id.Name)
 }
 
-// CheckMatch returns an error for a pattern that could never match.
+// CheckMatch returns an error for a malformed pattern, which could never match.
 func CheckMatch(m v1alpha1.ObjectMatch) error {
 	for _, pattern := range append([]string{m.Group, m.Namespace, m.Name}, m.Kinds...) {
 		if _, err := path.Match(pattern, ""); err != nil {
@@ -522,7 +521,7 @@ func CheckMatch(m v1alpha1.ObjectMatch) error {
 	return nil
 }
 
-// ID names an object regardless of its version.
+// ID identifies an object in any version of the API.
 type ID struct {
 	Group     string `json:"group,omitempty"`
 	Kind      string `json:"kind"`
@@ -530,7 +529,7 @@ type ID struct {
 	Name      string `json:"name"`
 }
 
-// Identify reads which object it is, and in which version.
+// Identify returns the object's ID, and its group, version and kind.
 func Identify(object map[string]any) (ID, schema.GroupVersionKind) {
 	apiVersion, _ := object["apiVersion"].(string)
 	kind, _ := object["kind"].(string)
@@ -541,12 +540,12 @@ func Identify(object map[string]any) (ID, schema.GroupVersionKind) {
 	return ID{Group: gvk.Group, Kind: kind, Namespace: namespace, Name: name}, gvk
 }
 
-// String is KIND.GROUP NAMESPACE/NAME.
+// String returns KIND.GROUP NAMESPACE/NAME.
 func (id ID) String() string {
 	return schema.GroupKind{Group: id.Group, Kind: id.Kind}.String() + " " + id.NamespacedName()
 }
 
-// NamespacedName is NAMESPACE/NAME, or NAME of a cluster-scoped object.
+// NamespacedName returns NAMESPACE/NAME, or NAME for a cluster-scoped object.
 func (id ID) NamespacedName() string {
 	if id.Namespace == "" {
 		return id.Name

@@ -8,14 +8,14 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 )
 
-// DryRun is what an API server said to a dry run of a change that was planned
-// without it. It goes into [State.DryRun], and the object is compared again.
+// DryRun is the result of a dry run, on an API server, of a change that was planned without it. It
+// is set as [State.DryRun], and the object is compared again.
 type DryRun struct {
-	// Answer is the object as the change would leave it; nil when it was refused.
+	// Answer is the object after the change; nil if the change was refused or the dry run failed.
 	Answer map[string]any
-	// Refused is why the API server would not take the change (422).
+	// Refused lists why the API server would refuse the change (422).
 	Refused []Cause
-	// Failed is why nothing can be foretold: a webhook that takes no dry runs.
+	// Failed is why the result can't be predicted, such as a webhook that takes no dry runs.
 	Failed string
 }
 
@@ -26,20 +26,20 @@ type Cause struct {
 	Message string
 }
 
-// Addition is a field that the API server would change by itself.
+// Addition is a field that the API server would change in addition to git's changes.
 type Addition struct {
 	// Path in structured-merge-diff syntax.
 	Path string `json:"path"`
-	// Live and Predicted are nil where absent; data of Secrets is masked.
+	// Live and Predicted are nil if absent. Data of Secrets is masked.
 	Live      any `json:"live,omitempty"`
 	Predicted any `json:"predicted,omitempty"`
 }
 
-// ruleRefused is the name under which a change stands that the API server would
-// refuse, whatever is approved.
+// ruleRefused is the rule name of a change that the API server would refuse. An approval does not
+// change this.
 const ruleRefused = "refused"
 
-// foresee takes in what a dry run has said, and what needs none.
+// foresee applies the result of a dry run, and checks that need no dry run.
 func (c *comparison) foresee() {
 	if why := c.unfit(); why != "" && c.change.Op != OpNone {
 		c.refuse(why)
@@ -65,14 +65,14 @@ func (c *comparison) foresee() {
 	}
 }
 
-// foreseeRecreation holds the replacement of an object that could not be created
-// anew: it would be gone.
+// foreseeRecreation holds the replacement of an object that can't be created anew: after its
+// deletion the object would be lost.
 func (c *comparison) foreseeRecreation() {
 	d := c.state.Recreation
 	if d == nil || c.change.Op != OpReplace {
 		return
 	}
-	named := func(cause Cause) bool { return cause.Field == "metadata.name" } // the other name
+	named := func(cause Cause) bool { return cause.Field == "metadata.name" } // refused because of the other name in the dry run
 	refused := slices.DeleteFunc(slices.Clone(d.Refused), named)
 	switch {
 	case len(refused) > 0:
@@ -82,7 +82,7 @@ func (c *comparison) foreseeRecreation() {
 	}
 }
 
-// reasons joins causes. What is said of a Secret quotes its values.
+// reasons joins causes. Messages about a Secret are omitted, because they quote its values.
 func (c *comparison) reasons(causes []Cause) string {
 	var out []string
 	for _, cause := range causes {
@@ -97,8 +97,8 @@ func (c *comparison) reasons(causes []Cause) string {
 	return strings.Join(slices.Compact(out), "; ")
 }
 
-// nulls takes a refusal for that of a map or list that git empties: a custom
-// resource's becomes null then, which is of no type. It has to go first.
+// nulls handles the refusal of a map or list that git empties. In a custom resource such a field
+// becomes null, which has no type. Then the change without these fields is sent first.
 func (c *comparison) nulls(causes []Cause) bool {
 	null := func(cause Cause) bool { return cause.Type == "FieldValueTypeInvalid" }
 	emptied := c.emptied()
@@ -109,8 +109,8 @@ func (c *comparison) nulls(causes []Cause) bool {
 	return true
 }
 
-// probe is the patch with what is handed over: the object that both leave. Where
-// ownership is taken back or over first, one request leaves another object.
+// probe returns the patch with the fields that are handed over: the object after both requests. It
+// is nil if ownership is first taken back or over, because one request gives another object.
 func (c *comparison) probe() map[string]any {
 	if len(c.change.Migrate) > 0 || !c.dropped.Empty() {
 		return nil
@@ -119,8 +119,8 @@ func (c *comparison) probe() map[string]any {
 	return out
 }
 
-// refused holds what the API server would refuse. What no update can change may
-// be approved: then the object is replaced.
+// refused holds a change that the API server would refuse. If the field is immutable, an approval
+// lets the object be replaced.
 func (c *comparison) refused(causes []Cause) {
 	immutable, why := slices.ContainsFunc(causes, c.immutableCause), c.reasons(causes)
 	switch {
@@ -138,9 +138,8 @@ func (c *comparison) refuse(why string) {
 	c.change.stop(StateHeld, ruleRefused, "the API server would refuse it: "+why)
 }
 
-// unfit says where git wants a value of another type than the schema; "" where
-// all fit. Only what is to be set is asked: were the schema out of date, live
-// would have such a value, too.
+// unfit returns where git has a value of another type than the schema; "" if all values fit. It
+// checks only values to be set: with an outdated schema, live values would not fit either.
 func (c *comparison) unfit() string {
 	for i := range c.differing {
 		w := &c.differing[i]
@@ -151,9 +150,9 @@ func (c *comparison) unfit() string {
 	return ""
 }
 
-// immutableCause reports whether a cause is about a field that is known to be
-// immutable, and that git moves. It names that field or one above it: what is
-// wrong inside of a field is no matter of changing it.
+// immutableCause reports whether a cause is about a field that is known to be immutable, and that
+// git changes. The cause must name that field or one above it: a problem inside a field is not
+// about the field's change.
 func (c *comparison) immutableCause(cause Cause) bool {
 	if cause.Field == "" {
 		return false
@@ -169,8 +168,8 @@ func (c *comparison) immutableCause(cause Cause) bool {
 	})
 }
 
-// moot reports whether the object would stay as it is: the wanted values are
-// what the API server makes its live ones of, and Keelson owns them.
+// moot reports whether the change would leave the object as it is: the API server converts the
+// target to the live values, and Keelson owns the same fields as before.
 func (c *comparison) moot(answer map[string]any) bool {
 	if c.change.HandOver != nil || !equal(answer, any(c.live)) {
 		return false
@@ -179,8 +178,8 @@ func (c *comparison) moot(answer map[string]any) bool {
 	return err == nil && after.union(isApplied).Equals(c.who.union(isApplied))
 }
 
-// settle remembers the differences of a change that changes nothing as the API
-// server's normal form of the target.
+// settle records the differences of a change without effect as the API server's normal form of the
+// target.
 func (c *comparison) settle() {
 	c.change.Normal = slices.Clone(c.state.Normal)
 	left := c.change.Fields[:0:0]
@@ -201,8 +200,8 @@ func (c *comparison) settle() {
 	}
 }
 
-// additions are the fields that the answer has otherwise than live, and that git
-// did not ask for.
+// additions returns the fields that differ between live and the answer, and that git did not
+// change.
 func (c *comparison) additions(answer map[string]any) []Addition {
 	var out []Addition
 	w := walker{schema: c.typ.Schema, hollow: func(fieldpath.Path) {}, emit: func(w row) {
@@ -220,7 +219,7 @@ func (c *comparison) additions(answer map[string]any) []Addition {
 	return out
 }
 
-// additionsOf says in a line what the API server would change by itself.
+// additionsOf describes in a line how many fields the API server would change in addition.
 func additionsOf(list []Addition) string {
 	if len(list) == 1 {
 		return "the API server would change 1 more field by itself"

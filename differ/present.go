@@ -28,11 +28,11 @@ type jsonObject struct {
 	Approved   bool        `json:"approved,omitempty"`
 	Missed     []string    `json:"missed,omitempty"`
 	Admission  []Addition  `json:"admission,omitempty"`
-	// Unpredicted is why a dry run told nothing.
+	// Unpredicted is why a dry run had no result.
 	Unpredicted string `json:"unpredicted,omitempty"`
 }
 
-// MarshalJSON writes the contract that DESIGN.md gives for keelson diff -o json.
+// MarshalJSON returns the JSON of keelson diff -o json, as DESIGN.md defines it.
 func (p Plan) MarshalJSON() ([]byte, error) {
 	objects := make([]jsonObject, 0, len(p.Changes))
 	for i := range p.Changes {
@@ -54,8 +54,8 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 	return data, nil
 }
 
-// WriteText writes the plan as a unified diff, one hunk a field: what is held
-// or denied on top, each with its rule and reason. Settled objects are left out.
+// WriteText writes the plan as a unified diff, one hunk a field. Held and denied changes are first,
+// each with its rule and reason. Settled objects are omitted. The error is that of w.
 func (p Plan) WriteText(w io.Writer, color bool) error {
 	t := text{color: color}
 	for _, c := range p.shown() {
@@ -68,10 +68,10 @@ func (p Plan) WriteText(w io.Writer, color bool) error {
 	return nil
 }
 
-// Shows reports whether there is more to show than that nothing differs.
+// Shows reports whether WriteText has any object to show.
 func (p Plan) Shows() bool { return len(p.shown()) > 0 }
 
-// shown are the changes that are worth a word, the worst first.
+// shown returns the changes to show, the worst first.
 func (p Plan) shown() []*Change {
 	order := make([]*Change, 0, len(p.Changes))
 	for i := range p.Changes {
@@ -83,7 +83,7 @@ func (p Plan) shown() []*Change {
 	return order
 }
 
-// Summary counts the plan in one line: "2 to update, 1 held".
+// Summary returns the plan's counts in one line: "2 to update, 1 held".
 func (p Plan) Summary() string {
 	var parts []string
 	add := func(n int, what string) {
@@ -153,7 +153,7 @@ func (t *text) line(color, s string) {
 	t.b.WriteString(s + "\n")
 }
 
-// verb says what happens to the object.
+// verb returns a word for the operation on the object.
 func (c *Change) verb() string {
 	switch {
 	case c.State == StateHeld && c.Op == OpUpdate:
@@ -201,7 +201,7 @@ func (t *text) change(c *Change) {
 	t.line("", "")
 }
 
-// warning is one line, and one for what to do instead.
+// warning writes one line, and one for the fix if there is one.
 func (t *text) warning(w Warning) {
 	t.line(ansiYellow, fmt.Sprintf("! warning: rule %s: %s%s", w.Rule, w.Because, pathsOf(w.Paths)))
 	if w.Fix != "" {
@@ -209,7 +209,7 @@ func (t *text) warning(w Warning) {
 	}
 }
 
-// pathsOf names fields in parentheses, the first ones of many.
+// pathsOf returns the first fields in parentheses, and how many more there are.
 func pathsOf(paths []string) string {
 	const most = 3
 	if len(paths) == 0 {
@@ -222,7 +222,7 @@ func pathsOf(paths []string) string {
 	return " (" + strings.Join(shown, ", ") + more + ")"
 }
 
-// body is a unified diff of the object, one hunk a field.
+// body writes a unified diff of the object, one hunk a field.
 func (t *text) body(c *Change) {
 	if c.awaited() {
 		t.waits(c)
@@ -257,7 +257,7 @@ func (c *Change) awaited() bool {
 	return c.Live == nil && (known || c.Op == OpCreate) && (c.State == StateHeld || c.State == StateDenied)
 }
 
-// waits shows what git changes of an object beside what was recorded of it.
+// waits shows the changes of git against the recorded object.
 func (t *text) waits(c *Change) {
 	t.line("", "--- recorded")
 	t.line("", "+++ "+c.Source.String())
@@ -270,7 +270,7 @@ func (t *text) waits(c *Change) {
 	}
 }
 
-// byUrgency puts the fields on top that do not go their way.
+// byUrgency sorts fields: denied, held and kept fields first.
 func byUrgency(fields []Field) []Field {
 	rank := func(f Field) int {
 		switch f.Action {
@@ -289,17 +289,16 @@ func byUrgency(fields []Field) []Field {
 	return out
 }
 
-// Approvable reports whether the change is held, and an approval in git would let
-// it pass.
+// Approvable reports whether the change is held, and an approval in git would apply it.
 func (c *Change) Approvable() bool {
 	return c.State == StateHeld && c.Hash != "" && c.Rule != ruleRefused
 }
 
-// OtherComponent reports whether the object is left alone because it bears the
-// label of another component.
+// OtherComponent reports whether the object is left as it is because it has the label of another
+// component.
 func (c *Change) OtherComponent() bool { return c.State == StateHeld && c.Rule == ruleOtherComponent }
 
-// additions shows what is none of git's doing.
+// additions shows the changes that the API server would make in addition to git's.
 func (t *text) additions(list []Addition) {
 	if len(list) == 0 {
 		return
@@ -339,8 +338,8 @@ func (t *text) field(f Field) {
 	}
 }
 
-// difference shows an old and a new value, each nil where absent; of those that
-// have many lines what differs, and what stands around it.
+// difference shows an old and a new value, each nil if absent. If both have several lines, it shows
+// only the lines that differ, with some context.
 func (t *text) difference(before, after any) {
 	a, b := linesOf(before, after), linesOf(after, before)
 	oneLine := func(s string) bool { return !strings.Contains(strings.TrimSuffix(s, "\n"), "\n") }
@@ -355,10 +354,10 @@ func (t *text) difference(before, after any) {
 		switch {
 		case strings.HasPrefix(line, "@@"):
 			hunks = true
-			if !strings.HasPrefix(line, "@@ -1,") { // from the start on, no place needs telling
+			if !strings.HasPrefix(line, "@@ -1,") { // a hunk at the first line needs no position
 				t.line(ansiCyan, line)
 			}
-		case !hunks: // the heading, which names files
+		case !hunks: // the header, which names files
 		case line[0] == '-':
 			t.line(ansiRed, line)
 		case line[0] == '+':
@@ -369,7 +368,7 @@ func (t *text) difference(before, after any) {
 	}
 }
 
-// linesOf writes a value as YAML; a text as it is, if the other value is one, too.
+// linesOf returns a value as YAML. A string is returned as it is if both values have several lines.
 func linesOf(v, other any) string {
 	if v == nil {
 		return ""
@@ -386,7 +385,7 @@ func linesOf(v, other any) string {
 	return string(data)
 }
 
-// value writes a value as YAML, every line behind a mark.
+// value writes a value as YAML, each line after a mark.
 func (t *text) value(color, mark string, v any) { t.lines(color, mark, linesOf(v, nil)) }
 
 func (t *text) lines(color, mark, text string) {
@@ -395,9 +394,8 @@ func (t *text) lines(color, mark, text string) {
 	}
 }
 
-// printable shows control characters and those that turn the direction of
-// text: what comes from a cluster must not drive the reader's terminal, nor
-// forge a line.
+// printable replaces control characters and those that change the direction of text. Text from a
+// cluster must not control the reader's terminal, and must not forge a line.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\t' && !unicode.IsGraphic(r) {

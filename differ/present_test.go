@@ -13,7 +13,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// everything is a plan with one of each that a plan can have.
+// everything returns a plan with one of each thing that a plan can have.
 func everything() differ.Plan {
 	at := registry.Position{File: "templates/a.yaml", Line: 7}
 	id := func(name string) differ.ID {
@@ -51,8 +51,8 @@ func everything() differ.Plan {
 	}}
 }
 
-// All that a diff can show, plain and with colors: testdata/everything.txt, in
-// which each color is a word in angle brackets. -update rewrites it.
+// All that a diff can show, plain and with colors: testdata/everything.txt, in which each color is
+// a word in angle brackets. -update rewrites the file.
 func TestWriteText(t *testing.T) {
 	t.Parallel()
 	colors := strings.NewReplacer("\x1b[31m", "<red>", "\x1b[32m", "<green>", "\x1b[33m", "<yellow>", "\x1b[36m", "<cyan>", "\x1b[1m", "<bold>", "\x1b[0m", "<>")
@@ -81,7 +81,7 @@ func TestWriteText(t *testing.T) {
 	}
 }
 
-// The JSON of it, as testdata/everything.json.
+// The same plan as JSON: testdata/everything.json.
 func TestMarshalJSON(t *testing.T) {
 	t.Parallel()
 	got := asJSON(t, everything())

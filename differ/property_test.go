@@ -27,8 +27,9 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// server is one object in a model of an API server: server-side apply as
-// structured-merge-diff does it there, without defaulting or admission.
+// server is one object in a model of an API server. Server-side apply is that of
+// structured-merge-diff, as in an API server; defaulting is only that of [defaulted], and there is
+// no admission.
 type server struct {
 	shape    shape
 	typ      typed.ParseableType
@@ -98,7 +99,7 @@ func (s *server) update(t *rapid.T, manager string, o object) {
 	})
 }
 
-// migrate does what client-go's csaupgrade does.
+// migrate does the same as client-go's csaupgrade.
 func (s *server) migrate(managers []string) {
 	const ours = v1alpha1.FieldManager + " Apply -"
 	for _, m := range managers {
@@ -112,8 +113,8 @@ func (s *server) migrate(managers []string) {
 	}
 }
 
-// defaulted fills in the protocol of ports, which is a part of their key, and
-// writes quantities in the canonical way.
+// defaulted sets the protocol of ports, which is a part of their key, and writes quantities in the
+// canonical form.
 func defaulted(v any) any {
 	switch v := v.(type) {
 	case object:
@@ -166,15 +167,14 @@ func (s *server) read(t *rapid.T, owners bool) object {
 	return out
 }
 
-// keelson is what one installation remembers of the object.
+// keelson is the state of one installation for the object.
 type keelson struct {
 	policy   differ.Policy
 	recorded object
 	normal   []string
 }
 
-// plan compares as the applier does: once without owners, and again where the
-// plan asks for them.
+// plan compares as the applier does: first without owners, and again if the plan needs them.
 func (k *keelson) plan(t *rapid.T, s *server, target object) differ.Change {
 	state := differ.State{
 		ID: objectName(s.shape), Recorded: k.recorded, Normal: k.normal,
@@ -206,7 +206,7 @@ func (k *keelson) plan(t *rapid.T, s *server, target object) differ.Change {
 	return c
 }
 
-// compare also checks what holds for every plan.
+// compare also checks properties of every plan.
 func (k *keelson) compare(t *rapid.T, state differ.State) differ.Change {
 	before := fingerprint(t, state)
 	plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{state}, k.policy)
@@ -253,7 +253,7 @@ func hidesSecrets(t *rapid.T, plan differ.Plan) {
 	}
 }
 
-// carryOut does what the applier does with a change.
+// carryOut applies a change as the applier does.
 func (k *keelson) carryOut(t *rapid.T, s *server, c differ.Change) {
 	switch c.Op {
 	case differ.OpCreate, differ.OpUpdate, differ.OpReplace:
@@ -279,8 +279,7 @@ func (k *keelson) carryOut(t *rapid.T, s *server, c differ.Change) {
 	}
 }
 
-// somebody writes to the object, in one of the ways in which people and
-// controllers do.
+// somebody writes to the object in one of the ways of persons and controllers.
 func somebody(t *rapid.T, s *server) {
 	writer := oneOf(t, "writer", "kubectl-edit Update -", "my-operator Update -", "kube-controller-manager Update scale",
 		"keda-operator Update -", "theirs Apply -", "before-first-apply Update -",
@@ -327,16 +326,15 @@ func drawPolicy(t *rapid.T, s shape) differ.Policy {
 	}
 }
 
-// init makes 300 checks a property of it; -rapid.checks makes more.
+// init sets the number of checks of each property to 300; -rapid.checks sets another number.
 func init() {
 	if err := flag.Set("rapid.checks", "300"); err != nil {
 		panic(err)
 	}
 }
 
-// TestApplied: whatever came before, after a plan was carried out the next one
-// is settled; a plan changes what it says and nothing else, and what is kept
-// keeps its value.
+// TestApplied: after any history, the plan after an applied plan is settled. A plan changes only
+// the fields that it lists, and a field that is kept keeps its value.
 func TestApplied(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -389,15 +387,15 @@ func round(t *rapid.T, k *keelson, s *server, target object) {
 	}
 }
 
-// changesWhatItSays compares the object before and after: whatever differs is
-// among the plan's fields, and not among those that it keeps or releases.
+// changesWhatItSays compares the object before and after. Each difference must be among the plan's
+// fields, and not among those that the plan keeps or releases.
 func changesWhatItSays(t *rapid.T, s *server, before object, managers fieldpath.ManagedFields, c differ.Change) {
 	diff, err := s.typed(t, withoutEmpty(before).(object)).Compare(s.typed(t, withoutEmpty(s.live).(object)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	diff.Added.Union(diff.Modified).Union(diff.Removed).Iterate(func(p fieldpath.Path) {
-		path := strings.TrimSuffix(p.String(), ".protocol") // comes with its item
+		path := strings.TrimSuffix(p.String(), ".protocol") // set together with its item
 		for _, f := range c.Fields {
 			related := below(path, f.Path) || below(f.Path, path)
 			switch f.Action { //nolint:exhaustive // the others say nothing about the object
@@ -416,8 +414,8 @@ func changesWhatItSays(t *rapid.T, s *server, before object, managers fieldpath.
 	})
 }
 
-// withoutEmpty leaves out empty maps and lists: server-side apply drops those
-// that nobody owns when it removes a field beside them.
+// withoutEmpty omits empty maps and lists. Server-side apply removes those without an owner when it
+// removes a field beside them.
 func withoutEmpty(v any) any {
 	switch v := v.(type) {
 	case object:
@@ -446,20 +444,20 @@ func withoutEmpty(v any) any {
 	return v
 }
 
-// goesWithItem reports whether a path lies in the item of which a field is
-// removed: what nobody owns in an item goes with it.
+// goesWithItem reports whether a path lies in the item of a removed field. A field without an owner
+// is removed with its item.
 func goesWithItem(path, removed string) bool {
 	item := removed[:strings.LastIndex(removed, ".")]
 	return strings.HasSuffix(item, "]") && below(path, item)
 }
 
-// below reports whether a path is another or lies below it.
+// below reports whether a path is equal to the other path or lies below it.
 func below(path, other string) bool {
 	rest, ok := strings.CutPrefix(path, other)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// TestSame: what is recorded, wanted and there alike is settled, in any object.
+// TestSame: any object whose record, target and live object are equal is settled.
 func TestSame(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -473,14 +471,14 @@ func TestSame(t *testing.T) {
 	})
 }
 
-// TestAsApplied: a comparison with what a target is as applied decides as one with the
-// object of a server that Keelson alone applied it to.
+// TestAsApplied: a comparison with [differ.AsApplied] decides like a comparison with the object of
+// a server to which only Keelson applied the target.
 func TestAsApplied(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		shape := rapid.SampledFrom(shapes).Draw(t, "shape")
 		first, second := shape.drawObject(t), shape.drawObject(t)
-		second["metadata"] = runtime.DeepCopyJSONValue(first["metadata"]) // of which the model does not say who owns it
+		second["metadata"] = runtime.DeepCopyJSONValue(first["metadata"]) // the model has no owners of metadata
 		s, k := newServer(t, shape), &keelson{policy: drawPolicy(t, shape)}
 		created := k.compare(t, differ.State{ID: objectName(shape), Target: &renderer.Object{Content: first}})
 		if created.Op != differ.OpCreate {
@@ -506,8 +504,8 @@ func TestAsApplied(t *testing.T) {
 	})
 }
 
-// TestDeletionApprovesNothing: of an object that was deleted in the cluster the same changes
-// wait, under the same hash, as of one that is as it was applied. Nothing of them is sent.
+// TestDeletionApprovesNothing: for an object that was deleted in the cluster, the same changes wait
+// as for an object that is as it was applied, with the same hash. None of these changes is sent.
 func TestDeletionApprovesNothing(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -517,7 +515,7 @@ func TestDeletionApprovesNothing(t *testing.T) {
 		s, k := newServer(t, shape), &keelson{policy: drawPolicy(t, shape)}
 		created := k.compare(t, differ.State{ID: objectName(shape), Target: &renderer.Object{Content: first}})
 		if created.Op != differ.OpCreate {
-			return // a rule forbids it
+			return // a rule forbids the creation
 		}
 		k.carryOut(t, s, created)
 		live, err := differ.AsApplied(schemas(t), first)
@@ -530,8 +528,8 @@ func TestDeletionApprovesNothing(t *testing.T) {
 		state.Live = nil
 		gone := k.compare(t, state)
 		if there.State != differ.StateHeld && there.State != differ.StateDenied {
-			// A field that no record has may have been filled in by the API server: then it is
-			// not known whether git adds or changes it.
+			// The API server may have set a field that no record has. Then it is not known whether
+			// git adds or changes the field.
 			added := slices.ContainsFunc(gone.Fields, func(f differ.Field) bool { return stops(f) && f.Recorded == nil })
 			if gone.Op != differ.OpCreate && gone.State != differ.StateDenied && !added {
 				t.Fatalf("nothing is held, and it comes to %s, %s:\n%s", gone.Op, gone.State, show(gone))
@@ -539,7 +537,7 @@ func TestDeletionApprovesNothing(t *testing.T) {
 			return
 		}
 		if gone.State == differ.StateDenied && gone.Op == differ.OpNone {
-			return // a rule forbids to create what git wants
+			return // a rule forbids to create the target
 		}
 		if gone.State != there.State || gone.Hash != there.Hash {
 			t.Fatalf("it is %s (%s) under hash %s, and was %s (%s) under hash %s:\n%s\nbefore\n%s", gone.State, gone.Because, gone.Hash, there.State, there.Because, there.Hash, show(gone), show(there))
@@ -555,7 +553,7 @@ func stops(f differ.Field) bool {
 	return f.Action == differ.ActionHold || f.Action == differ.ActionDeny
 }
 
-// decisions are what a change decides, without the values.
+// decisions returns the decisions of a change, without the values.
 func decisions(c differ.Change) []string {
 	out := []string{c.Op.String(), c.State.String(), c.Rule}
 	for _, f := range c.Fields {
@@ -564,7 +562,7 @@ func decisions(c differ.Change) []string {
 	return out
 }
 
-// TestOrderOfStates: the order in which the states come does not matter.
+// TestOrderOfStates: the order of the states does not matter.
 func TestOrderOfStates(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

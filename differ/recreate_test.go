@@ -8,8 +8,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// TestFormerIsJudged: what was applied before a creation that may not have come through counts
-// as recorded while the object is not there, and is told from what is no such object.
+// TestFormerIsJudged: the record from before an open creation counts as recorded while the object
+// is absent. A record that names another object creates none.
 func TestFormerIsJudged(t *testing.T) {
 	t.Parallel()
 	rules, err := differ.NewRules(differ.Scopes{Fleet: []v1alpha1.DangerRule{{Name: "mine", Path: ".data.a", Effect: v1alpha1.EffectHold, Because: "they say so"}}})

@@ -17,8 +17,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// TestReference holds docs/reference/danger-rules.md, which is made from the catalogue;
-// -update rewrites it.
+// TestReference checks docs/reference/danger-rules.md against the catalogue; -update rewrites the
+// file.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	rules, err := differ.BuiltInRules(v1alpha1.ProfileBaseline)
@@ -93,7 +93,7 @@ A rule of the same name in `+"`fleet.yaml`, `project.yaml` or `component.yaml`"+
 	return b.String()
 }
 
-// withoutRules are the built-in kinds on which no rule is, with the reason.
+// withoutRules returns the built-in kinds that no rule names, with the reason.
 func withoutRules() map[string]string {
 	const answer = "the API server answers it, and stores nothing"
 	return map[string]string{
@@ -113,7 +113,7 @@ func withoutRules() map[string]string {
 	}
 }
 
-// kindsTable says of each kind of a stock Kubernetes how many rules are on it, or why none is.
+// kindsTable lists the number of rules that name each kind of a stock Kubernetes, or why none does.
 func kindsTable(t *testing.T, rules []v1alpha1.DangerRule) string {
 	t.Helper()
 	var b strings.Builder
@@ -137,7 +137,7 @@ func kindsTable(t *testing.T, rules []v1alpha1.DangerRule) string {
 	return b.String()
 }
 
-// builtInKinds are the kinds that a stock Kubernetes serves, without lists.
+// builtInKinds returns the kinds of a stock Kubernetes, without lists.
 func builtInKinds(t *testing.T) []schema.GroupKind {
 	t.Helper()
 	files, err := filepath.Glob("openapi/*.json.gz")

@@ -10,20 +10,19 @@ import (
 )
 
 const (
-	// ruleOtherComponent holds what another component applied.
+	// ruleOtherComponent holds an object that another component applied.
 	ruleOtherComponent = "other-component"
 	ruleBudget         = "deletion-budget"
-	// helmPolicy is Helm's word for an object that outlives its release.
+	// helmPolicy is Helm's annotation for an object that outlives its release.
 	helmPolicy = "helm.sh/resource-policy"
 )
 
-// remove plans the end of an object that is no longer wanted: it is deleted if
-// it is still what Keelson applied and nobody may miss it. What is somebody
-// else's by now is forgotten, with the reason.
+// remove plans for an object that is no longer wanted. The object is deleted if it is still
+// Keelson's, and no rule prevents it. An object that another client took over is forgotten, with the
+// reason.
 func (c *comparison) remove() error {
 	if c.recorded == nil {
-		// Somebody else's, or found by label alone: without a record nothing is
-		// deleted by inference.
+		// Not Keelson's, or found only by its label. Without a record no object is deleted.
 		return nil
 	}
 	released, err := c.released()
@@ -41,14 +40,14 @@ func (c *comparison) remove() error {
 	return nil
 }
 
-// forget drops the object from the record and leaves it where it is.
+// forget drops the object from the record and leaves it in the cluster.
 func (c *comparison) forget(because string) {
 	c.change.Op, c.change.State, c.change.Because = OpForget, StateSynced, because
 	c.change.Record, c.change.RecordStale = nil, true
 }
 
-// released is why an object is no longer Keelson's to delete; empty: it is, or
-// that can't be told before its managedFields are read.
+// released returns why Keelson may no longer delete an object. It is empty if Keelson may, or if
+// managedFields have to be read first.
 func (c *comparison) released() (string, error) {
 	uid := nested(c.state.Live, "metadata", "uid")
 	switch bearer := c.bearer(); {
@@ -81,7 +80,7 @@ func (c *comparison) released() (string, error) {
 	return "", nil
 }
 
-// bearer is the component whose label the live object carries.
+// bearer returns the component whose label the live object has.
 func (c *comparison) bearer() string {
 	if c.policy.AnyComponent {
 		return c.policy.Component
@@ -90,14 +89,14 @@ func (c *comparison) bearer() string {
 	return name
 }
 
-// annotated reports whether the object has an annotation, or had it when it was
-// applied: who takes the word away that protects it does not say that it may go.
+// annotated reports whether the object has an annotation, or had it when it was applied. Removing
+// an annotation that protects the object does not allow its deletion.
 func (c *comparison) annotated(name, value string) bool {
 	return nested(c.live, "metadata", "annotations", name) == value ||
 		nested(c.recorded, "metadata", "annotations", name) == value
 }
 
-// delete plans a deletion, as far as other components and the danger rules let it.
+// delete plans a deletion, unless another component or a danger rule prevents it.
 func (c *comparison) delete() {
 	if c.state.Waits != "" {
 		c.change.postpone(c.state.Waits)
@@ -126,10 +125,10 @@ func (c *comparison) delete() {
 	}
 }
 
-// JudgeDeletion says what the danger rules make of the deletion of a live object that no
-// plan has: the Op is [OpDelete], unless a rule holds, denies or keeps, or [Change.NodesUnread]. Who owns the object,
-// and what its annotations say, is for the caller. The error names the object that is no
-// JSON, nested too deeply, or larger than any API server takes; or it is as that of [Compare].
+// JudgeDeletion returns what danger rules decide about the deletion of a live object that is in no
+// plan. The Op is [OpDelete], unless a rule holds, denies or keeps, or [Change.NodesUnread] is set.
+// The caller must check the object's owner and annotations. The error names an object that is no
+// JSON or is nested too deeply, or is like that of [Compare]: [ErrTooMuch], or the end of ctx.
 func JudgeDeletion(ctx context.Context, schemas Schemas, id ID, live map[string]any, policy Policy) (Change, error) {
 	c := newComparison(schemas, State{ID: id, Live: live, OwnersRead: true}, policy, newEffort(ctx, compareEffort))
 	if err := checkObject("live object", c.live); err != nil {
@@ -145,7 +144,7 @@ func JudgeDeletion(ctx context.Context, schemas Schemas, id ID, live map[string]
 	return c.change, nil
 }
 
-// postpone lets a deletion wait.
+// postpone makes a deletion wait.
 func (c *Change) postpone(because string) {
 	c.stop(StateChanged, "", because)
 }
@@ -166,8 +165,8 @@ func beingDeleted(live map[string]any) string {
 	return "it is being deleted, and waits for the finalizers " + strings.Join(names, ", ")
 }
 
-// deletionsLast lets the deletions wait while anything that is wanted can't be
-// brought about: what goes may be what the other is to replace.
+// deletionsLast makes deletions wait while any wanted object can't reach its target. The deleted
+// objects may be those that the wanted object replaces.
 func (p *Plan) deletionsLast(states []State) {
 	because := ""
 	for i := range p.Changes {
@@ -197,9 +196,9 @@ func (p *Plan) deletionsLast(states []State) {
 	}
 }
 
-// boundDeletions holds every deletion when there are more than
-// max(10, 10 % of the component's objects): a mistake in git or in a chart
-// looks just like this. Approved ones are no mistake.
+// boundDeletions holds all deletions and replacements if there are more than max(10, 10 % of the
+// component's objects). Such a plan looks like a mistake in git or in a chart. Approved deletions
+// are no mistake: they do not count, and are not held.
 func (p *Plan) boundDeletions() {
 	const least, percent = 10, 10
 	bound := func(c *Change) bool { return (c.Op == OpDelete || c.Op == OpReplace) && !c.Approved }

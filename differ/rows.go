@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 )
 
-// rows are the leaf fields that are not settled, Secret data masked.
+// rows returns the leaf fields that are not settled, with the data of Secrets masked.
 func (c *comparison) rows(recorded map[string]any) []row {
 	var out []row
 	c.hollow = nil
@@ -32,10 +32,10 @@ func (c *comparison) rows(recorded map[string]any) []row {
 	return out
 }
 
-// pathCapacity is deeper than most objects are.
+// pathCapacity is deeper than most objects.
 const pathCapacity = 16
 
-// identity fields tell which object it is; they don't differ.
+// identity reports whether a field identifies the object. Such fields never differ.
 func identity(p fieldpath.Path) bool {
 	name := func(i int) string {
 		if p[i].FieldName == nil {
@@ -52,8 +52,8 @@ func identity(p fieldpath.Path) bool {
 	return false
 }
 
-// normal reports whether the API server has shown the live value to be what it
-// makes of the given one.
+// normal reports whether the live value is the API server's normal form of the given value, as an
+// earlier answer has shown.
 func (c *comparison) normal(w *row, sent cell) bool {
 	if c.normals == nil && len(c.state.Normal) > 0 {
 		c.normals = make(map[string]bool, len(c.state.Normal))
@@ -64,18 +64,19 @@ func (c *comparison) normal(w *row, sent cell) bool {
 	return len(c.normals) > 0 && c.normals[c.hash(w, sent)]
 }
 
-// bytes tells a row from every other by its path, what was sent and what is there.
+// bytes identifies a row by its path, the sent value and the live value.
 func (w *row) bytes(sent cell) []byte {
 	data, err := json.Marshal([]any{w.path.String(), sent.value, w.l.value})
 	if err != nil {
-		// Not JSON, so not from an API server or a chart.
+		// No JSON, so from neither an API server nor a chart.
 		return fmt.Appendf(nil, "%s %#v %#v", w.path, sent.value, w.l.value)
 	}
 	return data
 }
 
-// hash tells a normal form, which holds as long as the schema. That a field has
-// none in its item says nothing about the field once the item is gone.
+// hash identifies a normal form, which is valid for one version of the schema. A field that is
+// absent because its whole list item was removed has another hash than a field that is absent in
+// its item.
 func (c *comparison) hash(w *row, sent cell) string {
 	data := append(w.bytes(sent), c.schema...)
 	if w.removed {
@@ -90,16 +91,16 @@ func hashOf(parts ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Residue returns the hashes of the differences that remain between a target
-// and the object with which the API server answered its apply: what defaulting
-// and admission made of it, and no difference. They go into [State.Normal].
+// Residue returns the hashes of the differences between a target and the API server's answer to its
+// apply. Defaulting and admission made these differences, so they do not count. The hashes are
+// added to [State.Normal].
 func Residue(schemas Schemas, change Change, answer map[string]any, policy Policy) []string {
 	c := comparison{
 		mask: maskFor(change.ID, policy.MaskKey), target: change.Patch, live: canonical(answer),
 	}
 	c.typ, c.schema = schemas.typeOf(schema.FromAPIVersionAndKind(change.APIVersion, change.ID.Kind))
 	if checkObject("live object", c.live) != nil {
-		return nil // Compare will say so
+		return nil // Compare returns the error
 	}
 	var out []string
 	for _, w := range c.rows(change.Patch) {

@@ -14,8 +14,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Every built-in rule can be shown and overridden: it has a name of its own, a
-// reason, and a known effect.
+// Every built-in rule can be shown and overridden: all rules of a name have the same reason and a
+// known effect.
 func TestBuiltIn(t *testing.T) {
 	t.Parallel()
 	rules, err := differ.BuiltIn()
@@ -64,8 +64,8 @@ func TestBuiltIn(t *testing.T) {
 	}
 }
 
-// What each built-in rule is about, as a list to read: testdata/built-in.txt, which
-// -update rewrites. What the rules do stands in the cases of TestGolden.
+// The objects and fields of each built-in rule, as a list to read: testdata/built-in.txt, which
+// -update rewrites. TestGolden and TestCatalogue check the effects of the rules.
 func TestBuiltInConcerns(t *testing.T) {
 	t.Parallel()
 	rules, err := differ.BuiltInRules(v1alpha1.ProfileBaseline)
@@ -146,8 +146,8 @@ func TestNewRulesRefuses(t *testing.T) {
 	}
 }
 
-// What waits stays in the record as it was: else its change would pass for
-// drift, and one that git takes back would be forgotten.
+// A field that waits stays in the record as it was. Otherwise its change would count as drift, and
+// a change that git takes back would be forgotten.
 func TestScopeFieldRecord(t *testing.T) {
 	t.Parallel()
 	object := func(replicas, zone, image any, more ...any) map[string]any {
@@ -211,7 +211,8 @@ func TestScopeFieldRecord(t *testing.T) {
 	}
 }
 
-// An approval of a field that waits alone must outlive the way of the rest.
+// An approval of a field that waits alone must remain valid after the rest of the object has
+// changed.
 func TestScopeFieldHash(t *testing.T) {
 	t.Parallel()
 	rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{{Name: "a", Path: ".data.a", Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField}}})
@@ -249,8 +250,8 @@ func TestDuplicateStates(t *testing.T) {
 	}
 }
 
-// A rule looks into a value that only changes as a whole: it counts where what
-// its path names in there comes, changes or goes, and nowhere else.
+// A rule applies inside a value that only changes as a whole. The rule counts if the value at its
+// path is added, changed or removed, and nowhere else.
 func TestRulesInsideAtomicValues(t *testing.T) {
 	t.Parallel()
 	item := func(k string, more ...any) object {
@@ -310,7 +311,7 @@ func TestRulesInsideAtomicValues(t *testing.T) {
 	}
 }
 
-// Which objects a rule is about.
+// Each rule applies to the objects that it matches.
 func TestRulesMatch(t *testing.T) {
 	t.Parallel()
 	id := func(group, kind, namespace, name string) differ.ID {
@@ -382,7 +383,7 @@ func TestRulesMatch(t *testing.T) {
 	}
 }
 
-// Rules without a name replace none.
+// A rule without a name replaces no rule.
 func TestRulesWithoutName(t *testing.T) {
 	t.Parallel()
 	rules, err := differ.NewRules(differ.Scopes{
@@ -414,8 +415,8 @@ func TestRulesWithoutName(t *testing.T) {
 	}
 }
 
-// A profile makes the catalogue stricter or looser, and no rule of git. A component of a
-// project may make it stricter alone.
+// A profile makes the catalogue stricter or looser, and no rule of git. A component of a project
+// may only make the catalogue stricter.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
 	effects := func(profile v1alpha1.DangerProfile) map[v1alpha1.Effect]int {

@@ -18,26 +18,26 @@ import (
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
-// Schema knows the field types of the kinds that one document describes. It is
-// immutable and safe for concurrent use.
+// Schema holds the field types of the kinds that one document describes. It is immutable and safe
+// for concurrent use.
 type Schema struct {
 	types  map[schema.GroupVersionKind]kindType
 	values int // of the document
 }
 
-// Values is how many JSON values the OpenAPI v3 document had that the schema is made from.
-// A schema takes up to 200 bytes of memory for each.
+// Values returns the number of JSON values in the OpenAPI v3 document of [ParseOpenAPI]; 0 for any
+// other schema. A schema takes up to 200 bytes of memory for each value.
 func (s *Schema) Values() int { return s.values }
 
 // kindType is the type of one kind.
 type kindType struct {
 	typed.ParseableType
-	hash string // of the document that it is from
+	hash string // of the kind's document
 }
 
-// The most that an OpenAPI v3 document may hold, which any API server may have made up.
-// Those of Kubernetes have up to 30,000 values, those of the largest groups of CRDs up to
-// 150,000. A definition of a CRD is at most as large as the CRD, which is 1.5 MiB.
+// Bounds of an OpenAPI v3 document, of which any API server may be the author. Documents of
+// Kubernetes have up to 30,000 values, and those of the largest groups of CRDs up to 150,000. A
+// definition of a CRD is at most as large as the CRD, which is 1.5 MiB.
 const (
 	maxDocumentBytes    = 32 << 20
 	maxDocumentValues   = 250_000
@@ -46,11 +46,12 @@ const (
 	maxDefinitionValues = 80_000
 )
 
-// ParseOpenAPI reads one OpenAPI v3 document as an API server publishes it
-// under /openapi/v3/apis/GROUP/VERSION.
+// ParseOpenAPI reads one OpenAPI v3 document as an API server publishes it under
+// /openapi/v3/apis/GROUP/VERSION. The error is about a document or a definition that is malformed
+// or beyond its bounds.
 //
-// A definition takes a hundred times its text while it is decoded, so they are decoded one
-// by one, and what else a document holds is not decoded at all.
+// A definition takes a hundred times its text while it is decoded. So definitions are decoded one
+// by one, and the rest of the document is not decoded.
 func ParseOpenAPI(document []byte) (*Schema, error) {
 	all := jsonsize.Meter{MaxBytes: maxDocumentBytes, MaxValues: maxDocumentValues, Each: jsonsize.Never}
 	if err := all.Count(document); err != nil {
@@ -86,9 +87,9 @@ func ParseOpenAPI(document []byte) (*Schema, error) {
 	return c.finish(), nil
 }
 
-// ParseOpenAPIV2 reads the OpenAPI v2 (Swagger) document in which an API server
-// publishes all its groups and versions, under /openapi/v2. It says less than
-// version 3: of a custom resource that preserves unknown fields, nothing at all.
+// ParseOpenAPIV2 reads the OpenAPI v2 (Swagger) document of all groups and versions of an API
+// server, under /openapi/v2. It has less information than version 3, and none about a custom
+// resource that preserves unknown fields.
 func ParseOpenAPIV2(document []byte) (*Schema, error) {
 	var doc spec.Swagger
 	if err := json.Unmarshal(document, &doc); err != nil {
@@ -105,8 +106,7 @@ func ParseOpenAPIV2(document []byte) (*Schema, error) {
 	return s, nil
 }
 
-// newSchema converts the definitions of a document, which refer to each other by
-// name.
+// newSchema converts the definitions of a document, which refer to each other by name.
 func newSchema(document []byte, models map[string]*spec.Schema, preserveUnknown bool) (*Schema, error) {
 	c := newConversion(document)
 	if err := c.add(models, preserveUnknown); err != nil {
@@ -115,17 +115,16 @@ func newSchema(document []byte, models map[string]*spec.Schema, preserveUnknown 
 	return c.finish(), nil
 }
 
-// conversion makes a schema of definitions, of which a part is enough at a time.
+// conversion makes a schema of definitions, which may be added in parts.
 //
-// kube-openapi converts to the schema of structured-merge-diff v6. It is the same
-// document as v4's, so it is copied type by type. (YAML in between took half of the time
-// of a parse.)
+// kube-openapi converts to the schema of structured-merge-diff v6. v6 has the same format as v4, so
+// it is copied type by type. (A copy by YAML took half of the time of a parse.)
 type conversion struct {
 	schema *Schema
 	hash   string // of the document
 	parser *typed.Parser
 	kinds  map[schema.GroupVersionKind]string // names of definitions
-	common map[string]bool                    // types that each part brings
+	common map[string]bool                    // types that each part has
 }
 
 func newConversion(document []byte) *conversion {
@@ -166,8 +165,8 @@ func (c *conversion) finish() *Schema {
 	return c.schema
 }
 
-// atomV4 copies an atom of structured-merge-diff v6. Nullable is left out, which v4 lacks and
-// v6 does not use, and so are unions, which neither uses.
+// atomV4 copies an atom of structured-merge-diff v6. It omits nullable, which v4 lacks and v6 does
+// not use, and unions, which neither version uses.
 func atomV4(a smdv6.Atom) smdschema.Atom {
 	var out smdschema.Atom
 	if a.Scalar != nil {
@@ -198,7 +197,7 @@ func typeV4(t smdv6.TypeRef) smdschema.TypeRef {
 	return out
 }
 
-// kindsOf reads the extension that ties a definition to the kinds it describes.
+// kindsOf returns the kinds that a definition describes, by the definition's extension.
 func kindsOf(s *spec.Schema) []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	list, _ := s.Extensions["x-kubernetes-group-version-kind"].([]any)
@@ -214,11 +213,11 @@ func kindsOf(s *spec.Schema) []schema.GroupVersionKind {
 	return kinds
 }
 
-// Schemas finds the schema of a kind among those of one cluster.
+// Schemas holds the schemas of one cluster by group and version.
 type Schemas map[schema.GroupVersion]*Schema
 
-// Add makes the kinds of another schema known; where both know one, the added
-// schema describes it. Schemas that are there already are not modified.
+// Add adds the kinds of another schema, and replaces kinds that both have. Schemas that are already
+// there are not modified.
 func (s Schemas) Add(more *Schema) {
 	for gvk, t := range more.types {
 		gv := gvk.GroupVersion()
@@ -231,9 +230,9 @@ func (s Schemas) Add(more *Schema) {
 	}
 }
 
-// AddDefined makes the kinds known that CRDs among the objects define: where one
-// is changed, the custom resources that come with it are written for the new one.
-// The error names the CRD that can't be read.
+// AddDefined adds the kinds that CRDs among the objects define. If git changes a CRD, the target's
+// definition counts, because custom resources in git are written for it. The error names the CRD
+// that can't be read.
 func (s Schemas) AddDefined(states []State) error {
 	for i := range states {
 		if !IsCRD(states[i].ID) {
@@ -253,7 +252,7 @@ func (s Schemas) AddDefined(states []State) error {
 	return nil
 }
 
-// Knows reports whether the schema of a kind is there.
+// Knows reports whether the kind has a schema.
 func (s Schemas) Knows(gvk schema.GroupVersionKind) bool {
 	one := s[gvk.GroupVersion()]
 	if one == nil {
@@ -263,9 +262,9 @@ func (s Schemas) Knows(gvk schema.GroupVersionKind) bool {
 	return ok
 }
 
-// typeOf returns the kind's type, or the deduced type, in which maps merge and
-// lists are atomic, as the API server treats custom resources without a schema.
-// The hash is that of the schema's document; empty for the deduced type.
+// typeOf returns the kind's type, else the deduced type. In the deduced type maps merge and lists
+// are atomic, as the API server treats custom resources without a schema. The hash is that of the
+// schema's document; empty for the deduced type.
 func (s Schemas) typeOf(gvk schema.GroupVersionKind) (t typed.ParseableType, hash string) {
 	if one := s[gvk.GroupVersion()]; one != nil {
 		if t, ok := one.types[gvk]; ok {

@@ -14,8 +14,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// A field that may be null must not make the schemas of its whole group
-// unreadable, wherever it stands: structured-merge-diff v4 does not know it.
+// A nullable field must not make the schemas of its whole group unreadable, wherever it is:
+// structured-merge-diff v4 has no such fields.
 func TestParseOpenAPINullable(t *testing.T) {
 	t.Parallel()
 	s, err := differ.ParseOpenAPI([]byte(`{"openapi": "3.0.0", "components": {"schemas": {"org.example.v1.Thing": {
@@ -41,7 +41,7 @@ func TestParseOpenAPINullable(t *testing.T) {
 	}
 }
 
-// resolved writes a type out: what it is at each path, without names.
+// resolved describes the type at each path, without names of types.
 func resolved(typ typed.ParseableType) map[string]string {
 	out := map[string]string{}
 	var walk func(path string, ref smdschema.TypeRef)
@@ -62,7 +62,7 @@ func resolved(typ typed.ParseableType) map[string]string {
 		}
 		out[path] = strings.Join(says, ", ")
 		if atom.Scalar != nil && atom.Map != nil {
-			return // of any type, and so below
+			return // of any type, and so are all values below
 		}
 		if atom.List != nil {
 			walk(path+"[*]", atom.List.ElementType)
@@ -78,8 +78,8 @@ func resolved(typ typed.ParseableType) map[string]string {
 	return out
 }
 
-// Documents are read by several clusters at a time: what the conversion shares
-// with others is only read. (The race detector says so.)
+// Several clusters read documents at the same time, so the conversion must not modify shared data.
+// The race detector checks this.
 func TestParseConcurrently(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup
@@ -93,7 +93,7 @@ func TestParseConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// TestHostileOpenAPI: what a document takes while it is parsed has a bound, also of a hostile author.
+// TestHostileOpenAPI: the memory for parsing a document is bounded, also for a hostile document.
 func TestHostileOpenAPI(t *testing.T) { //nolint:paralleltest // it counts what is allocated
 	document := func(schemas string) []byte {
 		return []byte(`{"openapi":"3.0.0","paths":{},"components":{"schemas":{` + schemas + `}}}`)

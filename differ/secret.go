@@ -18,9 +18,8 @@ const (
 	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 )
 
-// canonical returns a copy of an object, shallow where nothing changes, with
-// what the API server alone writes left out and stringData moved into data, as
-// the API server does on a write.
+// canonical returns a copy of an object, shallow where nothing changes. It omits fields that only
+// the API server writes, and moves stringData into data, as the API server does on a write.
 func canonical(object map[string]any) map[string]any {
 	if object == nil {
 		return nil
@@ -43,8 +42,8 @@ func canonical(object map[string]any) map[string]any {
 	return out
 }
 
-// encodeStringData moves stringData into data. What is no string stays where it
-// is: the API server will refuse it, and say so better than an absence would.
+// encodeStringData moves stringData into data. A value that is no string stays in stringData: the
+// API server refuses it with a better error than a missing key would cause.
 func encodeStringData(secret map[string]any) {
 	plain, ok := secret["stringData"].(map[string]any)
 	if !ok {
@@ -77,15 +76,14 @@ func encodeStringData(secret map[string]any) {
 	}
 }
 
-// mask replaces what must not be seen by keyed hashes, so that equal data of one place
-// stays equal and nothing else can be told from it. The place goes into the hash: were
-// equal values of two Secrets to look alike, one who may set his own, and sees diffs,
-// could try what another holds.
+// mask replaces secret values by keyed hashes. Equal data at one place gives equal hashes, and a
+// hash reveals nothing else. The place is part of the hash. Otherwise an author of one Secret who
+// sees diffs could guess the values of another Secret.
 type mask struct {
 	key []byte
 	id  ID
-	// secret says that the object is a Secret. The object itself may not tell:
-	// parts of one have no kind.
+	// secret means that the object is a Secret. Parts of an object have no kind, so the object
+	// can't show this.
 	secret bool
 }
 
@@ -93,8 +91,7 @@ func maskFor(id ID, key []byte) mask {
 	return mask{key: key, id: id, secret: id.Group == "" && id.Kind == "Secret"}
 }
 
-// of returns a canonical object, masked; the object itself where there is
-// nothing to hide.
+// of returns a canonical object, masked. It returns the object itself if no value is secret.
 func (m mask) of(object map[string]any) map[string]any {
 	if object == nil {
 		return nil
@@ -134,15 +131,15 @@ func (m mask) lastApplied(object map[string]any) map[string]any {
 	return out
 }
 
-// value hashes a value and its place; one that is masked already (from the record) stays.
-// Base64 is decoded first, because its line breaks carry no meaning.
+// value hashes a value and its place. A masked value (from the record) is returned as it is. Base64
+// is decoded first, because its line breaks carry no meaning.
 func (m mask) value(v any, path ...string) any {
 	if v == nil {
 		return nil
 	}
 	s, ok := v.(string)
 	if !ok {
-		// Malformed, and as secret as any.
+		// Malformed, and as secret as any other value.
 		s = fmt.Sprintf("%T %v", v, v)
 	}
 	if isMasked(s) {
@@ -154,14 +151,14 @@ func (m mask) value(v any, path ...string) any {
 	}
 	mac := hmac.New(sha256.New, m.key)
 	for _, part := range append([]string{m.id.Group, m.id.Kind, m.id.Namespace, m.id.Name}, path...) {
-		fmt.Fprintf(mac, "%d:%s", len(part), part) // so that no two places are written alike
+		fmt.Fprintf(mac, "%d:%s", len(part), part) // so that no two places give the same bytes
 	}
 	mac.Write([]byte{0})
 	mac.Write(plain)
 	return maskPrefix + hex.EncodeToString(mac.Sum(nil)[:maskBytes])
 }
 
-// hides reports whether an object has masked values, so that it can't be written.
+// hides reports whether an object has masked values, so that it can't be sent.
 func (m mask) hides(object map[string]any) bool {
 	masked := func(v any) bool {
 		s, ok := v.(string)
@@ -182,8 +179,8 @@ func (m mask) hides(object map[string]any) bool {
 	return false
 }
 
-// isMasked knows a mask by its whole form: a value that only begins like one
-// must not get through.
+// isMasked checks the whole form of a mask: a secret value with the same prefix must be masked,
+// too.
 func isMasked(s string) bool {
 	digits, ok := strings.CutPrefix(s, maskPrefix)
 	if !ok || len(digits) != 2*maskBytes {

@@ -7,8 +7,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// Only what has the whole form of a mask passes for one: whatever else a Secret
-// holds is hidden.
+// Only a text with the whole form of a mask counts as a mask: any other value of a Secret is
+// masked.
 func TestIsMasked(t *testing.T) {
 	t.Parallel()
 	const digits = "0123456789abcdef0123456789abcdef"
@@ -36,8 +36,7 @@ func TestIsMasked(t *testing.T) {
 	}
 }
 
-// The same data has the same mask, in whatever form, and other data or another
-// key another one.
+// The same data in any form has the same mask. Other data or another key gives another mask.
 func TestMaskValue(t *testing.T) {
 	t.Parallel()
 	key := []byte("key")
@@ -56,8 +55,8 @@ func TestMaskValue(t *testing.T) {
 	}
 }
 
-// Equal values of two places have two masks: a reader of diffs can't learn by a Secret of
-// his own what another one holds.
+// Equal values at two places have two masks. So a reader of diffs can't use their own Secret to
+// find the value of another Secret.
 func TestMaskedPlaces(t *testing.T) {
 	t.Parallel()
 	places := []struct {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadTime is how long this thread has run: what else the machine does is not in it.
+// threadTime returns the processor time of this thread, without that of other load on the machine.
 func threadTime(t *testing.T) time.Duration {
 	t.Helper()
 	var now unix.Timespec

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// threadTime is the time, where that of a thread is not at hand.
+// threadTime returns the time of day, because the time of a thread is not available.
 func threadTime(*testing.T) time.Duration { return time.Duration(time.Now().UnixNano()) }

@@ -8,7 +8,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Outcome is what became of a rule at a change that its path names.
+// Outcome is the result of a rule at a change that matches the rule's path.
 type Outcome string
 
 // The values of [Outcome].
@@ -18,21 +18,20 @@ const (
 	OutcomeOtherEvent Outcome = "other event"
 )
 
-// Trial is one rule asked about one change. On a create, a rule that fires and
-// does not deny stops nothing.
+// Trial is one rule's result for one change. On a create, only a rule that denies stops anything.
 type Trial struct {
 	ID ID `json:"object"`
-	// Path of the field; empty where the object as a whole is meant.
+	// Path of the field; empty for the object as a whole.
 	Path    string         `json:"path,omitempty"`
 	Event   v1alpha1.Event `json:"event"`
 	Rule    string         `json:"rule"`
 	Outcome Outcome        `json:"outcome"`
 }
 
-// Try returns which rules fire on the changes that [Compare] finds, and which
-// come close: those whose object and path match, up to the one that fires. They
-// are in the order of the objects, of their fields, and of the rules. Errors are those of
-// [Compare].
+// Try returns the rules that fire on the changes that [Compare] finds. It also returns rules that
+// match the object and path but do not fire, up to the rule that decides. The order is that of the
+// objects, their fields, and the rules. Errors are those of [Compare], but for [*DuplicateError]:
+// Try does not check for duplicates.
 func Try(ctx context.Context, schemas Schemas, states []State, policy Policy) ([]Trial, error) {
 	states = slices.Clone(states)
 	slices.SortFunc(states, func(a, b State) int { return CompareIDs(a.ID, b.ID) })
@@ -53,7 +52,7 @@ func Try(ctx context.Context, schemas Schemas, states []State, policy Policy) ([
 	return out, nil
 }
 
-// tried notes a trial, if anybody wants to know.
+// tried records a trial if the comparison is tracing.
 func (c *comparison) tried(r *rule, event v1alpha1.Event, w *row, outcome Outcome) {
 	if !c.tracing {
 		return

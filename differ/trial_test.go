@@ -10,8 +10,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Every rule whose object and path match is told of, up to the one that fires,
-// in the order of objects, fields and rules.
+// Try returns every rule whose object and path match, up to the rule that decides, in the order of
+// objects, fields and rules.
 func TestTry(t *testing.T) {
 	t.Parallel()
 	rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/value"
 )
 
-// cell is a field's value on one side. A null counts as absent: no API server
-// keeps one apart from the other.
+// cell is a field's value on one side. A null counts as absent: no API server distinguishes the
+// two.
 type cell struct {
 	value   any
 	present bool
@@ -32,7 +32,7 @@ func (c cell) isList() bool {
 	return ok
 }
 
-// row is one leaf field: what was recorded, what is wanted, what is there.
+// row is one leaf field: its recorded, target and live values.
 type row struct {
 	path    fieldpath.Path
 	r, t, l cell
@@ -40,22 +40,22 @@ type row struct {
 	ref     smdschema.TypeRef
 	// presence rows compare only whether an empty container is there.
 	presence bool
-	// gone is the length of the path of the list item that left the target as a
-	// whole, and the field with it; 0 when there is none.
+	// gone is the length of the path of the list item that left the target as a whole, and the
+	// field with it; 0 without such an item.
 	gone int
-	// came is the same of a list item that live does not have; 0 when there is none.
+	// came is the same length for a list item that live lacks; 0 without such an item.
 	came int
-	// removed says that the field is in a list item that was recorded and is
-	// wanted, and that live has lost as a whole.
+	// removed means that the field is in a list item that is recorded and wanted, and that live
+	// lost as a whole.
 	removed bool
-	// fresh says that the field is a part of a list item that live does not have.
+	// fresh means that the field is a part of a list item that live does not have.
 	fresh bool
-	// flagged rows could not be taken apart, because keys of the list repeat.
+	// flagged rows are whole lists, because keys of the list are missing or repeat.
 	flagged bool
 }
 
-// whole is the path of the list item that left the target, and the field with
-// it: items go or stay as a whole. Without one it is the field's own.
+// whole returns the path of the list item that left the target, and the field with it: items are
+// removed or stay as a whole. Without such an item, it returns the field's path.
 func (w *row) whole() fieldpath.Path {
 	if w.gone > 0 {
 		return w.path[:w.gone]
@@ -71,20 +71,20 @@ func (w *row) same(a, b cell) bool {
 	return w.presence || w.typed.equal(w.ref, a.value, b.value)
 }
 
-// completed reports whether the live value is the wanted one, but for fields
-// that only the API server can have added: a default inside an atomic list.
+// completed reports whether the live value is the wanted value plus fields that only the API server
+// can have added: a default inside an atomic list.
 func (w *row) completed() bool {
 	return w.t.present && w.l.present && w.typed.covers(w.ref, w.t.value, w.l.value)
 }
 
-// walker visits the leaf fields that are recorded or wanted: maps in the order
-// of their names, lists in the order of the target. Fields that only the live
-// object has are somebody else's: never visited.
+// walker visits the leaf fields that are recorded or wanted: maps in the order of their names,
+// lists in the order of the target. It does not visit fields that only the live object has: such
+// fields are not Keelson's.
 type walker struct {
 	schema *smdschema.Schema
 	// emit must copy the path to keep it.
 	emit func(row)
-	// hollow is told of maps and lists that are wanted empty, and are not.
+	// hollow is called for each map or list that is wanted empty, and that is not empty in live.
 	hollow  func(fieldpath.Path)
 	gone    int
 	came    int
@@ -92,7 +92,7 @@ type walker struct {
 	fresh   bool
 }
 
-// row is what the walker knows of a row by where it is.
+// row returns a row with the walker's state at a path.
 func (w *walker) row(path fieldpath.Path, r, t, l cell) row {
 	return row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, gone: w.gone, came: w.came, removed: w.removed, fresh: w.fresh}
 }
@@ -107,8 +107,8 @@ func (w *walker) walk(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) 
 		return
 	}
 	if r.present && (allOrAbsent(cell.isMap, t, l) && !r.isMap() || allOrAbsent(cell.isList, t, l) && !r.isList()) && t.present {
-		// What was recorded had another shape. Where target and live agree
-		// about theirs, it says nothing about any field below.
+		// The recorded value had another shape. If target and live have the same shape, the record
+		// says nothing about fields below.
 		r = cell{}
 	}
 	switch {
@@ -136,8 +136,8 @@ func (w *walker) leaf(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) 
 	w.emit(out)
 }
 
-// container visits the presence of an empty map or list, which carries meaning
-// of its own: emptyDir: {}. One that is to hold something comes with that.
+// container visits the presence of an empty map or list, which has its own meaning: emptyDir: {}. A
+// container with fields needs no row, because its fields create it.
 func (w *walker) container(path fieldpath.Path, r, t, l cell) {
 	if isEmpty(t) && l.present && !isEmpty(l) {
 		w.hollow(path)
@@ -180,7 +180,7 @@ func (w *walker) walkMap(path fieldpath.Path, m *smdschema.Map, r, t, l cell) {
 		side := func(c cell, m map[string]any) cell {
 			v, ok := m[name]
 			if (!ok || v == nil) && c.present && len(path) > 0 {
-				// A key field that was left out has the item's key.
+				// An omitted key field has the value of the item's key.
 				v, ok = keyField(path[len(path)-1], name)
 			}
 			return cellOf(v, ok)
@@ -242,14 +242,14 @@ func (w *walker) walkList(path fieldpath.Path, ref smdschema.TypeRef, r, t, l ce
 	}
 }
 
-// items of an associative list with their keys, in the order of the list.
+// items are the items of an associative list with their keys, in the order of the list.
 type items struct {
 	keys   []fieldpath.PathElement
 	values []any
-	sorted []int // places of the keys, in the keys' own order
+	sorted []int // indices of the keys, in the keys' own order
 }
 
-// get finds an item by key; most often it stands at the same place.
+// get finds an item by its key; at is its most likely index.
 func (it *items) get(at int, pe fieldpath.PathElement) cell {
 	if at < len(it.keys) && it.keys[at].Equals(pe) {
 		return cellOf(it.values[at], true)
@@ -263,8 +263,8 @@ func (it *items) get(at int, pe fieldpath.PathElement) cell {
 	return cellOf(it.values[it.sorted[i]], true)
 }
 
-// index finds the items of a list. Where their keys stand as in a list that was
-// indexed before, as those of a settled object do, the index is the same.
+// index finds the items of a list. If the keys are in the same order as in a list that is already
+// indexed, as in a settled object, the index is reused.
 func (w *walker) index(list *smdschema.List, c cell, known items) (items, bool) {
 	values, _ := c.value.([]any)
 	if len(values) > 0 && len(values) == len(known.keys) && w.keysAre(list, values, known.keys) {
@@ -274,8 +274,8 @@ func (w *walker) index(list *smdschema.List, c cell, known items) (items, bool) 
 	return indexItems(w.schema, list, values)
 }
 
-// keysAre reports whether each item has the key that stands at its place. Where
-// it says no, the keys may still be equal, as 1 and 1.0 are.
+// keysAre reports whether each item has the key at the same index. If the result is false, the keys
+// may still be equal, as 1 and 1.0 are.
 func (w *walker) keysAre(list *smdschema.List, values []any, keys []fieldpath.PathElement) bool {
 	for i, v := range values {
 		pe := keys[i]
@@ -306,7 +306,7 @@ func sameScalar(a, b any) bool {
 	return false
 }
 
-// indexItems is not ok when an item has no key or a key stands twice.
+// indexItems is not ok if an item has no key or a key repeats.
 func indexItems(schema *smdschema.Schema, list *smdschema.List, values []any) (items, bool) {
 	out := items{values: values}
 	if len(values) == 0 {
@@ -330,8 +330,8 @@ func indexItems(schema *smdschema.Schema, list *smdschema.List, values []any) (i
 	return out, true
 }
 
-// itemKey builds an item's path element; a key field that is left out takes
-// the schema's default, as a port's protocol does.
+// itemKey returns an item's path element. An omitted key field gets the schema's default, such as a
+// port's protocol.
 func itemKey(schema *smdschema.Schema, list *smdschema.List, item any) (fieldpath.PathElement, bool) {
 	if len(list.Keys) == 0 {
 		switch item.(type) {
@@ -358,7 +358,7 @@ func itemKey(schema *smdschema.Schema, list *smdschema.List, item any) (fieldpat
 	return fieldpath.PathElement{Key: &fields}, true
 }
 
-// keyOf returns an item's key field.
+// keyOf returns an item's key field, or its default.
 func keyOf(schema *smdschema.Schema, list *smdschema.List, item map[string]any, name string) any {
 	if v := item[name]; v != nil {
 		return v

@@ -7,21 +7,20 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Warning is one danger rule with effect warn that fires on a change, or one with effect
-// hold that fires on a creation, which is never held. The change is applied all the same.
+// Warning is a danger rule with effect warn that fires on a change. It may also be a rule with
+// effect hold that fires on a creation, which is never held. The change is applied nevertheless.
 type Warning struct {
 	Rule    string `json:"rule"`
 	Because string `json:"because"`
 	// Fix says what to do instead; Source is a URL. Both may be empty.
 	Fix    string `json:"fix,omitempty"`
 	Source string `json:"source,omitempty"`
-	// Paths of the fields, in the order of [Change.Fields]; none where the object as a
-	// whole is meant.
+	// Paths of the fields, in the order of [Change.Fields]; empty for the object as a whole.
 	Paths []string `json:"paths,omitempty"`
 }
 
-// warn notes that a rule fires at a field, or at the object where path is empty. Rules that
-// fire at several fields of an object are one warning.
+// warn records that a rule fires at a field, or at the object if path is empty. A rule that fires
+// at several fields of an object gives one warning.
 func (c *comparison) warn(f finding, path string) {
 	i := slices.IndexFunc(c.change.Warnings, func(w Warning) bool { return w.Rule == f.Name })
 	if i < 0 {
@@ -33,8 +32,8 @@ func (c *comparison) warn(f finding, path string) {
 	}
 }
 
-// warnOf notes what fires at one row that changes something: an unchanged field is not
-// warned of, nor one whose live value stays.
+// warnOf records the rules that fire at one field, if the field changes. A field that is unchanged,
+// or whose live value stays, has no warning.
 func (c *comparison) warnOf(fired []finding, f Field) {
 	if f.Action == ActionAdopt || stateOf(f.Action) < StateChanged {
 		return
@@ -44,8 +43,8 @@ func (c *comparison) warnOf(fired []finding, f Field) {
 	}
 }
 
-// judgeCreation asks the rules about the creation of the object as a whole. It reports
-// whether the creation may go on.
+// judgeCreation applies the rules about the creation of the object as a whole. It reports whether
+// the creation may continue.
 func (c *comparison) judgeCreation() bool {
 	if c.live != nil {
 		return true
@@ -70,7 +69,7 @@ func (p Plan) Warnings() int {
 	return n
 }
 
-// byUrgencyOf orders changes: the worst state first, then those that are warned of.
+// byUrgencyOf orders changes: the worst state first, then changes with warnings.
 func byUrgencyOf(a, b *Change) int {
 	warned := func(c *Change) int { return min(len(c.Warnings), 1) }
 	return cmp.Or(int(b.State)-int(a.State), warned(b)-warned(a))

@@ -20,22 +20,21 @@ import (
 )
 
 const (
-	// whenLength bounds a condition, in bytes: the longest built-in one is far
-	// below.
+	// whenLength bounds a condition, in bytes. The longest built-in condition is far below.
 	whenLength = 2048
-	// whenCost bounds the evaluation of a condition, in CEL's units: about a
-	// millisecond. An API server allows a hundred times as much a policy.
+	// whenCost bounds the evaluation of a condition, in CEL's units: about a millisecond. An API
+	// server allows a hundred times as much for each policy.
 	whenCost = 10_000
-	// builtInCost is the same of a built-in condition. Those that read the component's other
-	// objects take long for a large component, and were written with their cost in mind.
+	// builtInCost bounds a built-in condition. Conditions that read the component's other objects
+	// take long for a large component, and are written with their cost in mind.
 	builtInCost = 50 * whenCost
-	// whenDearest is by how much one evaluation costs more at the most: the call that
-	// oversteps the limit may be as dear as matchSteps allow. CEL counts more where a call was
+	// whenDearest bounds the cost of one evaluation, as a multiple of its limit. The call that
+	// exceeds the limit may cost as much as matchSteps allows. CEL counts more where a call was
 	// refused.
 	whenDearest = 10
 	// matchSteps bounds one match of a regular expression: some milliseconds.
 	matchSteps = 1_000_000
-	// whenError bounds what is told of an error, in bytes: it may quote a value.
+	// whenError bounds the text of an error or message, in bytes: the text may quote a value.
 	whenError = 200
 )
 
@@ -52,16 +51,16 @@ func typeError(wanted *cel.Type) error {
 	return errWhenType
 }
 
-// environment is what conditions may speak of. It is made when the first
+// environment returns the variables and functions of conditions. It is made when the first
 // condition is compiled: most comparisons need none.
 type environment func() (*cel.Env, error)
 
-// newEnvironment is that of danger rules.
+// newEnvironment returns the environment of danger rules.
 func newEnvironment() environment {
 	return environmentOf("old", "new", "recorded", "object", "live", "status", "objects", "nodes")
 }
 
-// environmentOf is one whose conditions read the given variables, and cluster.
+// environmentOf returns an environment with the given variables, and cluster.
 func environmentOf(variables ...string) environment {
 	return sync.OnceValues(func() (*cel.Env, error) { return makeEnvironment(variables) })
 }
@@ -93,18 +92,18 @@ func makeEnvironment(variables []string) (*cel.Env, error) {
 	return made, nil
 }
 
-// multiplying are functions whose result, or work, is the product of what they
-// are given. CEL counts a call's cost when it is done: one replace of text by
-// itself is enough for all memory. What they do, exists, all and in do, too.
+// multiplying returns functions whose result or work is the product of their arguments. CEL counts
+// a call's cost after the call, and one replace of a text by itself can exhaust the memory.
+// Conditions can use exists, all and in instead.
 func multiplying() []string { return []string{"replace", "join", "format"} }
 
-// altering are functions that make another text of a part of one. A message has none of them:
-// a part of a secret, or a secret in capitals, would not be recognised.
+// altering returns functions that make another text of a part of a text. They are refused in a
+// message: a part of a secret, or a secret in capitals, would not be recognised.
 func altering() []string {
 	return []string{"charAt", "lowerAscii", "reverse", "split", "substring", "trim", "upperAscii"}
 }
 
-// checkCalls refuses functions that an expression can't have.
+// checkCalls returns an error if an expression calls a refused function.
 func checkCalls(checked *cel.Ast, refused []string) error {
 	var err error
 	native := checked.NativeRep()
@@ -117,7 +116,7 @@ func checkCalls(checked *cel.Ast, refused []string) error {
 	return err
 }
 
-// matches is CEL's, but looks at the cost before and not after: a regular
+// matches replaces CEL's matches, and checks the cost before the match instead of after: a regular
 // expression may be as long as the text of an object.
 func matches(text, pattern ref.Val) ref.Val {
 	t, ok := text.(types.String)
@@ -149,9 +148,9 @@ func matches(text, pattern ref.Val) ref.Val {
 	return types.Bool(expression.MatchString(string(t)))
 }
 
-// amount is a quantity as a number.
+// amount returns a quantity as a number.
 func amount(v ref.Val) ref.Val {
-	switch v.(type) { // a list is not printed, and may be long
+	switch v.(type) { // a list may be long, so it is not printed
 	case types.String, types.Int, types.Uint, types.Double:
 	default:
 		return types.NewErr("a value of type %s is no quantity", v.Type().TypeName())
@@ -163,40 +162,40 @@ func amount(v ref.Val) ref.Val {
 	return types.Double(q.AsApproximateFloat64())
 }
 
-// condition is an expression of a rule: its when, which is true or false, or its message. Nil
-// is always true, and says nothing.
+// condition is an expression of a rule: its when, which is true or false, or its message. A nil
+// condition counts as true, and a nil message is empty.
 type condition struct {
 	field   string // for errors
 	compile func() (compiled, error)
 }
 
-// compiled is an expression that was read and checked.
+// compiled is an expression that was parsed and checked.
 type compiled struct {
 	program cel.Program
 	limit   uint64 // of its cost
 	reads   map[string]bool
 }
 
-// expression is one as a rule has it.
+// expression is the source of a condition.
 type expression struct {
 	field, text string
 	is          *cel.Type
 	limit       uint64 // of its cost
-	// nodesLimit is the limit where the expression reads nodes, of which there may be thousands.
+	// nodesLimit is the limit of an expression that reads nodes: a cluster may have thousands.
 	nodesLimit uint64
 }
 
-// newCondition reads a condition when it is first needed.
+// newCondition returns a condition that is compiled when it is first needed.
 func newCondition(env environment, field, text string) *condition {
 	return newExpression(env, expression{field: field, text: text, is: cel.BoolType, limit: whenCost, nodesLimit: whenCost})
 }
 
-// newWhen reads the condition of a danger rule.
+// newWhen returns the condition of a danger rule.
 func newWhen(env environment, text string, limit uint64) *condition {
 	return newExpression(env, expression{field: "when", text: text, is: cel.BoolType, limit: limit, nodesLimit: builtInCost})
 }
 
-// newMessage reads the message of a danger rule.
+// newMessage returns the message of a danger rule.
 func newMessage(env environment, text string) *condition {
 	return newExpression(env, expression{field: "messageExpression", text: text, is: cel.StringType, limit: whenCost, nodesLimit: builtInCost})
 }
@@ -214,7 +213,7 @@ func newExpression(env environment, e expression) *condition {
 	})}
 }
 
-// compile returns an error that tells line and column.
+// compile compiles the expression. An error about its syntax or its calls names line and column.
 func (e expression) compile(env environment) (compiled, error) {
 	if len(e.text) > whenLength {
 		return compiled{}, fmt.Errorf("%w: %d bytes, and %d are allowed", errWhenLength, len(e.text), whenLength)
@@ -252,7 +251,8 @@ func (e expression) compile(env environment) (compiled, error) {
 	return out, nil
 }
 
-// namesIn are the names that an expression reads: variables, and those of its own.
+// namesIn returns the identifiers in an expression: variables, and names that the expression
+// declares.
 func namesIn(checked *cel.Ast) map[string]bool {
 	out := map[string]bool{}
 	ast.PreOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -263,8 +263,8 @@ func namesIn(checked *cel.Ast) map[string]bool {
 	return out
 }
 
-// reads reports whether the expression reads a variable. One that can't be compiled reads
-// nothing: its evaluation is an error.
+// reads reports whether the expression reads a variable. An expression that can't be compiled reads
+// no variable: its evaluation is an error.
 func (c *condition) reads(variable string) bool {
 	if c == nil {
 		return false
@@ -273,7 +273,7 @@ func (c *condition) reads(variable string) bool {
 	return err == nil && is.reads[variable]
 }
 
-// holds evaluates the condition, and says what that cost. What it reads is not modified.
+// holds evaluates the condition, and returns the cost of this. The facts are not modified.
 func (c *condition) holds(facts map[string]any) (yes bool, cost uint64, _ error) {
 	out, cost, err := c.evaluate(facts)
 	if err != nil {
@@ -286,14 +286,14 @@ func (c *condition) holds(facts map[string]any) (yes bool, cost uint64, _ error)
 	return yes, cost, nil
 }
 
-// evaluate computes the value of an expression, and says what that cost.
+// evaluate returns the value of an expression, and the cost of the evaluation.
 func (c *condition) evaluate(facts map[string]any) (out ref.Val, cost uint64, _ error) {
 	is, err := c.compile()
 	if err != nil {
 		return nil, 0, err
 	}
 	out, details, err := is.program.Eval(facts)
-	cost = whenDearest * is.limit // where CEL does not say
+	cost = whenDearest * is.limit // the cost if CEL returns none
 	if details != nil && details.ActualCost() != nil {
 		cost = min(cost, *details.ActualCost())
 	}
@@ -303,9 +303,9 @@ func (c *condition) evaluate(facts map[string]any) (out ref.Val, cost uint64, _ 
 	return out, cost, nil
 }
 
-// text evaluates a message. One that has no value, is too long, or has more than one line or
-// other white space than single spaces, is empty: Because stands without it. No message is cut
-// or put on one line: a secret in it would not be recognised then.
+// text evaluates a message. The result is empty if the message has no value, is too long, or has
+// white space other than single spaces between words. A message is never cut or put on one line,
+// because a secret in it would then not be recognised.
 func (c *condition) text(facts map[string]any) (string, uint64) {
 	out, cost, err := c.evaluate(facts)
 	if err != nil {
@@ -318,8 +318,8 @@ func (c *condition) text(facts map[string]any) (string, uint64) {
 	return text, cost
 }
 
-// inShort is an error in one line. It may quote a value, and a part of one that must not be
-// seen would not be recognised: so an error that is too long is left out, and not cut.
+// inShort returns an error's text in one line. The text may quote a secret, and a part of a secret
+// would not be recognised. So an error that is too long is omitted, and not cut.
 func inShort(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	if len(text) > whenError {
@@ -328,10 +328,10 @@ func inShort(err error) string {
 	return text
 }
 
-// values are those that a condition is asked about, nil where absent.
+// values are the values of one change for a condition, nil if absent.
 type values struct{ recorded, old, target any }
 
-// facts are the variables of a condition for one change.
+// facts returns the variables of a condition for one change.
 func (c *comparison) facts(v values) map[string]any {
 	if c.known == nil {
 		live, object := c.mask.of(c.live), c.mask.of(c.target)
@@ -362,16 +362,17 @@ func (c *comparison) facts(v values) map[string]any {
 	return facts
 }
 
-// Among returns the policy for a comparison of some objects beside others: the conditions of
-// its rules read the targets of all of these. Without it they read those that are compared.
+// Among returns the policy for a comparison of some of the given objects: conditions of its rules
+// then read the targets of all given objects. Without Among, conditions read only the compared
+// objects.
 func (p Policy) Among(states []State) Policy {
 	p.targets = targetsOf(states, p.MaskKey)
 	return p
 }
 
-// targetsOf returns the component's target objects by kind, each kind a list in the order of
-// the IDs, with the data of Secrets masked. They are made when the first condition reads
-// them, once for all objects of a comparison.
+// targetsOf returns the component's target objects by kind, in the order of states, with the data
+// of Secrets masked. They are made when the first condition reads them, once for all objects of a
+// comparison.
 func targetsOf(states []State, maskKey []byte) func() map[string]any {
 	return sync.OnceValue(func() map[string]any {
 		lists := map[string][]any{}
@@ -391,7 +392,7 @@ func targetsOf(states []State, maskKey []byte) func() map[string]any {
 	})
 }
 
-// orNull keeps a nil map from passing for an empty one.
+// orNull returns an untyped nil for a nil map, which would otherwise be an empty map.
 func orNull(object map[string]any) any {
 	if object == nil {
 		return nil
@@ -399,9 +400,9 @@ func orNull(object map[string]any) any {
 	return object
 }
 
-// changes are the values that a rule's condition is asked about. Where the path
-// lies inside a value that only changes as a whole, what is new there has no old
-// value, and what is gone no new one: items of such a list have no identity.
+// changes returns the values for which a rule's condition is evaluated. The path may lie inside a
+// value that only changes as a whole. Then a new value there has no old value, and a removed value
+// has no new value, because items of such a list have no identity.
 func changes(w *row, inside pattern) []values {
 	if len(inside) == 0 {
 		return []values{{recorded: w.r.value, old: w.l.value, target: w.t.value}}
@@ -417,8 +418,8 @@ func changes(w *row, inside pattern) []values {
 	return out
 }
 
-// notIn returns the values of a list that another one does not have, or has less often: a
-// second container that is privileged is one more.
+// notIn returns the values of list that other lacks, or has less often: a second container that is
+// privileged counts as new.
 func notIn(other, list []any) []any {
 	has := make(map[string]int, len(other))
 	for _, v := range other {

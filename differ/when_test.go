@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// asked compares a thing whose .spec.v was old and is to be new, under the rules,
-// and returns its state and the reason of the first rule.
+// asked compares a thing whose .spec.v changes from old to target, under the rules. It returns the
+// state and the reason of the deciding rule.
 func asked(t *testing.T, old, target any, more object, rules ...v1alpha1.DangerRule) (differ.ObjectState, string) {
 	t.Helper()
 	for i := range rules {
@@ -39,9 +39,8 @@ func asked(t *testing.T, old, target any, more object, rules ...v1alpha1.DangerR
 	return c.State, ""
 }
 
-// A condition may ask anything of the largest object: it has an answer, or is
-// stopped, and what is stopped counts as true. Without its bounds each of these
-// takes minutes, or all memory.
+// A condition may read any part of the largest object. It has an answer or is stopped, and then
+// counts as true. Without the bounds each of these conditions would take minutes, or all memory.
 func TestConditionsAreBounded(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("x", 500<<10)
@@ -74,7 +73,7 @@ func TestConditionsAreBounded(t *testing.T) {
 	}
 }
 
-// What conditions can ask, and what they make of it.
+// Conditions have these functions and variables, with these results.
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -106,7 +105,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// A condition without an answer says why, in a line.
+// A condition without an answer gives the reason, in one line.
 func TestConditionsWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct{ why, when, want string }{

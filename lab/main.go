@@ -1,5 +1,5 @@
-// Command lab builds real Kubernetes control planes from Go modules and runs
-// any number of them on loopback. See README.md.
+// Command lab builds Kubernetes control planes from Go modules and runs any
+// number of them on loopback. See README.md.
 package main
 
 import (

@@ -14,18 +14,18 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// kinds are the resources that have to be served before anything runs.
+// kinds returns the resources that the cluster must serve before the controller runs.
 func kinds() []string { return []string{"clonesets", "daemonsets"} }
 
-// looks are how often a cluster is asked for them: a Deployment's pod begins while what
-// delivers both is still at work, which takes seconds, or a person has to do it.
+// looks returns the delays between checks for the resources. The CRDs are usually applied
+// seconds after the Deployment, or by a person later.
 func looks() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 1.5, Steps: 20, Cap: 10 * time.Second, Jitter: 0.1}
 }
 
-// await returns when the cluster serves the kinds, or the context has ended. What it
-// waits for it logs when that changes, and [Controller.Ready] says. A cluster that can't
-// be asked at first is an error; one that has answered may be away for a while.
+// await returns nil as soon as the cluster serves the resources, or an error when the context
+// ends. It logs each change of the reason for waiting, and [Controller.Ready] reports that
+// reason. A failure of the first check is returned as an error. Later failures are retried.
 func (c *Controller) await(ctx context.Context) error {
 	waits := ""
 	err := looks().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
@@ -53,7 +53,7 @@ func (c *Controller) await(ctx context.Context) error {
 	return err //nolint:wrapcheck // missing says what was asked
 }
 
-// missing are the kinds that the cluster doesn't serve.
+// missing returns the resources that the cluster does not serve.
 func (c *Controller) missing(ctx context.Context) ([]string, error) {
 	served, err := c.asks.ServerResourcesForGroupVersionWithContext(ctx, v1beta1.GroupVersion.String())
 	switch {

@@ -1,11 +1,10 @@
-// Package workload runs, inside a cluster, the workloads of apps.kruise.io: pods that
-// are updated in place, in partitions, in the order that hurts least.
+// Package workload runs, inside a cluster, the workloads of apps.kruise.io. Their pods are
+// updated in place, by partition, and in the least disruptive order.
 //
-// Each folder has one job, which all workloads share: podorder and slowstart say which
-// pods and how many, expectations that the informer isn't behind, revision what pods
-// are made from, inplace and lifecycle which steps a pod goes through, podclient writes
-// pods, and host has informers keep no more than that takes. A folder for each workload
-// puts them together.
+// Each folder has one job, which all workloads share. podorder and slowstart choose which pods
+// and how many. expectations checks that the informer is not behind. revision stores the
+// templates of pods. inplace and lifecycle choose the steps of a pod. podclient writes pods.
+// host limits what informers keep. A folder for each workload combines them.
 package workload
 
 import (
@@ -33,18 +32,18 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/webhook"
 )
 
-// leaseName is that of the Lease by which replicas agree who works.
+// leaseName names the Lease by which replicas elect a leader.
 const leaseName = "keelson-workloads"
 
 // Options are the settings of a [Controller].
 type Options struct {
-	// Namespace is the only one to work in; empty: all.
+	// Namespace limits the controller to one namespace; empty means all.
 	Namespace string
-	// Lead has replicas agree on one of them by a Lease in keelson-system.
+	// Lead turns on leader election, by a Lease in keelson-system.
 	Lead bool
-	// Workers is how many workloads of a kind are looked at at once.
+	// Workers is how many workloads of one kind are reconciled at once.
 	Workers int
-	// Webhooks answers what API servers ask about workloads; nil: nobody does.
+	// Webhooks are the settings of the webhook server for workloads; nil means no webhooks.
 	Webhooks *webhook.Options
 	Log      *slog.Logger
 	Now      func() time.Time
@@ -56,13 +55,13 @@ type Controller struct {
 	asks    *discovery.DiscoveryClient
 	options Options
 
-	// unready says why nothing is done yet; nil: all is known that there is.
+	// unready is why the controller is not ready; nil means that the caches are synced.
 	unready      atomic.Pointer[string]
-	certificates *webhook.Certificates // not to be read while unready
+	certificates *webhook.Certificates // set while unready; do not read before
 }
 
-// New returns a controller of a cluster's workloads, which asks the cluster nothing
-// before it runs.
+// New returns a controller of the workloads of a cluster. It sends no request before Run. It
+// returns an error if the config is invalid.
 func New(c *rest.Config, o Options) (*Controller, error) {
 	asks, err := discovery.NewDiscoveryClientForConfig(c)
 	if err != nil {
@@ -73,10 +72,11 @@ func New(c *rest.Config, o Options) (*Controller, error) {
 	return made, nil
 }
 
-// unread is why a controller isn't ready that has begun to work.
+// unread is the reason until the caches are synced.
 const unread = "not all that there is has been read"
 
-// manage returns a manager that runs workloads.
+// manage returns a manager with the reconcilers of all workloads, and with the webhooks if they
+// are configured.
 func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
 	o := c.options
 	core, err := c.asks.ServerResourcesForGroupVersionWithContext(ctx, "v1")
@@ -111,12 +111,12 @@ func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
 	return m, nil
 }
 
-// Metrics are those of all workloads in the process.
+// Metrics returns the metrics of all workloads in the process.
 func Metrics() prometheus.Gatherer { return ctrlmetrics.Registry }
 
-// Run runs workloads until the context ends, as soon as the cluster serves their kinds.
-// It returns an error where it can't ask the cluster for them, or lost its Lease:
-// somebody else works by then.
+// Run waits until the cluster serves the resources, then runs workloads until the context ends.
+// It returns an error if the cluster cannot be asked at first, the setup fails, or the Lease is
+// lost. After a lost Lease another replica leads.
 func (c *Controller) Run(ctx context.Context) error {
 	if err := c.await(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -140,7 +140,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready says whether all is known that there is, and if not, why.
+// Ready returns "ok" if the caches are synced and webhooks, if configured, have a certificate.
+// Otherwise it returns an error with the reason.
 func (c *Controller) Ready() (string, error) {
 	if why := c.unready.Load(); why != nil {
 		return "", errors.New(*why)

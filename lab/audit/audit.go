@@ -1,9 +1,9 @@
-// Package audit reads the audit log of an API server, so that a test can say
-// which requests a program made and what it sent.
+// Package audit reads the audit log of an API server. With it, a test can check
+// which requests a program made and what the program sent.
 //
-// The log is JSON, a line an event (audit.k8s.io/v1). The lab's policy writes
-// a line when a request is answered; a watch has one when it begins and
-// another when it ends.
+// The log is JSON, one event (audit.k8s.io/v1) per line. The lab's policy writes
+// a line when a request is answered. A watch has one line when it begins and
+// another line when it ends.
 package audit
 
 import (
@@ -19,15 +19,15 @@ import (
 	"time"
 )
 
-// The stages that the lab's policy lets through.
+// The stages that the lab's policy logs.
 const (
 	ResponseStarted  = "ResponseStarted"  // a watch begins
 	ResponseComplete = "ResponseComplete" // the request is answered; a watch ended
 	Panic            = "Panic"            // the API server failed to answer
 )
 
-// ErrRotated is the error of a log that is shorter than the offset to read
-// from: what lay between was moved away, so nothing can be said of it.
+// ErrRotated is returned for a log that is shorter than the offset to read from.
+// The log was rotated, so the events after the offset are lost to the reader.
 var ErrRotated = errors.New("the audit log was rotated or begun anew")
 
 // Event is one line of the log.
@@ -38,23 +38,23 @@ type Event struct {
 	Verb      string // get, list, watch, create, update, patch, delete, deletecollection; else the HTTP method
 	User      string
 	UserAgent string
-	Resource  Resource // zero for a path that is no resource, such as /openapi/v3
+	Resource  Resource // zero for a path that isn't a resource, such as /openapi/v3
 	Code      int      // HTTP status
 	URI       string   // path and query
 	Received  time.Time
-	Time      time.Time // of the stage
+	Time      time.Time // when the stage was reached
 
 	// From the query of the URI.
 	DryRun       bool
 	FieldManager string
 	Force        bool
 
-	// The bodies; nil unless the policy asks for them and there is one.
+	// The bodies. Each is nil if the policy doesn't log bodies or the request has none.
 	Request  json.RawMessage
 	Response json.RawMessage
 }
 
-// Resource is what a request is about.
+// Resource is the object or collection that a request addresses.
 type Resource struct {
 	Group, Version, Resource, Subresource, Namespace, Name string
 }
@@ -65,19 +65,18 @@ func (r Resource) String() string {
 	return strings.TrimSpace(join(r.Group, r.Version) + " " + join(r.Resource, r.Subresource) + " " + join(r.Namespace, r.Name))
 }
 
-// Write says whether the request was meant to change something, be it only in
-// a dry run.
+// Write reports whether the verb of the request changes objects. A dry run counts.
 func (e Event) Write() bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, e.Verb)
 }
 
-// Watch says whether the request was a watch.
+// Watch reports whether the request was a watch.
 func (e Event) Watch() bool { return e.Verb == "watch" }
 
-// Read says whether the request only read, and was no watch.
+// Read reports whether the request is neither a write nor a watch.
 func (e Event) Read() bool { return !e.Write() && !e.Watch() }
 
-// String returns the event in a line.
+// String returns the event as one line.
 func (e Event) String() string {
 	var notes strings.Builder
 	if e.DryRun {
@@ -96,13 +95,14 @@ func (e Event) String() string {
 	return fmt.Sprintf("%s %s %s %s %d%s", e.Time.Format("15:04:05.000"), e.User, e.Verb, what, e.Code, notes.String())
 }
 
-// patience bounds the wait for the rest of a line. An API server writes a long one in
-// several pieces, one right after the other.
+// patience is the longest wait for the rest of a line. An API server writes a long line
+// in several pieces, without a pause between them.
 const patience = time.Minute
 
-// End returns the offset at which the log ends now: what is read from there
-// happened later. A line that is being written is waited for, since reading would
-// begin in the middle of it. A log that isn't there yet ends at 0.
+// End returns the offset in bytes at which the log ends now. Events read from there
+// were logged later. End waits up to one minute until an incomplete last line is
+// written. Otherwise reading would begin inside that line. The end of a log that doesn't
+// exist yet is 0.
 func End(path string) (int64, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -128,7 +128,7 @@ func End(path string) (int64, error) {
 	}
 }
 
-// endOf returns how long a log is, and whether its last line is whole.
+// endOf returns the length of a log in bytes, and whether its last line is complete.
 func endOf(f *os.File) (end int64, whole bool, err error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -141,10 +141,10 @@ func endOf(f *os.File) (end int64, whole bool, err error) {
 	return info.Size(), last[0] == '\n', nil
 }
 
-// Read returns the events after an offset, in the order of the log, and the
-// offset to read on from. A line that is being written is left for the next
-// time. With an error the events before the bad line are returned, and next is
-// where it begins.
+// Read returns the events after an offset in bytes, in the order of the log, and the
+// offset for the next call. Read skips an incomplete last line; the next call
+// reads that line. If a line is invalid, Read returns the events before that line, its
+// offset as next, and an error.
 func Read(path string, since int64) (events []Event, next int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -179,7 +179,7 @@ func Read(path string, since int64) (events []Event, next int64, err error) {
 	}
 }
 
-// line is what we read of audit.k8s.io/v1 Event.
+// line holds the fields of an audit.k8s.io/v1 Event that this package uses.
 type line struct {
 	AuditID    string `json:"auditID"`
 	Stage      string `json:"stage"`

@@ -1,5 +1,5 @@
-// Command bench prints what the benchmarks of the engines measured, as tables.
-// `make bench` runs it on their output.
+// Command bench prints the results of the engine benchmarks as tables. `make bench` runs the
+// command on the benchmarks' output.
 package main
 
 import (

@@ -30,8 +30,8 @@ PASS
 ok  	github.com/keelson-io/keelson/lab/bench/engines	26.007s
 `
 
-// The median of the runs is shown, so that one that was disturbed counts for
-// nothing; an engine that does not have a benchmark is left out of it.
+// The table shows the median of the runs, so a disturbed run has no effect. An engine without a
+// benchmark is left out of that benchmark's table.
 const tables = `
   Settled                                time/op  vs keelson     B/op  allocs/op
   keelson                                50.00µs          1×  8.000kB        100

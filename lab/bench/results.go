@@ -13,27 +13,27 @@ import (
 	"golang.org/x/perf/benchunit"
 )
 
-// ours is the engine that the others are compared with.
+// ours is the engine that all other engines are compared with.
 const ours = "keelson"
 
-// results are all runs of the benchmarks, in the order of the file.
+// results holds all runs of the benchmarks, in the order of the file.
 type results struct {
 	names   []string // BENCHMARK[/KEY=VALUE…], without the engine
 	engines []string
-	samples map[sample][]float64 // one value a run
+	samples map[sample][]float64 // one value per run
 }
 
 type sample struct{ name, engine, unit string }
 
-// Units as benchfmt tells them.
+// Units, as benchfmt reports them.
 const (
 	unitTime   = "sec/op"
 	unitMemory = "B/op"
 	unitAllocs = "allocs/op"
 )
 
-// read takes in the output of go test -bench. A line that looks like a result
-// and is none is an error: a table without it would be misleading.
+// read parses the output of go test -bench. A malformed result line is an error: a table without
+// that result would be misleading.
 func read(r io.Reader, file string) (*results, error) {
 	out := &results{samples: map[sample][]float64{}}
 	reader := benchfmt.NewReader(r, file)
@@ -60,7 +60,7 @@ func (r *results) add(one *benchfmt.Result) {
 	for _, p := range parts {
 		if e, ok := strings.CutPrefix(string(p), "/engine="); ok {
 			engine = e
-		} else if p[0] == '/' { // and not -GOMAXPROCS
+		} else if p[0] == '/' { // skips -GOMAXPROCS
 			name += string(p)
 		}
 	}
@@ -79,7 +79,7 @@ func (r *results) add(one *benchfmt.Result) {
 	}
 }
 
-// median of the runs; not ok when there was none.
+// median returns the median of the runs. ok is false if there were no runs.
 func (r *results) median(name, engine, unit string) (m float64, ok bool) {
 	values := r.samples[sample{name, engine, unit}]
 	if len(values) == 0 {
@@ -88,14 +88,14 @@ func (r *results) median(name, engine, unit string) (m float64, ok bool) {
 	return benchmath.AssumeNothing.Summary(benchmath.NewSample(values, &benchmath.DefaultThresholds), 0.95).Center, true
 }
 
-// width of the first column.
+// width is the width of the first column.
 const width = len("Render/chart=prometheus-node-exporter")
 
-// leaves is the prefix of those benchmarks that differ in size alone.
+// leaves is the name prefix of the benchmarks that differ only in size.
 const leaves = "Leaves/leaves="
 
 func (r *results) print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight) // but for the first column, which has a width
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight) // except in the first column, which has a fixed width
 	var sizes []string
 	for _, name := range r.names {
 		if size, ok := strings.CutPrefix(name, leaves); ok {
@@ -132,8 +132,7 @@ func (r *results) printOne(w io.Writer, name string) {
 	fmt.Fprintln(w)
 }
 
-// printLeaves shows whether time is linear: then each row says the same
-// everywhere.
+// printLeaves shows whether the time grows linearly. If it does, all columns of a row are equal.
 func (r *results) printLeaves(w io.Writer, sizes []string) {
 	if len(sizes) == 0 {
 		return
@@ -145,7 +144,7 @@ func (r *results) printLeaves(w io.Writer, sizes []string) {
 	fmt.Fprintln(w)
 	for _, engine := range r.engines {
 		if _, ok := r.median(leaves+sizes[len(sizes)-1], engine, unitTime); !ok {
-			continue // it is of another benchmark
+			continue // the engine has no Leaves benchmark
 		}
 		fmt.Fprintf(w, "%-*s\t", width, engine)
 		for _, size := range sizes {
@@ -162,8 +161,8 @@ func (r *results) printLeaves(w io.Writer, sizes []string) {
 	fmt.Fprintln(w)
 }
 
-// goals are what Keelson's own figures are held against. Nothing fails where
-// one is missed: a machine that is busy or slow proves nothing.
+// goals are the limits that Keelson's own figures are compared with. A missed goal is not a
+// failure: the machine may be busy or slow.
 var goals = []struct { //nolint:gochecknoglobals // a constant
 	name, what string
 	time       float64 // seconds
@@ -187,11 +186,11 @@ func (r *results) printGoals(w io.Writer) {
 	}
 }
 
-// mostOverhead is how many times the time of rendering in this process the
-// worker processes may take.
+// mostOverhead is the allowed ratio of rendering time in worker processes to rendering time in this
+// process.
 const mostOverhead = 1.3
 
-// printOverhead says what the worker processes cost, over all charts.
+// printOverhead prints the cost of the worker processes, as a range over all charts.
 func (r *results) printOverhead(w io.Writer) {
 	var ratios []float64
 	for _, name := range r.names {

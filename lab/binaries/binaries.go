@@ -1,13 +1,13 @@
-// Package binaries builds the programs that a cluster is made of from their Go
-// modules, once a user, and says where they are.
+// Package binaries builds the programs of a cluster from their Go modules, once
+// per user, and returns their paths.
 //
-// Each program comes from a nested module (lab/build/MODULE) that pins
-// everything it is built from. The binaries live in one folder of the user's
-// cache, named after the Kubernetes version and a hash of those pins: changing
-// a pin makes a new folder, and running clusters keep the old one.
+// Each program comes from a nested module (lab/build/MODULE) that pins all its
+// dependencies. The binaries are in one folder of the user's cache. The folder is
+// named after the Kubernetes version and a hash of the pins and build flags. A
+// changed pin makes a new folder; running clusters keep the old folder.
 //
-// The lab runs the Kubernetes of lab/build/kubernetes. Of an older one, in
-// lab/build/kubernetes-1.X, there is the API server alone, for tests.
+// The lab runs the Kubernetes of lab/build/kubernetes. For each older Kubernetes, in
+// lab/build/kubernetes-1.X, only the API server is built, for tests.
 package binaries
 
 import (
@@ -24,7 +24,7 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// The programs, as they are called on disk and on the command line.
+// The names of the programs, on disk and on the command line.
 const (
 	Etcd              = "etcd"
 	APIServer         = "kube-apiserver"
@@ -32,9 +32,9 @@ const (
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "kube-scheduler"
 	Kwok              = "kwok"
-	// Gitea is no part of a cluster: [Set.Forge].
+	// Gitea isn't part of a cluster. It belongs to [Set.Forge].
 	Gitea = "gitea"
-	// Kubelet, and what follows, is of clusters with real nodes: [Set.Node].
+	// Kubelet and the names after it are the programs of real nodes, see [Set.Node].
 	Kubelet    = "kubelet"
 	KubeProxy  = "kube-proxy"
 	Containerd = "containerd"
@@ -42,34 +42,34 @@ const (
 	Registry   = "registry"
 )
 
-// EnvModules names the variable that overrides where the nested modules are.
+// EnvModules is the environment variable with the path of the nested modules.
 const EnvModules = "KEELSON_LAB_MODULES"
 
 var (
-	// ErrMissing is the error of programs that are not built yet.
+	// ErrMissing is returned for programs that are not built yet.
 	ErrMissing = errors.New("not built yet")
-	// ErrUnknown is the error of a program or a Kubernetes that isn't pinned.
+	// ErrUnknown is returned for a program or a Kubernetes version that isn't pinned.
 	ErrUnknown = errors.New("unknown")
 )
 
 const (
-	k8sRoot    = "k8s.io/kubernetes" // the module that Kubernetes is built from
-	kubernetes = "kubernetes"        // the folder that pins the lab's own
-	older      = kubernetes + "-"    // starts those that pin older ones: kubernetes-1.X
+	k8sRoot    = "k8s.io/kubernetes" // the module of Kubernetes
+	kubernetes = "kubernetes"        // the folder that pins the lab's own Kubernetes
+	older      = kubernetes + "-"    // prefix of the folders that pin older versions: kubernetes-1.X
 )
 
-// Binary is one program and what it is built from.
+// Binary is one program and its build inputs.
 type Binary struct {
 	Name    string // file name
 	Module  string // folder under lab/build
-	Package string // what go build builds
+	Package string // the argument of go build
 	Root    string // the module whose version is the program's version
 	Tags    string // build tags, with commas
 	Cgo     bool   // whether it needs a C compiler
 }
 
-// All returns every program, in the order in which they are built: what
-// envtest needs comes first.
+// All returns all programs of a cluster without real nodes, in build order. The
+// programs that envtest needs come first.
 func All() []Binary {
 	k8s := func(name string) Binary {
 		return Binary{Name: name, Module: kubernetes, Package: k8sRoot + "/cmd/" + name, Root: k8sRoot}
@@ -81,7 +81,7 @@ func All() []Binary {
 	}
 }
 
-// Assets returns the names of the programs that envtest needs in one folder.
+// Assets returns the names of the programs that envtest expects in one folder.
 func Assets() []string { return []string{Etcd, APIServer, Kubectl} }
 
 // Names returns the names of the programs.
@@ -93,18 +93,18 @@ func Names(of []Binary) []string {
 	return names
 }
 
-// Set is the programs at the versions that one checkout pins.
+// Set holds programs at the versions that one checkout pins.
 type Set struct {
-	Dir      string            // where the programs are, or will be; fit for KUBEBUILDER_ASSETS
+	Dir      string            // folder of the programs, built or not; usable as KUBEBUILDER_ASSETS
 	Modules  string            // lab/build of the checkout
-	programs []Binary          // in the order in which they are built
+	programs []Binary          // in build order
 	versions map[string]string // by program
-	lab      *Set              // the lab's own, of which an older Kubernetes takes etcd and kubectl; nil: this is it
+	lab      *Set              // the lab's own set; an older Kubernetes shares its etcd and kubectl. Nil in the lab's set
 }
 
-// Find locates lab/build, reads its pins and works out where the programs
-// belong. It builds nothing. Without a path in [EnvModules] it looks upwards
-// from the running program and from the working directory.
+// Find locates lab/build, reads its pins and computes the folder of the
+// programs. Find builds nothing. If [EnvModules] is not set, Find searches the
+// parent folders of the running program and of the working directory.
 func Find() (Set, error) {
 	modules, err := findModules()
 	if err != nil {
@@ -121,8 +121,8 @@ func load(modules, cache string) (Set, error) {
 	return pin(Set{Modules: modules, programs: All()}, cache)
 }
 
-// pin reads what the programs of a set are built from, and names its folder
-// in the cache.
+// pin reads the modules of a set's programs and computes the folder of the set in
+// the cache.
 func pin(set Set, cache string) (Set, error) {
 	set.versions = map[string]string{}
 	sum := sha256.New()
@@ -147,17 +147,17 @@ func pin(set Set, cache string) (Set, error) {
 		fmt.Fprintln(sum, b.Package, strings.Join(flags(b, set.versions[b.Name]), " "))
 	}
 	named := set.versions[APIServer]
-	if named == "" { // no cluster's
+	if named == "" { // no API server: the set of Forge or Node
 		named = set.programs[0].Name + "-" + set.versions[set.programs[0].Name]
 	}
 	set.Dir = filepath.Join(cache, named+"-"+hex.EncodeToString(sum.Sum(nil))[:12])
 	return set, nil
 }
 
-// Kubernetes returns the set whose API server is of a minor version, such as
-// 1.33. "" and the lab's own version stand for the lab's own set. An older one
-// is for tests: an API server with the etcd and the kubectl of the lab. The
-// error of a version that lab/build doesn't pin wraps [ErrUnknown].
+// Kubernetes returns the set whose API server has a minor version, such as 1.33.
+// For "" and for the lab's own version, Kubernetes returns the lab's own set. The set of
+// an older version is for tests: its API server, with the etcd and the kubectl of the
+// lab. The error wraps [ErrUnknown] if lab/build doesn't pin the version.
 func (s Set) Kubernetes(minor string) (Set, error) {
 	if minor == "" || minor == s.minor() {
 		return s, nil
@@ -187,8 +187,8 @@ func (s Set) Kubernetes(minor string) (Set, error) {
 	return old, nil
 }
 
-// Minors returns the minor versions of Kubernetes that lab/build pins, the
-// lab's own first.
+// Minors returns the minor versions of Kubernetes that lab/build pins. The lab's own
+// version is the first.
 func (s Set) Minors() ([]string, error) {
 	entries, err := os.ReadDir(s.Modules)
 	if err != nil {
@@ -203,16 +203,17 @@ func (s Set) Minors() ([]string, error) {
 	return minors, nil
 }
 
-// Forge returns the set of one program, a Gitea, which few need: it takes four
-// minutes more to build, and a C compiler.
+// Forge returns the set that holds only Gitea. Gitea is separate because few tests need
+// it, its build takes four minutes, and it needs a C compiler.
 func (s Set) Forge() (Set, error) {
 	const root = "code.gitea.io/gitea"
 	programs := []Binary{{Name: Gitea, Module: Gitea, Package: root, Root: root, Tags: "sqlite,sqlite_unlock_notify", Cgo: true}}
 	return pin(Set{Modules: s.Modules, programs: programs}, filepath.Dir(s.Dir))
 }
 
-// Node returns the set of what real nodes run and pull their images from, which
-// takes root and some minutes more to build. It is of the lab's own Kubernetes.
+// Node returns the set of the programs of real nodes, and of the registry that they pull
+// images from. The programs need root to run, and some more minutes to build. The
+// kubelet and kube-proxy have the version of the lab's own Kubernetes.
 func (s Set) Node() (Set, error) {
 	const (
 		containerd = "github.com/containerd/containerd/v2"
@@ -221,7 +222,7 @@ func (s Set) Node() (Set, error) {
 	programs := []Binary{
 		{Name: Kubelet, Module: kubernetes, Package: k8sRoot + "/cmd/" + Kubelet, Root: k8sRoot},
 		{Name: KubeProxy, Module: kubernetes, Package: k8sRoot + "/cmd/" + KubeProxy, Root: k8sRoot},
-		// Snapshotters that need C libraries or a file system of their own.
+		// The tags exclude snapshotters that need C libraries or a special file system.
 		{Name: Containerd, Module: "containerd", Package: containerd + "/cmd/" + Containerd, Root: containerd, Tags: "no_btrfs,no_devmapper,no_zfs"},
 		{Name: Shim, Module: "containerd", Package: containerd + "/cmd/" + Shim, Root: containerd},
 		{Name: Registry, Module: "registry", Package: registry + "/cmd/" + Registry, Root: registry},
@@ -255,10 +256,10 @@ func readModule(dir string, each func(name string, data []byte)) (*modfile.File,
 // Version returns the version of a program, such as v1.36.3.
 func (s Set) Version(name string) string { return s.versions[name] }
 
-// Path returns where a program is, or will be.
+// Path returns the path of a program, built or not.
 func (s Set) Path(name string) string { return filepath.Join(s.Dir, name) }
 
-// Missing returns which of the named programs are not built yet.
+// Missing returns the named programs that are not built yet.
 func (s Set) Missing(names ...string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		info, err := os.Stat(s.Path(name))
@@ -266,8 +267,8 @@ func (s Set) Missing(names ...string) []string {
 	})
 }
 
-// Require returns an error that wraps [ErrMissing] and names what to run
-// unless all the named programs are built.
+// Require returns an error that wraps [ErrMissing] if a named program isn't built.
+// The message contains the command that builds the missing programs.
 func (s Set) Require(names ...string) error {
 	missing := s.Missing(names...)
 	if len(missing) == 0 {
@@ -285,8 +286,8 @@ func (s Set) Require(names ...string) error {
 	return fmt.Errorf("%s: %w; run: %s --only %s", strings.Join(missing, ", "), ErrMissing, build, strings.Join(missing, ","))
 }
 
-// flags returns what go build is called with for one program at one version.
-// None of it depends on the machine, so that the hash doesn't either.
+// flags returns the flags of go build for one program at one version. No flag
+// depends on the machine, because the flags are part of the hash.
 func flags(b Binary, version string) []string {
 	ld := []string{"-s", "-w"}
 	if b.Root == k8sRoot {
@@ -303,7 +304,7 @@ func flags(b Binary, version string) []string {
 			)
 		}
 	}
-	// The linker strips the programs, so the compiler writes no debug information for it.
+	// The linker strips the programs, so the compiler need not write debug information.
 	out := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags=" + strings.Join(ld, " ")}
 	if b.Tags != "" {
 		out = append(out, "-tags="+b.Tags)

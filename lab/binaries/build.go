@@ -17,28 +17,27 @@ import (
 	"github.com/keelson-io/keelson/lab/lock"
 )
 
-// tailLines is how much of a failed compiler's output its error carries.
+// tailLines is the number of lines of a failed compiler's output in the error.
 const tailLines = 20
 
-// building starts the names of the folders that programs are built into.
+// building is the name prefix of the temporary folders that programs are built into.
 const building = ".building-"
 
-// BuildOptions says what to build and how.
+// BuildOptions are the options of [Set.Build].
 type BuildOptions struct {
 	Only     []string  // names; empty: all
 	Parallel int       // packages compiled at once; 0: [DefaultParallel]
-	Progress io.Writer // where progress goes; a terminal gets one ticking line
+	Progress io.Writer // receives progress; on a terminal, one line that is rewritten each second
 }
 
-// DefaultParallel is how many packages are compiled at once on a machine with
-// that many cores. A compiler of Kubernetes' larger packages, or the linker,
-// needs about a gigabyte: four at once stay under four.
+// DefaultParallel returns how many packages are compiled at once on a machine with
+// the given number of cores. A compiler of Kubernetes' larger packages, or the linker,
+// needs about 1 GB. Four at once need less than 4 GB.
 func DefaultParallel(cores int) int { return min(max(cores, 1), 4) }
 
-// Build builds the programs that are missing and leaves alone those that are
-// there. Programs appear whole or not at all, and two builds at a time wait
-// for each other. The error of a failed build ends with the compiler's last
-// lines.
+// Build builds the missing programs and keeps existing programs. Each program appears
+// complete or not at all. Concurrent builds in one folder run one after the other.
+// The error of a failed build ends with the compiler's last lines.
 func (s Set) Build(ctx context.Context, opts BuildOptions) error {
 	wanted, err := s.pick(opts.Only)
 	if err != nil {
@@ -81,7 +80,8 @@ func (s Set) Build(ctx context.Context, opts BuildOptions) error {
 	return nil
 }
 
-// sweep removes what a killed build left; the lock says that none is running.
+// sweep removes the temporary folders of killed builds. The caller holds the lock, so
+// no build is running.
 func (s Set) sweep() error {
 	left, err := filepath.Glob(filepath.Join(s.Dir, building+"*"))
 	if err != nil {
@@ -108,8 +108,8 @@ func (s Set) pick(only []string) ([]Binary, error) {
 	return slices.DeleteFunc(slices.Clone(s.programs), func(b Binary) bool { return !slices.Contains(only, b.Name) }), nil
 }
 
-// share takes a program that the lab's own set is built with, too, from there
-// if it is there. A link, so that either folder may be removed.
+// share links a program from the folder of the lab's own set, if that set contains
+// the same program and has built it. With a hard link, either folder may be removed.
 func (s Set) share(b Binary) (shared bool, err error) {
 	if s.lab == nil || !slices.Contains(s.lab.programs, b) || len(s.lab.Missing(b.Name)) > 0 {
 		return false, nil
@@ -120,14 +120,14 @@ func (s Set) share(b Binary) (shared bool, err error) {
 	return true, nil
 }
 
-// build compiles one program into a temporary folder beside its place and
-// renames it there.
+// build compiles one program into a temporary folder in the set's folder, then
+// renames the program to its final path.
 func (s Set) build(ctx context.Context, b Binary, parallel int, out *progress, step string) error {
 	temp, err := os.MkdirTemp(s.Dir, building)
 	if err != nil {
 		return fmt.Errorf("make room for %s: %w", b.Name, err)
 	}
-	defer func() { _ = os.RemoveAll(temp) }() // or the next build sweeps it
+	defer func() { _ = os.RemoveAll(temp) }() // if this fails, sweep of the next build removes it
 
 	if parallel <= 0 {
 		parallel = DefaultParallel(cores())
@@ -136,7 +136,7 @@ func (s Set) build(ctx context.Context, b Binary, parallel int, out *progress, s
 	args := append([]string{"build", "-v", "-p", strconv.Itoa(parallel)}, flags(b, s.Version(b.Name))...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", target, b.Package)...)
 	cmd.Dir = filepath.Join(s.Modules, b.Module)
-	// The pins alone decide: a workspace or flags of the user's must not.
+	// Only the pins may decide the result, not a workspace or flags of the user.
 	cgo := "CGO_ENABLED=0"
 	if b.Cgo {
 		cgo = "CGO_ENABLED=1"
@@ -174,8 +174,9 @@ func (s Set) build(ctx context.Context, b Binary, parallel int, out *progress, s
 	return nil
 }
 
-// follow reads go build -v: a package's path when its compilation ends, and
-// whatever else is a complaint, of which the last lines are returned.
+// follow reads the output of go build -v until its end. A line that is a package's
+// path counts as a compiled package. Every other line is an error message; follow
+// returns the last [tailLines] of them.
 func follow(stderr io.Reader, out *progress) []string {
 	var tail []string
 	lines := bufio.NewScanner(stderr)

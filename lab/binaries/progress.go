@@ -12,14 +12,14 @@ import (
 	"golang.org/x/term"
 )
 
-// How often a build shows that it is alive.
+// The intervals of progress output, on a terminal and elsewhere.
 const (
 	tickTerminal = time.Second
 	tickPlain    = 20 * time.Second
 )
 
-// progress shows a build: a ticking line on a terminal, now and then a plain
-// line elsewhere.
+// progress shows a build. On a terminal it rewrites one line; elsewhere it prints a
+// plain line at each interval.
 type progress struct {
 	w        io.Writer
 	terminal bool
@@ -37,7 +37,7 @@ func newProgress(w io.Writer) *progress {
 	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd()))}
 }
 
-// line prints a line that stays.
+// line prints a line that later progress doesn't overwrite.
 func (p *progress) line(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +55,7 @@ func (p *progress) compiled(pkg string) {
 	p.last = pkg
 }
 
-// tick shows a step until stop is called.
+// tick shows the progress of a step periodically until stop is called.
 func (p *progress) tick(step string) (stop func()) {
 	p.mu.Lock()
 	p.packages, p.last = 0, ""

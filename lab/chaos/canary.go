@@ -15,23 +15,23 @@ import (
 	"sync"
 )
 
-// minCanaries is how many secret values a whole run must have planted.
+// minCanaries is the minimum number of secret values that a complete run must plant.
 const minCanaries = 50
 
-// canaries are made-up secrets. After the run nothing that Keelson let out may
-// hold one.
+// canaries are made-up secrets. After the run, no output of Keelson may contain a
+// canary.
 type canaries struct {
 	mu     sync.Mutex
 	rand   *rand.Rand
-	values map[string]string // to where it was planted
+	values map[string]string // from value to the place where it was planted
 }
 
 func newCanaries(seed uint64) *canaries {
 	return &canaries{rand: rand.New(rand.NewPCG(seed, 50)), values: map[string]string{}} //nolint:gosec // no secret
 }
 
-// plant returns a new secret value, for the place that is named. It holds
-// characters that YAML, JSON and URLs escape.
+// plant returns a new secret value for a place; where is the name of the place in
+// reports. The value contains characters that YAML, JSON and URLs escape.
 func (c *canaries) plant(where string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,14 +40,14 @@ func (c *canaries) plant(where string) string {
 	return value
 }
 
-// add adds a secret that has a form of its own.
+// add registers an existing secret.
 func (c *canaries) add(value, where string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.values[value] = where
 }
 
-// plain returns a secret value of letters and digits alone: a token, say.
+// plain returns a secret value of letters and digits only, such as a token.
 func (c *canaries) plain(where string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +56,7 @@ func (c *canaries) plain(where string) string {
 	return value
 }
 
-// disguises are the forms in which a value can come out.
+// disguises returns the encodings in which a value can appear in the output.
 func disguises(value string) ([][]byte, error) {
 	var escaped bytes.Buffer
 	e := json.NewEncoder(&escaped)
@@ -78,8 +78,8 @@ func disguises(value string) ([][]byte, error) {
 		bytes.Trim(twice, `"\`), []byte(url.QueryEscape(value)), []byte(url.PathEscape(value)),
 		[]byte(fmt.Sprintf("%x", value)),
 	}
-	// In base64 what stands before moves the letters: three ways, without the
-	// letters at both ends that the neighbours share.
+	// In base64 the preceding bytes shift the encoding in three ways. The letters at
+	// both ends also depend on neighbouring bytes, so they are left out.
 	for shift := range 3 {
 		s := base64.RawStdEncoding.EncodeToString(append(make([]byte, shift), value...))
 		u := base64.RawURLEncoding.EncodeToString(append(make([]byte, shift), value...))
@@ -89,7 +89,8 @@ func disguises(value string) ([][]byte, error) {
 	return slices.CompactFunc(forms, bytes.Equal), nil
 }
 
-// search looks for every value in every file of a folder.
+// search searches every file of a folder for every value. It returns the number of
+// files, their total size in bytes, and a line per find.
 func (c *canaries) search(folder string) (files, size int, found []string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +127,8 @@ func (c *canaries) search(folder string) (files, size int, found []string, err e
 	return files, size, found, nil
 }
 
-// lineWith returns the beginning of the line that holds a text.
+// lineWith returns a part of the line that contains a text: up to 150 bytes before
+// and 150 bytes from the start of the text.
 func lineWith(data, form []byte) string {
 	const few = 300
 	s := bufio.NewScanner(bytes.NewReader(data))

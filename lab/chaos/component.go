@@ -9,16 +9,16 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
 )
 
-// component is one that a scenario makes up, in two versions. Two components of
-// one seed differ in their names alone.
+// component is a component that a scenario makes up, in two versions. Two components
+// of the same recipe differ only in their names.
 type component struct {
-	name      string // of the component, and its namespace
+	name      string // of the component and of its namespace
 	old, next []piece
-	// removed are in old alone; replaced can't be updated to next.
+	// removed are only in old. replaced can't be updated to next.
 	removed, replaced []oracle.Object
-	// done are hooks, which are deleted when they are.
+	// done are hooks, which are deleted after they have run.
 	done []oracle.Object
-	// adopted is in next, and somebody else's until then.
+	// adopted is the value of a ConfigMap that another writer creates before next adds it.
 	adopted string
 }
 
@@ -28,26 +28,28 @@ type piece struct {
 	manifest string
 }
 
-// recipe is what a component is made of.
+// recipe is the input of cook.
 type recipe struct {
 	seed   uint64
 	with   extra
 	secret string // the value of its Secret
 }
 
-// extra is what takes long, and is in few components.
+// extra is an optional part of a component. Most components have none, because the
+// parts take long.
 type extra string
 
 const (
 	plain    extra = "plain"
 	withKind extra = "kind" // a CRD, and an object of its kind
 	withHook extra = "hook" // a Job before each upgrade
-	// few objects: all of them may be deleted at once without an approval.
+	// few gives the component so few objects that all may be deleted at once without
+	// an approval.
 	few extra = "few"
 )
 
-// cook makes a component: the seed decides how many objects of each kind there
-// are, what they hold, and which of them change.
+// cook makes a component. The seed decides how many objects of each kind there
+// are, their contents, and which objects change.
 func cook(name string, r recipe) component {
 	k := kitchen{c: component{name: name}, rand: rand.New(rand.NewPCG(r.seed, 1))} //nolint:gosec // chance to be repeated
 	k.login(r.secret)
@@ -73,7 +75,7 @@ type kitchen struct {
 	rand *rand.Rand
 }
 
-// versions says in which versions of the component an object is.
+// versions is the set of versions of the component that contain an object.
 type versions uint8
 
 const (
@@ -81,7 +83,7 @@ const (
 	inNext
 )
 
-// add adds an object; of the two bodies each version has its own.
+// add adds an object with its body in the old version and its body in the next version.
 func (k *kitchen) add(in versions, o oracle.Object, head, before, after string) {
 	o.Namespace = k.c.name
 	manifest := func(body string) string {
@@ -128,7 +130,7 @@ func (k *kitchen) config() {
 		k.add(inOld, configMap(fmt.Sprintf("gone-%d", i)), configMapHead, data(), "")
 		k.add(inNext, configMap(fmt.Sprintf("new-%d", i)), configMapHead, "", data())
 	}
-	// Of what a rule keeps, Keelson lets go: it is handed over.
+	// A rule keeps the field .data.kept, so Keelson gives up its ownership.
 	k.add(inOld|inNext, configMap("kept"), configMapHead, "data:\n  kept: before\n  other: a\n", "data:\n  kept: after\n  other: b\n")
 }
 
@@ -145,7 +147,7 @@ func (k *kitchen) rights() {
 			return fmt.Sprintf("roleRef: {apiGroup: %s, kind: Role, name: %s}\nsubjects:\n- {kind: ServiceAccount, name: %s, namespace: %s}\n", group, to, name, k.c.name)
 		}
 		o := oracle.Object{Group: group, Resource: "rolebindings", Name: name}
-		// Its role can't be changed: it is replaced.
+		// The roleRef of a binding can't be changed, so Keelson replaces the binding.
 		k.add(inOld|inNext, o, "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding", binding(name), binding(name+"-more"))
 		o.Namespace = k.c.name
 		k.c.replaced = append(k.c.replaced, o)
@@ -185,7 +187,7 @@ spec:
 	k.add(inOld|inNext, configMap("second-wave"), configMapHead, last(k.word()), last(k.word()))
 }
 
-// kinds adds a CRD, which is no namespaced object, and one of its kind.
+// kinds adds a CRD, which is cluster-scoped, and an object of its kind.
 func (k *kitchen) kinds() {
 	group := k.c.name + ".chaos.example"
 	crd := fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
@@ -213,7 +215,7 @@ spec:
 		"apiVersion: "+group+"/v1\nkind: Widget", size(), size())
 }
 
-// hook adds a Job that runs before the upgrade and is deleted when it is done.
+// hook adds a Job that runs before the upgrade and is deleted after it succeeded.
 func (k *kitchen) hook() {
 	o := oracle.Object{Group: "batch", Resource: "jobs", Namespace: k.c.name, Name: "migrate"}
 	k.c.next = append(k.c.next, piece{o, fmt.Sprintf(`apiVersion: batch/v1
@@ -234,7 +236,7 @@ spec:
 	k.c.done = append(k.c.done, o)
 }
 
-// later adds what somebody applied with kubectl before it came into git.
+// later adds a ConfigMap that is applied with kubectl before git contains it.
 func (k *kitchen) later() {
 	k.c.adopted = k.word()
 	k.add(inNext, configMap("adopted"), configMapHead, "", fmt.Sprintf("data: {key: %q}\n", k.c.adopted))
@@ -245,7 +247,7 @@ const danger = `danger:
 - {name: kept, effect: keep, because: somebody else sets it, match: {kinds: [ConfigMap], name: kept}, path: .data.kept}
 `
 
-// files are those of a version of the component in a fleet repository.
+// files returns the files of a version of the component in a fleet repository.
 func (c *component) files(pieces []piece) map[string]string {
 	var all []string
 	for _, p := range pieces {
@@ -260,19 +262,19 @@ func (c *component) files(pieces []piece) map[string]string {
 	}
 }
 
-// absentFiles say that the component is to go.
+// absentFiles returns the file that removes the component from the cluster.
 func (c *component) absentFiles() map[string]string {
 	return map[string]string{"clusters/" + target + "/" + c.name + ".yaml": apiVersion + "kind: MetaConfig\nversion: HEAD\nabsent: true\n"}
 }
 
-// allowAbsent writes into the ledger that all of the component may go.
+// allowAbsent permits in the ledger the deletion of all objects of the component.
 func (c *component) allowAbsent(l *oracle.Ledger, from time.Time) {
 	for _, p := range c.next {
 		l.MayDelete(from, "the component is to be absent", p.Object)
 	}
 }
 
-// allow writes into the ledger what the component owns in both versions.
+// allow enters in the ledger the objects that the component owns in either version.
 func (c *component) allow(l *oracle.Ledger) {
 	l.Own(oracle.Object{Resource: "namespaces", Name: c.name})
 	for _, p := range append(c.old, c.next...) {
@@ -280,7 +282,7 @@ func (c *component) allow(l *oracle.Ledger) {
 	}
 }
 
-// allowNext writes into the ledger what the step to the next version deletes.
+// allowNext permits in the ledger the deletions of the upgrade to the next version.
 func (c *component) allowNext(l *oracle.Ledger, from time.Time) {
 	for _, o := range c.removed {
 		o.Namespace = c.name

@@ -25,25 +25,25 @@ import (
 )
 
 const (
-	// contendedPlots of four objects each, and one that comes and goes, are the
-	// 200 objects that are written to.
+	// contendedPlots is the number of plots. Each has four objects with concurrent writers,
+	// 200 in total, and one object that is created and deleted repeatedly.
 	contendedPlots = 50
-	// contendPace is the time between two writes of one writer.
+	// contendPace is the time between two writes of a writer.
 	contendPace = 40 * time.Millisecond
 	// gitPace is the time between two changes in git.
 	gitPace = 3 * time.Second
 )
 
-// runContended lets others write fields of Keelson's objects that are not
-// Keelson's, each a counter that only goes up, while Keelson changes the objects.
+// runContended runs other writers while Keelson changes its objects. They write fields
+// that don't belong to Keelson. Each field is a counter that only increases.
 func runContended(ctx context.Context, w *world) (result, error) {
 	r := result{did: "writes of others (apply, PUT, patch, scale) to objects that change", must: 10 * int(w.Contend.Seconds())}
-	// Whoever scales, scales: git says nothing of replicas.
+	// git doesn't set replicas, so that the scaler owns the field.
 	g, err := w.newGardenOf(ctx, "busy", contendedPlots, strings.ReplaceAll(plotTemplate, "  replicas: 0\n", ""))
 	if err != nil {
 		return r, err
 	}
-	g.steady = true // nobody collects garbage in a control plane alone
+	g.steady = true // without a controller manager, no garbage is collected
 	path, err := w.direct()
 	if err != nil {
 		return r, err
@@ -89,17 +89,17 @@ func runContended(ctx context.Context, w *world) (result, error) {
 	return r, s.controller.stop(ctx)
 }
 
-// contest is what others write.
+// contest is the state of the other writers.
 type contest struct {
 	*garden
 
 	mu        sync.Mutex
-	last      map[string]int // by object and field: the value that was acknowledged last
+	last      map[string]int // last acknowledged value, by object and field
 	writes    int
 	conflicts int
 }
 
-// rival is one who writes one field of objects.
+// rival is a writer of one field of objects.
 type rival struct {
 	name  string
 	kinds []string
@@ -122,7 +122,7 @@ func rivals() []rival {
 	}
 }
 
-// applyField applies server-side a field of its own.
+// applyField applies its own field with server-side apply.
 func applyField(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) error {
 	live, err := objects.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -130,7 +130,7 @@ func applyField(ctx context.Context, objects dynamic.ResourceInterface, name str
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": live.GetAPIVersion(), "kind": live.GetKind(),
-		// It must not create an object that is gone by now.
+		// With the UID, the apply can't create an object that was deleted meanwhile.
 		"metadata": map[string]any{"name": name, "uid": string(live.GetUID()), "annotations": map[string]any{ssaField: strconv.Itoa(n)}},
 	}}
 	_, err = objects.Apply(ctx, name, u, metav1.ApplyOptions{FieldManager: "other-apply"})
@@ -153,14 +153,14 @@ func putAnnotation(ctx context.Context, objects dynamic.ResourceInterface, name 
 	return err //nolint:wrapcheck // by the caller
 }
 
-// patchLabel patches as kubectl label does.
+// patchLabel sends a merge patch, as kubectl label does.
 func patchLabel(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) error {
 	body := fmt.Sprintf(`{"metadata":{"labels":{%q:"%d"}}}`, patchField, n)
 	_, err := objects.Patch(ctx, name, "application/merge-patch+json", []byte(body), metav1.PatchOptions{FieldManager: "kubectl-label"})
 	return err //nolint:wrapcheck // by the caller
 }
 
-// scale sets the replicas through their subresource, as an autoscaler does.
+// scale sets the replicas through the scale subresource, as an autoscaler does.
 func scale(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&autoscalingv1.Scale{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
@@ -179,7 +179,7 @@ func scale(ctx context.Context, objects dynamic.ResourceInterface, name string, 
 	return err //nolint:wrapcheck // by the caller
 }
 
-// shownField reads a rival's field; 0 when it is not there.
+// shownField returns the value of a rival's field, or 0 if the field is missing.
 func shownField(field string, u *unstructured.Unstructured) int {
 	var text string
 	switch field {
@@ -198,7 +198,7 @@ func shownField(field string, u *unstructured.Unstructured) int {
 	return n
 }
 
-// run lets everybody write for a time, while git changes.
+// run runs all writers for a time, while git changes.
 func (c *contest) run(ctx context.Context, span time.Duration) error {
 	bounded, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
@@ -214,7 +214,7 @@ func (c *contest) run(ctx context.Context, span time.Duration) error {
 	wg.Go(func() {
 		errs[len(errs)-1] = every(bounded, gitPace, func() error { return c.grow(ctx, chance, len(c.plots)) })
 	})
-	// Fields that are Keelson's are written by others, too: those are set back.
+	// A further writer changes Keelson's own fields, which Keelson resets.
 	others := rand.New(rand.NewPCG(c.rand.Uint64(), 0)) //nolint:gosec // chance to be repeated
 	wg.Go(func() {
 		errs[len(errs)-2] = every(bounded, gitPace, func() error { return c.drift(ctx, others, 5) })
@@ -228,7 +228,8 @@ func (c *contest) run(ctx context.Context, span time.Duration) error {
 	return ctx.Err()
 }
 
-// every does something again and again until the context ends, which is no error.
+// every calls do at intervals of pace until do fails or the context ends. The end of
+// the context is not an error.
 func every(ctx context.Context, pace time.Duration, do func() error) error {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
@@ -244,8 +245,8 @@ func every(ctx context.Context, pace time.Duration, do func() error) error {
 	}
 }
 
-// write is one write of a rival to an object of its choice. A conflict or an
-// object that is gone is no write.
+// write does one write of a rival to a random object. A conflict or a deleted
+// object counts as a conflict, not as a write.
 func (c *contest) write(ctx context.Context, r rival, chance *rand.Rand) error {
 	p := c.plots[chance.IntN(len(c.plots))]
 	kind := r.kinds[chance.IntN(len(r.kinds))]
@@ -272,7 +273,8 @@ func (c *contest) write(ctx context.Context, r rival, chance *rand.Rand) error {
 	return nil
 }
 
-// lost compares every field with what its writer was told last.
+// lost compares every field with the value that its writer wrote last. It returns a line
+// per difference.
 func (c *contest) lost(ctx context.Context) ([]string, error) {
 	var out []string
 	for kind, gvr := range plotKinds() {
@@ -293,7 +295,7 @@ func (c *contest) lost(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// reverted reads the audit log: see [revertedFields].
+// reverted returns [revertedFields] of the audit log.
 func (c *contest) reverted() ([]string, int, error) {
 	path, err := c.lab.AuditLog(target)
 	if err != nil {
@@ -306,9 +308,9 @@ func (c *contest) reverted() ([]string, int, error) {
 	return revertedFields(events, "busy-")
 }
 
-// revertedFields says, in the order of etcd, where a write made less of a counter
-// of somebody's, and how many writes were Keelson's. It looks at objects in
-// namespaces with a prefix.
+// revertedFields returns a line for each write that decreased a rival's counter, in the
+// order of resource versions, and the number of Keelson's writes. It considers only
+// objects in namespaces with a prefix.
 func revertedFields(events []audit.Event, prefix string) (reverted []string, ours int, err error) {
 	history := map[string][]audit.Event{}
 	for _, e := range events {
@@ -330,7 +332,7 @@ func revertedFields(events []audit.Event, prefix string) (reverted []string, our
 	return reverted, ours, nil
 }
 
-// fallen looks at the writes of one object.
+// fallen returns a line for each write of one object that decreased a counter.
 func fallen(key string, writes []audit.Event) ([]string, error) {
 	slices.SortStableFunc(writes, func(a, b audit.Event) int { return cmp.Compare(versionOf(a), versionOf(b)) })
 	var out []string
@@ -342,7 +344,7 @@ func fallen(key string, writes []audit.Event) ([]string, error) {
 		}
 		for _, r := range rivals() {
 			if e.Resource.Subresource != "" && r.name != "scale" {
-				continue // a Scale has nothing else of its object
+				continue // a Scale contains no other field of its object
 			}
 			n := shownField(r.name, u)
 			if n < seen[r.name] {

@@ -27,8 +27,8 @@ import (
 	"github.com/keelson-io/keelson/lab/fleet"
 )
 
-// convoyStages are the stages of a pipeline with their clusters, all of them real ones:
-// API server, controllers, and pods that kwok plays.
+// convoyStages returns the stages of a pipeline with their clusters. Each cluster has an
+// API server and controllers, and kwok simulates its pods.
 func convoyStages() []oracle.WayStage {
 	return []oracle.WayStage{
 		{Name: "testing", Clusters: []string{"testing-1", "testing-2"}, MaxConcurrent: 2, Bake: time.Second, Before: []string{"ready"}},
@@ -45,22 +45,22 @@ func convoyStages() []oracle.WayStage {
 }
 
 const (
-	// approvalCheck is the name of a check that waits for a line in git.
+	// approvalCheck is the name of a check that waits for an approval in git.
 	approvalCheck = "approval"
-	// failsIn is the stage whose check after it says no in one voyage, and crashesIn the
-	// one in which another version crashes.
+	// failsIn is the stage whose after check fails in one voyage. crashesIn is the stage
+	// in which another version crashes.
 	failsIn, crashesIn = "smallflow", "canary"
 )
 
-// convoy is a fleet of real clusters, in which changes of components go from stage to
-// stage, with the hub as the world's own cluster.
+// convoy is a fleet of clusters in which changes of components go from stage to stage.
+// The hub is the world's own cluster.
 type convoy struct {
 	*world
 	stages     []oracle.WayStage
-	clients    map[string]dynamic.Interface // by cluster; the hub's is target's
+	clients    map[string]dynamic.Interface // by cluster; the hub's key is target
 	proxies    map[string]*proxy.Proxy
 	kubeconfig string // through the proxies
-	straight   string // past them
+	straight   string // without the proxies
 	repo       string
 	asked      *askedServer
 }
@@ -72,7 +72,7 @@ func (c *convoy) clusters() (all []string) {
 	return all
 }
 
-// newConvoy starts the clusters. Nothing runs in them yet.
+// newConvoy starts the clusters and creates the repository. No component is in git yet.
 func (w *world) newConvoy(ctx context.Context) (*convoy, error) {
 	c := &convoy{world: w, stages: convoyStages(), clients: map[string]dynamic.Interface{}, proxies: map[string]*proxy.Proxy{}}
 	all := c.clusters()
@@ -105,7 +105,7 @@ func (w *world) newConvoy(ctx context.Context) (*convoy, error) {
 	return c, fleet.Create(ctx, c.repo, commitOf(files))
 }
 
-// connect makes clients, proxies and kubeconfigs of all clusters.
+// connect makes the clients, proxies and kubeconfigs of all clusters.
 func (c *convoy) connect(ctx context.Context) error {
 	through, past := clientcmdapi.NewConfig(), clientcmdapi.NewConfig()
 	for _, name := range append(c.clusters(), target) {
@@ -145,7 +145,8 @@ func (c *convoy) connect(ctx context.Context) error {
 	return nil
 }
 
-// settings are those of a user's client of a cluster, and the file that they are from.
+// settings returns the client configuration of a user for a cluster, and the kubeconfig
+// that it comes from.
 func (c *convoy) settings(name, user string) (*rest.Config, *clientcmdapi.Config, error) {
 	path, err := c.lab.Kubeconfig(name, user)
 	if err != nil {
@@ -163,14 +164,14 @@ func (c *convoy) settings(name, user string) (*rest.Config, *clientcmdapi.Config
 	return config, file, nil
 }
 
-// add adds a cluster's kubeconfig as a context of its name.
+// add adds a cluster's kubeconfig as a context with the name of the cluster.
 func add(to *clientcmdapi.Config, name string, one *clientcmdapi.Config) {
 	of := one.Contexts[one.CurrentContext]
 	to.Clusters[name], to.AuthInfos[name] = one.Clusters[of.Cluster], one.AuthInfos[of.AuthInfo]
 	to.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 }
 
-// use has a function decide about the requests to all clusters.
+// use makes a function decide about the requests to all clusters; nil lets all pass.
 func (c *convoy) use(decide func(on string, r proxy.Request) proxy.Verdict) {
 	for name, p := range c.proxies {
 		if decide == nil {
@@ -181,7 +182,8 @@ func (c *convoy) use(decide func(on string, r proxy.Request) proxy.Verdict) {
 	}
 }
 
-// disband ends the clusters; that of the hub is the world's.
+// disband removes the proxies and clusters, except the hub's cluster, which belongs to the
+// world.
 func (c *convoy) disband(ctx context.Context) error {
 	var errs []error
 	for _, p := range c.proxies {
@@ -196,7 +198,7 @@ func (c *convoy) disband(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// events are those of the audit logs: of the hub, and of the clusters by name.
+// events returns the events of the hub's audit log, and of the clusters' logs by cluster.
 func (c *convoy) events() (hub []audit.Event, clusters map[string][]audit.Event, err error) {
 	clusters = map[string][]audit.Event{}
 	for _, name := range append(c.clusters(), target) {
@@ -215,7 +217,7 @@ func (c *convoy) events() (hub []audit.Event, clusters map[string][]audit.Event,
 	return hub, clusters, nil
 }
 
-// rollout reads the Rollout of a component, past the proxies.
+// rollout reads the Rollout of a component, without the proxies.
 func (c *convoy) rollout(ctx context.Context, component string) (oracle.Rollout, error) {
 	u, err := c.clients[target].Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "rollouts"}).
 		Namespace(systemNS).Get(ctx, component, metav1.GetOptions{})
@@ -229,7 +231,7 @@ func (c *convoy) rollout(ctx context.Context, component string) (oracle.Rollout,
 	return oracle.ReadRollout(data)
 }
 
-// told is what the hub shows of a component on each cluster.
+// told returns status fields of a component's Deliveries on the hub, by cluster and field.
 func (c *convoy) told(ctx context.Context, component string) (map[string]map[string]string, error) {
 	list, err := c.clients[target].Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"}).
 		List(ctx, metav1.ListOptions{LabelSelector: componentLabel + "=" + component})
@@ -248,14 +250,14 @@ func (c *convoy) told(ctx context.Context, component string) (map[string]map[str
 	return out, nil
 }
 
-// askedServer is what the checks of a pipeline ask. It says yes, but for what it is
-// told to say no to.
+// askedServer answers the HTTP checks of pipelines. A check passes unless refuse was
+// called for it.
 type askedServer struct {
 	address string
 	server  *http.Server
 
 	mu      sync.Mutex
-	noes    map[string]int // by component, stage and check; below 0: for ever
+	noes    map[string]int // failures left, by component, stage and check; below 0: no limit
 	answers map[string][]oracle.Answer
 }
 
@@ -287,7 +289,8 @@ func (a *askedServer) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse says no to a check some times; below 0: until told otherwise.
+// refuse lets a check fail for a number of times. Below 0, the check fails until the next
+// call of refuse.
 func (a *askedServer) refuse(component, stage, check string, times int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -300,16 +303,17 @@ func (a *askedServer) of(component string) []oracle.Answer {
 	return slices.Clone(a.answers[component])
 }
 
-// cargo is a component that goes with the convoy, and what is to be said of its way.
+// cargo is a component of the convoy, with its approvals.
 type cargo struct {
 	*convoy
 	name string
-	// layer is how many commits gave it approvals.
+	// mu guards approvals, which are all approvals that were committed.
 	mu        sync.Mutex
 	approvals []oracle.Approval
 }
 
-// pipeline is the component's own, with the time after which a check fails that says no.
+// pipeline returns the component's Pipeline. timeout, unless 0, is the timeout of the
+// after checks in the stage failsIn.
 func (c *cargo) pipeline(timeout time.Duration) string {
 	var b strings.Builder
 	b.WriteString(apiVersion + "kind: Pipeline\nstages:\n")
@@ -347,8 +351,8 @@ func (c *cargo) pipeline(timeout time.Duration) string {
 	return b.String()
 }
 
-// cargoTemplate is what each version renders to. The one that crashes says so soon; any
-// other may take its time to be ready, however slow the machine is.
+// cargoTemplate is the chart template of all versions. DEADLINE is short where the version
+// crashes, and long elsewhere, so that a slow machine causes no failure.
 const cargoTemplate = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: manifest, annotations: {` + oracle.VersionNote + `: "v{{ .Chart.Version }}"}}
@@ -368,7 +372,7 @@ spec:
       - {name: cargo, image: "registry.example.com/cargo:v{{ .Chart.Version }}SUFFIX"}
 `
 
-// publish brings a version into git, and lets every cluster have it.
+// publish pushes a version to git with a tag, and sets the version for every cluster.
 func (c *cargo) publish(ctx context.Context, version string, more map[string]string) error {
 	folder, suffix, deadline := "components/"+c.name+"/", "", "600"
 	if version == crashing {
@@ -387,8 +391,7 @@ func (c *cargo) publish(ctx context.Context, version string, more map[string]str
 	return fleet.Push(ctx, c.repo, commit)
 }
 
-// wanted are the files that say which version clusters are to have, and by which
-// pipeline.
+// wanted returns the files that set the version of all clusters and the pipeline.
 func (c *cargo) wanted(version string) map[string]string {
 	return map[string]string{
 		"layers/10-" + c.name + ".yaml":         apiVersion + "kind: Layer\nclusterSelector: {}\ncomponents:\n  " + c.name + ":\n    version: " + version + "\n",
@@ -397,7 +400,8 @@ func (c *cargo) wanted(version string) map[string]string {
 	}
 }
 
-// approve gives the stage that waits for it its approval, by the hash that it has now.
+// approve commits an approval for the current stage, with the stage's current hash, if the
+// stage waits for an approval.
 func (c *cargo) approve(ctx context.Context, r oracle.Rollout) error {
 	i := slices.IndexFunc(c.stages, func(s oracle.WayStage) bool { return s.Name == r.Stage })
 	if i < 0 || c.stages[i].Approved == "" || r.Back || r.Phase != "Progressing" {
@@ -419,7 +423,8 @@ func (c *cargo) approve(ctx context.Context, r oracle.Rollout) error {
 	return c.push(ctx, c.repo, map[string]string{"approvals/" + c.name + ".yaml": b.String()})
 }
 
-// way is what the changes of this component have to keep to.
+// way returns the rules for this component's changes, with all answers and approvals so
+// far.
 func (c *cargo) way() oracle.Way {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,46 +19,46 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// The Leases of a crew.
+// The Lease settings of a crew.
 const (
 	leaseDuration = 3 * time.Second
 	renewDeadline = 2 * time.Second
 	retryPeriod   = 400 * time.Millisecond
 )
 
-// steady is how long replicas must have had the same clusters before something is
-// done to them: those that came last have joined by then.
+// steady is how long replicas must have had the same clusters before a strike. Newly
+// started replicas have joined by then.
 const steady = 4 * retryPeriod
 
-// crew are controllers that share the clusters of a garden.
+// crew is a set of controllers that share the clusters of a garden.
 type crew struct {
 	*garden
 	writers []*writer
 	started int
 }
 
-// writer is a process behind a proxy of its own, whose name the audit log shows.
+// writer is a process with its own proxy. The audit log shows agent in the User-Agent.
 type writer struct {
 	*keelson
 	agent string
 	proxy *proxy.Proxy
 
 	mu    sync.Mutex
-	lease string // the Lease that it renews
-	trap  *snare // nil: none is set
+	lease string // the Lease that the process renews
+	trap  *snare // nil: no snare is set
 }
 
 // snare strikes a writer at one of its writes.
 type snare struct {
-	left    int // writes until then
+	left    int // number of writes until the strike
 	strike  func() error
-	hold    bool          // keep that write on its way
-	release chan struct{} // lets it through
-	sprung  chan struct{} // closed when it has struck
+	hold    bool          // hold that write in the proxy
+	release chan struct{} // closed to let the held write pass
+	sprung  chan struct{} // closed after the strike
 	err     error
 }
 
-// enlist starts a process.
+// enlist starts a process with its own proxy.
 func (c *crew) enlist(ctx context.Context) error {
 	config, err := c.world.client(cluster.Keelson)
 	if err != nil {
@@ -89,8 +89,8 @@ func (c *crew) enlist(ctx context.Context) error {
 	return nil
 }
 
-// rounds has processes enlisted, and something done to them again and again: until
-// there were enough rounds, or one has failed, which is a violation.
+// rounds starts processes and calls round until r.must rounds are done or a round has
+// failed. A failed round is a violation.
 func (c *crew) rounds(ctx context.Context, r *result, processes int, round func(context.Context) (time.Duration, error)) error {
 	for range processes {
 		if err := c.enlist(ctx); err != nil {
@@ -118,8 +118,8 @@ func (c *crew) rounds(ctx context.Context, r *result, processes int, round func(
 	return nil
 }
 
-// judge holds the audit log against who had which cluster when, and says how many
-// writes that were.
+// judge compares the writes in the audit log with the holders of the clusters at that
+// time. It returns the verdict and the number of judged writes.
 func (c *crew) judge(r *result) (verdict, int, error) {
 	events, err := c.since(0)
 	if err != nil {
@@ -134,18 +134,18 @@ func (c *crew) judge(r *result) (verdict, int, error) {
 	return v, judged, nil
 }
 
-// blow is what one round does to a process.
+// blow is the strike of one round.
 type blow struct {
 	victim   *writer
-	clusters []string // that it has
+	clusters []string // the victim's clusters
 	snare    *snare
-	// struck returns once the snare has struck, and end puts another process in the
-	// victim's place.
+	// struck returns after the strike. end replaces the victim by another process.
 	struck, end func(context.Context) error
 }
 
-// deal strikes a process while it writes what git has just got. Others have to take
-// its clusters, which took until moved, and to finish what it had begun, until took.
+// deal strikes a process while it writes a new change of git. Other processes have to take
+// over its clusters and finish its work. moved is the time from the strike to the
+// takeover, took the time to the end of the work.
 func (c *crew) deal(ctx context.Context, b blow) (moved, took time.Duration, err error) {
 	let := b.victim.set(b.snare)
 	defer let()
@@ -175,7 +175,7 @@ func (c *crew) deal(ctx context.Context, b blow) (moved, took time.Duration, err
 	return moved, took, err
 }
 
-// takenOver holds that others have the clusters of a process that was struck.
+// takenOver returns nil if other processes have all clusters of the struck process.
 func (c *crew) takenOver(ctx context.Context, b blow) error {
 	if err := c.tend(ctx, b.victim); err != nil {
 		return err
@@ -191,8 +191,7 @@ func (c *crew) takenOver(ctx context.Context, b blow) error {
 	return nil
 }
 
-// goOn lets a process that was stopped go on, which has to end by itself, and
-// replaces it.
+// goOn resumes a stopped process and replaces it. The process has to end by itself.
 func (c *crew) goOn(ctx context.Context, stopped *writer) error {
 	if err := stopped.thaw(); err != nil {
 		return err
@@ -208,7 +207,7 @@ func (c *crew) dismiss() {
 	}
 }
 
-// decide learns the Lease of a writer and springs the trap.
+// decide records the Lease of a writer and triggers the snare.
 func (wr *writer) decide(r proxy.Request) proxy.Verdict {
 	wr.mu.Lock()
 	defer wr.mu.Unlock()
@@ -230,7 +229,7 @@ func (wr *writer) decide(r proxy.Request) proxy.Verdict {
 	return proxy.Verdict{Before: func() { <-t.release }}
 }
 
-// set sets a trap; it returns what lets the write go that it holds.
+// set sets a snare. The returned function releases the write that the snare holds.
 func (wr *writer) set(t *snare) (let func()) {
 	t.release, t.sprung = make(chan struct{}), make(chan struct{})
 	wr.mu.Lock()
@@ -239,9 +238,9 @@ func (wr *writer) set(t *snare) (let func()) {
 	return sync.OnceFunc(func() { close(t.release) })
 }
 
-// tend starts another process for each that ended, as a Deployment does: on a
-// busy machine one loses its Lease though nobody stopped it. The one that was
-// struck is left alone.
+// tend starts a replacement for each process that ended, as a Deployment does. On a
+// busy machine a process can lose its Lease without a strike. tend ignores the struck
+// process.
 func (c *crew) tend(ctx context.Context, struck *writer) error {
 	for _, wr := range slices.Clone(c.writers) {
 		if wr == struck || !wr.ended() {
@@ -254,7 +253,8 @@ func (c *crew) tend(ctx context.Context, struck *writer) error {
 	return nil
 }
 
-// replace holds that a deposed process ends by itself, and starts another.
+// replace waits until a deposed process ends by itself, with exit code 2, and starts
+// another process.
 func (c *crew) replace(ctx context.Context, deposed *writer) error {
 	code, err := deposed.wait(ctx)
 	if err != nil {
@@ -266,7 +266,7 @@ func (c *crew) replace(ctx context.Context, deposed *writer) error {
 	return c.drop(ctx, deposed)
 }
 
-// drop starts another process for one that has ended.
+// drop removes an ended process and starts another.
 func (c *crew) drop(ctx context.Context, gone *writer) error {
 	if err := gone.proxy.Close(); err != nil {
 		return err
@@ -275,8 +275,8 @@ func (c *crew) drop(ctx context.Context, gone *writer) error {
 	return c.enlist(ctx)
 }
 
-// holders are the writers that have clusters, by the Leases in the hub; nil: one
-// of a process that is none of the crew's any more.
+// holders returns the writer of each cluster, by the Leases in the hub. The writer is nil
+// if the Lease belongs to a process that is no longer in the crew.
 func (c *crew) holders(ctx context.Context) (map[string]*writer, error) {
 	leases, err := c.leases(ctx)
 	if err != nil {
@@ -297,7 +297,7 @@ func (c *crew) holders(ctx context.Context) (map[string]*writer, error) {
 	return out, nil
 }
 
-// leases are the clusters that the Leases in the hub list.
+// leases returns the clusters of each Lease in the hub.
 func (c *crew) leases(ctx context.Context) (map[string][]string, error) {
 	list, err := c.garden.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).
 		Namespace("keelson-system").List(ctx, metav1.ListOptions{LabelSelector: "keelson.io/share"})
@@ -315,8 +315,8 @@ func clustersOf(annotation string) []string {
 	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
 }
 
-// settled waits until every writer has its Lease and every cluster has had the
-// same writer for a while.
+// settled waits until every writer has a Lease and every cluster has had the same
+// writer for the time steady.
 func (c *crew) settled(ctx context.Context) (holders map[string]*writer, err error) {
 	var since time.Time
 	err = until(ctx, recovery, func(ctx context.Context) error {
@@ -347,7 +347,7 @@ func (c *crew) settled(ctx context.Context) (holders map[string]*writer, err err
 	return holders, err
 }
 
-// clustersWith are the clusters that a writer has, sorted.
+// clustersWith returns the clusters of a writer, sorted.
 func clustersWith(holders map[string]*writer, wr *writer) []string {
 	var out []string
 	for c, who := range holders {

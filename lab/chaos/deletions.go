@@ -17,11 +17,11 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
 )
 
-// runDeletions draws plans that end objects in every way that git has: they leave the
-// target, become hooks, are to be replaced, move to another component, get another name,
-// or their component is to be absent or gets another name itself. What may not be deleted
-// without an approval is of every kind that Keelson holds, and what its rules hold, deny
-// and keep. The audit log says what was deleted.
+// runDeletions draws random plans that end objects in every way that git has. Objects
+// leave the target, become hooks, need a replacement, or move to another component. A
+// component becomes absent, leaves git, or gets another name. The objects that must not
+// be deleted without an approval are of every kind that Keelson holds, or match rules that
+// hold, deny or keep. The audit log shows the deletions.
 func runDeletions(ctx context.Context, w *world) (result, error) {
 	e := &endings{
 		world: w, tally: map[string]*endingTally{},
@@ -41,15 +41,17 @@ func runDeletions(ctx context.Context, w *world) (result, error) {
 
 // mortal is a kind of objects that plans end.
 type mortal struct {
-	name            string // of its objects, and of the kind in notes
+	name            string // prefix of its objects' names, and name of the kind in notes
 	group, resource string
 	kind            string
-	cluster         bool // no namespace
-	// body has a part that no update changes, and that a number decides.
+	cluster         bool // cluster-scoped
+	// body returns the rest of the manifest. Most bodies contain an immutable part that
+	// depends on ending.variant.
 	body func(o *ending) string
-	// free objects may be deleted by git alone; doomed ones never, by an approval neither.
+	// free objects may be deleted without an approval. never objects may not be deleted
+	// even with an approval.
 	free, never bool
-	// replaced says that git alone may also have it deleted and made anew.
+	// replaced objects may also be deleted and created again without an approval.
 	replaced bool
 }
 
@@ -89,7 +91,8 @@ func mortals() []mortal {
 	}
 }
 
-// statefulWithClaims has a claim that its controller makes, and that is deleted with it.
+// statefulWithClaims returns a StatefulSet whose controller makes a claim. The claim is
+// deleted with the StatefulSet.
 func statefulWithClaims(o *ending) string {
 	return fmt.Sprintf(`spec:
   serviceName: none-%d
@@ -104,30 +107,30 @@ func statefulWithClaims(o *ending) string {
 `, o.variant, o.name)
 }
 
-// endingRules are those of each component.
+// endingRules are the danger rules of each component.
 const endingRules = `danger:
 - {name: immutable, effect: allow, because: bindings are cheap, path: .roleRef}
 - {name: held, effect: hold, on: [delete-object], because: it is drawn, match: {kinds: [ConfigMap], name: "held-*"}}
 - {name: denied, effect: deny, on: [delete-object], because: it is drawn, match: {kinds: [ConfigMap], name: "denied-*"}}
 `
 
-// ending is one object.
+// ending is an object that a plan can end.
 type ending struct {
 	*mortal
 	name, namespace string
-	variant         int    // of the part that no update changes
-	hook, policy    string // annotations of a hook; empty: none
-	owner           string // the component that had it last
-	ended           bool   // git wants it to go, or to be made anew
-	uid             string // when it was first seen
+	variant         int    // decides the immutable part of the body
+	hook, policy    string // annotations of a hook; empty: no annotation
+	owner           string // the component that had the object last
+	ended           bool   // git asks for its deletion or replacement
+	uid             string // UID of the live object; empty: not seen, or deleted
 }
 
 func (o *ending) object() oracle.Object {
 	return oracle.Object{Group: o.group, Resource: o.resource, Namespace: o.namespace, Name: o.name}
 }
 
-// logged is the object as the audit log may name it: a Namespace is in itself there, but
-// when it is made by POST.
+// logged returns the names of the object in the audit log. The log names a Namespace as
+// its own namespace, except when a POST creates it.
 func (o *ending) logged() []oracle.Object {
 	one := o.object()
 	if o.resource != "namespaces" {
@@ -138,7 +141,7 @@ func (o *ending) logged() []oracle.Object {
 	return []oracle.Object{one, inside}
 }
 
-// id is the object as approvals name it.
+// id returns the name of the object in approvals.
 func (o *ending) id() string {
 	i := strings.LastIndex(o.kind, "/")
 	id := o.kind[i+1:]
@@ -178,15 +181,15 @@ func (o *ending) manifest() string {
 	return b.String()
 }
 
-// endingComponent is a component and what git has of it.
+// endingComponent is a component and its content in git.
 type endingComponent struct {
 	name    string
 	objects []*ending
 	absent  bool
-	gone    bool // git doesn't know it any more
+	gone    bool // git no longer contains it
 }
 
-// namespace stays the same when the component gets another name.
+// namespace returns the component's namespace. It stays when the component is renamed.
 func (c *endingComponent) namespace() string { return strings.TrimSuffix(c.name, renamedSuffix) }
 
 func (c *endingComponent) renamed() bool { return strings.HasSuffix(c.name, renamedSuffix) }
@@ -215,15 +218,16 @@ func (c *endingComponent) files() map[string]string {
 	return files
 }
 
-// endingTally counts what was tried with the objects of a kind, and what came of it.
+// endingTally counts the objects of a kind that git ended, that were approved, and that
+// were deleted.
 type endingTally struct{ ended, approved, deleted int }
 
 type endings struct {
 	*world
 	repo       string
 	components []*endingComponent
-	all        []*ending // that were ever in git
-	// mayGo are objects that git, or an approval, lets be deleted.
+	all        []*ending // all objects that were ever in git
+	// mayGo are the objects whose deletion git or an approval permits.
 	mayGo     map[*ending]bool
 	approvals []string
 	tally     map[string]*endingTally
@@ -233,10 +237,10 @@ type endings struct {
 
 const renamedSuffix = "r"
 
-// endingRounds is in how many rounds a component is changed before it ends.
+// endingRounds is the round from which components may end.
 const endingRounds = 4
 
-// install delivers the components.
+// install delivers the components for the first time.
 func (e *endings) install(ctx context.Context) (err error) {
 	e.mayGo = map[*ending]bool{}
 	files := map[string]string{}
@@ -271,7 +275,7 @@ func (e *endings) keelsonOn(ctx context.Context, name string, args ...string) (i
 	return e.run(ctx, launch{name: name, repo: e.repo, kubeconfig: direct}, args...)
 }
 
-// object makes one up that nothing was called before.
+// object makes up an object with a name that was not used before.
 func (e *endings) object(c *endingComponent, kind *mortal) *ending {
 	e.drawn++
 	o := &ending{mortal: kind, owner: c.name, variant: e.rand.IntN(1000)}
@@ -287,7 +291,7 @@ func (e *endings) object(c *endingComponent, kind *mortal) *ending {
 	return o
 }
 
-// draw changes what git has of each component.
+// draw changes each component at random.
 func (e *endings) draw(round int) {
 	for i, c := range e.components {
 		if c.absent || c.gone {
@@ -307,7 +311,7 @@ func (e *endings) draw(round int) {
 	}
 }
 
-// fate draws what becomes of an object, and reports whether its component has it still.
+// fate draws the fate of an object, and reports whether its component still has it.
 func (e *endings) fate(o *ending, neighbour *endingComponent) bool {
 	switch draw := e.rand.IntN(10); {
 	case draw < 3: // it leaves the target
@@ -318,8 +322,8 @@ func (e *endings) fate(o *ending, neighbour *endingComponent) bool {
 		o.policy = pick(e.rand, "", "before-hook-creation", "hook-succeeded", "before-hook-creation,hook-succeeded", "hook-failed")
 		e.end(o, "it is a hook")
 		if o.mortal.name == "kept" && o.uid == "" {
-			// The hook makes it: an annotation keeps no hook's own object from its delete
-			// policy, as with Helm.
+			// The hook creates the object. As with Helm, the keep annotation doesn't protect
+			// a hook's own object from its delete policy.
 			e.mayGo[o] = true
 			e.ledger.MayDelete(time.Now(), "a hook makes it", o.logged()...)
 		}
@@ -339,7 +343,7 @@ func (e *endings) fate(o *ending, neighbour *endingComponent) bool {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// last ends a component, and reports whether it did.
+// last draws whether and how a component ends, and reports whether it ended.
 func (e *endings) last(c *endingComponent) bool {
 	switch e.rand.IntN(4) {
 	case 0:
@@ -348,7 +352,7 @@ func (e *endings) last(c *endingComponent) bool {
 			e.end(o, "its component is to be absent")
 		}
 		e.ledger.MayDelete(time.Now(), "its component is to be absent", oracle.Object{Resource: "configmaps", Namespace: c.namespace(), Name: "stays-" + c.name})
-	case 1: // without a word: its objects are left in place
+	case 1: // the component leaves git; its objects stay in place
 		c.gone = true
 	case 2: // another name: its objects move
 		if c.renamed() {
@@ -366,7 +370,8 @@ func (e *endings) last(c *endingComponent) bool {
 	return true
 }
 
-// end notes that git wants an object to go: by itself it may only if it is free to.
+// end records that git ends an object. Only the deletion of a free object is permitted
+// without an approval.
 func (e *endings) end(o *ending, why string) {
 	o.ended = true
 	e.count(o).ended++
@@ -385,8 +390,8 @@ func (e *endings) count(o *ending) *endingTally {
 	return t
 }
 
-// round has Keelson carry out what was drawn, first without any approval, and then with
-// some of those that it asks for.
+// round lets Keelson apply the drawn changes, first without new approvals, then with
+// approvals for some of the held objects.
 func (e *endings) round(ctx context.Context, name string) error {
 	files := map[string]string{}
 	for _, c := range e.components {
@@ -412,7 +417,7 @@ func (e *endings) round(ctx context.Context, name string) error {
 	return nil
 }
 
-// apply has Keelson bring the cluster to what git says, and looks at what is there.
+// apply runs keelson apply, and checks the objects in the cluster.
 func (e *endings) apply(ctx context.Context, name string) error {
 	code, out, err := e.keelsonOn(ctx, name, "apply", target, "--yes", "--no-wait", "--timeout", "10s")
 	if err != nil {
@@ -426,7 +431,7 @@ func (e *endings) apply(ctx context.Context, name string) error {
 	return e.look(ctx)
 }
 
-// planned is an object of a plan.
+// planned is an object in the JSON plan of keelson diff.
 type planned struct {
 	APIVersion, Kind, Namespace, Name, Op, State, Hash string
 }
@@ -442,7 +447,7 @@ func (p planned) id() string {
 	return id + " " + p.Name
 }
 
-// approve puts approvals into git for a share of what is held.
+// approve commits approvals for a share of the held objects.
 func (e *endings) approve(ctx context.Context, name string, share float64) error {
 	if share == 0 {
 		return nil
@@ -481,7 +486,8 @@ func (e *endings) approve(ctx context.Context, name string, share float64) error
 	return e.push(ctx, e.repo, map[string]string{"approvals/drawn.yaml": apiVersion + "kind: Approvals\napprovals:\n" + strings.Join(e.approvals, "")})
 }
 
-// look holds that what may not go is there, and is the object that it was.
+// look checks that each object without permission for a deletion still exists, with the
+// same UID.
 func (e *endings) look(ctx context.Context) error {
 	d, err := e.dynamic()
 	if err != nil {
@@ -505,16 +511,16 @@ func (e *endings) look(ctx context.Context) error {
 		switch {
 		case o.uid == "" && u != nil && u.GetDeletionTimestamp() == nil:
 			o.uid = string(u.GetUID())
-		case o.uid == "": // it was not made yet, or is going
+		case o.uid == "": // the object doesn't exist yet, or is being deleted
 		case going && !e.mayGo[o]:
 			e.result.violate("%s was deleted, and it may not be", o.id())
-			o.uid = "" // told once
+			o.uid = "" // report the violation only once
 		case going:
-			if !o.never { // but for a hook's own
+			if !o.never { // a never object may only be deleted if a hook created it
 				e.count(o).deleted++
 			}
 			o.uid = ""
-			if !o.free { // an approval is for one object, and not for the next of its name
+			if !o.free { // an approval doesn't cover a later object with the same name
 				delete(e.mayGo, o)
 			}
 		}
@@ -522,8 +528,8 @@ func (e *endings) look(ctx context.Context) error {
 	return nil
 }
 
-// control shows that the chances were real: with approvals for all that is held, all that
-// may go at all goes, and what is denied and kept stays.
+// control proves that the test could detect wrong deletions. With approvals for all held
+// objects, it requires deletions of every kind, except of denied and kept objects.
 func (e *endings) control(ctx context.Context) error {
 	for i := range 3 {
 		name := fmt.Sprintf("control-%d", i)

@@ -10,19 +10,19 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/webhook"
 )
 
-// disaster is one thing that goes wrong around Keelson.
+// disaster is a failure of the systems around Keelson.
 type disaster struct {
 	name string
-	// begin makes it, and returns what ends it.
+	// begin starts the disaster, and returns the function that ends it.
 	begin func(context.Context) (end func(context.Context) error, err error)
-	// says is what the status of some component must say while it lasts; empty:
-	// the fleet must converge all the same.
+	// says are texts that the status message of one component must contain during
+	// the disaster. Empty: the fleet must converge in spite of the disaster.
 	says []string
-	// later: nothing is to be seen until it has ended.
+	// later: nothing is checked until the disaster has ended.
 	later bool
 }
 
-// scenery is a garden, what grows in it, and what strikes it.
+// scenery is a garden with a controller and the means of disasters.
 type scenery struct {
 	*garden
 	controller *keelson
@@ -73,8 +73,8 @@ func runDisasters(ctx context.Context, w *world) (r result, err error) {
 	return s.result, s.controller.stop(ctx)
 }
 
-// restart kills the controller, if one runs, and starts another: what it knows
-// of the cluster it has to learn anew.
+// restart kills the controller, if one runs, and starts a new controller, which must
+// read the state of the cluster again.
 func (s *scenery) restart(ctx context.Context) (err error) {
 	if s.controller != nil {
 		if err := s.controller.kill(); err != nil {
@@ -88,8 +88,8 @@ func (s *scenery) restart(ctx context.Context) (err error) {
 	return err
 }
 
-// strike begins a disaster, changes the fleet, looks at what Keelson says of
-// it, ends it, and waits until all is well.
+// strike begins a disaster, changes the fleet, checks Keelson's statuses, ends the
+// disaster, and waits until the fleet has converged.
 func (s *scenery) strike(ctx context.Context, d disaster) error {
 	end, err := d.begin(ctx)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *scenery) during(ctx context.Context, d disaster) error {
 	return nil
 }
 
-// said looks for a delivery that is not Synced and whose message holds all texts.
+// said returns nil if the message of a Delivery that is not Synced contains all texts.
 func (s *scenery) said(ctx context.Context, texts []string) error {
 	all, err := s.deliveries(ctx)
 	if err != nil {

@@ -21,15 +21,16 @@ import (
 
 func metaNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
-// Of a burst: how many faults, how long at most, and of which requests.
+// The limits of a burst: the number of faults, the longest duration, and the share of
+// requests that fail.
 const (
 	burstFaults = 80
 	burstTime   = 6 * time.Second
 	burstShare  = 0.6
 )
 
-// runFaults lets requests fail in bursts while git and the cluster change, and
-// after each burst waits until all is well.
+// runFaults lets requests fail in bursts while git and the cluster change. After each
+// burst it waits until the cluster has converged.
 func runFaults(ctx context.Context, w *world) (result, error) {
 	r := result{did: "faults of requests, answers, watches and connections", must: w.Faults}
 	g, err := w.newGarden(ctx, "fault", 40)
@@ -78,8 +79,8 @@ func runFaults(ctx context.Context, w *world) (result, error) {
 	return r, k.stop(ctx)
 }
 
-// proxied starts a proxy before the API server, and returns the kubeconfig of
-// keelson through it.
+// proxied starts a proxy in front of the API server, and returns the user keelson's
+// kubeconfig for the proxy.
 func (w *world) proxied(ctx context.Context) (*proxy.Proxy, string, error) {
 	config, err := w.client(cluster.Keelson)
 	if err != nil {
@@ -110,8 +111,8 @@ func counted(counts map[proxy.Fault]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// weather is one burst: faults, while git and the cluster change. It returns how
-// many faults there were, when they have ended.
+// weather runs one burst of faults while git and the cluster change. It returns the
+// number of faults after the burst has ended.
 func (g *garden) weather(ctx context.Context, p *proxy.Proxy, s *storm) (int, error) {
 	want := s.left
 	s.over = make(chan struct{})
@@ -137,12 +138,12 @@ func (g *garden) weather(ctx context.Context, p *proxy.Proxy, s *storm) (int, er
 	return want - s.left, nil
 }
 
-// storm decides by chance which requests fail, and how.
+// storm decides at random which requests fail, and how.
 type storm struct {
 	mu   sync.Mutex
 	rand *rand.Rand
-	left int           // how many faults are left to be made
-	over chan struct{} // closed when none is
+	left int           // number of faults left
+	over chan struct{} // closed when no fault is left
 }
 
 func (s *storm) decide(r proxy.Request) proxy.Verdict {
@@ -160,7 +161,7 @@ func (s *storm) decide(r proxy.Request) proxy.Verdict {
 	return s.request(r)
 }
 
-// watch draws what happens to a watch.
+// watch draws the verdict of a watch.
 func (s *storm) watch() proxy.Verdict {
 	v := proxy.Verdict{For: time.Duration(s.rand.IntN(1500)) * time.Millisecond, Connection: s.rand.IntN(4) == 0}
 	v.Fault = []proxy.Fault{proxy.CutWatch, proxy.CutWatch, proxy.Gone410, proxy.ResetBefore, proxy.ResetMidAnswer, proxy.Drip, proxy.Status, proxy.Hang}[s.rand.IntN(8)]
@@ -168,7 +169,7 @@ func (s *storm) watch() proxy.Verdict {
 	return v
 }
 
-// request draws what happens to any other request.
+// request draws the verdict of a request that isn't a watch.
 func (s *storm) request(r proxy.Request) proxy.Verdict {
 	v := proxy.Verdict{For: time.Duration(s.rand.IntN(3000)) * time.Millisecond, Connection: s.rand.IntN(8) == 0}
 	kinds := []proxy.Fault{proxy.Status, proxy.Status, proxy.Status, proxy.Hang, proxy.ResetBefore, proxy.ResetMidAnswer, proxy.DropAnswer, proxy.DropAnswer, proxy.Drip}

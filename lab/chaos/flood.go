@@ -24,20 +24,20 @@ import (
 )
 
 const (
-	// floodRate of requests without a signature, a second, and of one signed
-	// webhook, again and again.
+	// floodRate is the number of unsigned requests per second, duplicateRate the number
+	// of repetitions of one signed webhook per second.
 	floodRate, duplicateRate = 1000, 200
-	// slowSenders send a byte a second each; largeSenders a gigabyte each.
+	// slowSenders send one byte per second each, largeSenders 1 GiB per request each.
 	slowSenders, largeSenders = 300, 4
 	largeBody                 = 1 << 30
-	// floodMemory is what the process may take in addition, in bytes.
+	// floodMemory is how much more memory the process may take in the flood, in bytes.
 	floodMemory = 50 << 20
-	// quietPushes are timed before the flood, to compare with.
+	// quietPushes is the number of pushes that are timed before the flood, for comparison.
 	quietPushes = 10
 )
 
-// runFlood sends all sorts of requests to where webhooks are taken, while git
-// changes and honest webhooks say so.
+// runFlood floods the webhook server with several kinds of requests, while git changes
+// and honest webhooks report the changes.
 func runFlood(ctx context.Context, w *world) (result, error) {
 	r := result{did: "commits that are delivered while webhooks are flooded", must: max(1, int(w.Flood.Seconds())/20)}
 	g, err := w.newGarden(ctx, "hook", 8)
@@ -91,7 +91,7 @@ func median(all []time.Duration) time.Duration {
 	return all[len(all)/2].Round(time.Millisecond)
 }
 
-// flood is a controller that takes webhooks, and what is sent to it.
+// flood is a controller with a webhook server, and the requests sent to it.
 type flood struct {
 	*scenery
 	secret        string
@@ -101,7 +101,7 @@ type flood struct {
 	sent map[string]*atomic.Int64
 }
 
-// begin starts a controller that by itself looks at git once a minute.
+// begin starts a controller that polls git once a minute.
 func (f *flood) begin(ctx context.Context) error {
 	path, err := f.direct()
 	if err != nil {
@@ -140,8 +140,8 @@ func (f *flood) begin(ctx context.Context) error {
 	return nil
 }
 
-// pushes commits and sends an honest webhook, again and again, and returns how
-// long each took to be what the cluster has.
+// pushes commits and sends an honest webhook while more returns true. It returns the
+// time until the cluster had each commit.
 func (f *flood) pushes(ctx context.Context, more func(done int) bool) ([]time.Duration, error) {
 	var out []time.Duration
 	client := &http.Client{Timeout: 30 * time.Second}
@@ -188,8 +188,8 @@ func (f *flood) post(ctx context.Context, client *http.Client, body io.Reader, s
 	return answer.StatusCode, errors.Join(err, answer.Body.Close())
 }
 
-// rise floods for a while, with honest pushes in between, and returns how long
-// these took and the most memory that was seen.
+// rise floods the webhook server for a time, with honest pushes meanwhile. It returns the
+// durations of the pushes and the highest observed memory in bytes.
 func (f *flood) rise(ctx context.Context, long time.Duration) (took []time.Duration, peak int64, err error) {
 	flooding, stop := context.WithTimeout(ctx, long)
 	defer stop()
@@ -197,7 +197,7 @@ func (f *flood) rise(ctx context.Context, long time.Duration) (took []time.Durat
 	many := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 64}, Timeout: 10 * time.Second}
 	defer many.CloseIdleConnections()
 	f.paced(flooding, &wg, "unsigned", floodRate, func(ctx context.Context) {
-		_, _ = f.post(ctx, many, strings.NewReader("{}"), "") // what becomes of it is counted by the receiver
+		_, _ = f.post(ctx, many, strings.NewReader("{}"), "") // the controller's metrics count the results
 	})
 	const again = `{"ref": "refs/heads/main"}`
 	f.paced(flooding, &wg, "the same signed one", duplicateRate, func(ctx context.Context) {
@@ -228,7 +228,7 @@ func (f *flood) rise(ctx context.Context, long time.Duration) (took []time.Durat
 	return took, peak, err
 }
 
-// paced does something so many times a second, some of them at once.
+// paced calls do perSecond times a second, up to 32 calls at once, until the context ends.
 func (f *flood) paced(ctx context.Context, wg *sync.WaitGroup, what string, perSecond int, do func(context.Context)) {
 	limit := rate.NewLimiter(rate.Limit(perSecond), perSecond/10)
 	n := f.counter(what)
@@ -242,7 +242,7 @@ func (f *flood) paced(ctx context.Context, wg *sync.WaitGroup, what string, perS
 	}
 }
 
-// repeated does something again and again.
+// repeated calls do repeatedly until the context ends.
 func (f *flood) repeated(ctx context.Context, wg *sync.WaitGroup, what string, do func(context.Context)) {
 	n := f.counter(what)
 	wg.Go(func() {
@@ -262,7 +262,7 @@ func (f *flood) counter(what string) *atomic.Int64 {
 	return f.sent[what]
 }
 
-// said lists what was sent.
+// said lists the numbers of sent requests by kind.
 func (f *flood) said() string {
 	var out []string
 	for what, n := range f.sent {
@@ -272,14 +272,14 @@ func (f *flood) said() string {
 	return strings.Join(out, ", ")
 }
 
-// slowly sends a webhook that looks signed, a byte a second.
+// slowly sends a webhook with an invalid signature, one byte per second.
 func (f *flood) slowly(ctx context.Context) {
 	host := strings.TrimSuffix(strings.TrimPrefix(f.hooks, "http://"), "/hook")
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
 	if err != nil {
 		return
 	}
-	defer func() { _ = conn.Close() }() // it is only in the way
+	defer func() { _ = conn.Close() }() // the request is only load
 	request := "POST /hook HTTP/1.1\r\nHost: keelson\r\nX-Hub-Signature-256: " + sign("a guess", "") + "\r\nContent-Length: 1000\r\n\r\n"
 	if _, err := io.WriteString(conn, request); err != nil {
 		return
@@ -306,7 +306,7 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// reading is what the controller says of itself.
+// reading is a sample of the controller's metrics and memory.
 type reading struct {
 	at                       time.Time
 	reads, accepted, refused float64
@@ -331,7 +331,7 @@ func (f *flood) look(ctx context.Context) (reading, error) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			continue // a comment
+			continue // a comment of the metrics format
 		}
 		switch {
 		case strings.HasPrefix(name, "keelson_repository_reads_total"):
@@ -345,7 +345,7 @@ func (f *flood) look(ctx context.Context) (reading, error) {
 	return out, nil
 }
 
-// memory is what the process has in memory, without its workers, in bytes.
+// memory returns the resident memory of the process, without its workers, in bytes.
 func (k *keelson) memory() int64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.cmd.Process.Pid))
 	if err != nil {

@@ -19,29 +19,29 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
 )
 
-// garden is a fleet of small components that change while something goes wrong:
-// git gets new values, objects come and go, and somebody makes drift. It knows
-// what the cluster should have.
+// garden is a fleet of small components that change during faults: git gets new
+// values, objects are created and deleted, and objects drift. It holds the desired
+// state of the cluster.
 type garden struct {
 	*world
 	repo   string
 	client dynamic.Interface
 	plots  []*plot
-	// steady: objects change, and none comes or goes.
+	// steady: objects change, but none is created or deleted.
 	steady bool
 }
 
-// plot is one component, in a namespace of its name.
+// plot is one component. Its namespace has the same name.
 type plot struct {
 	name  string
 	on    string // the cluster that it is delivered to
-	value string // of fields of each of its objects
-	extra bool   // whether git has its last ConfigMap
-	still bool   // grow leaves extra alone
+	value string // of fields of most of its objects
+	extra bool   // git contains the ConfigMap extra
+	still bool   // grow doesn't change extra
 	port  int    // of its Service
 }
 
-// newGarden publishes components. Nothing runs yet.
+// newGarden commits components to a new repository. It starts no process.
 func (w *world) newGarden(ctx context.Context, name string, components int) (*garden, error) {
 	return w.newGardenOf(ctx, name, components, plotTemplate)
 }
@@ -51,8 +51,8 @@ func (w *world) newGardenOf(ctx context.Context, name string, components int, te
 	return w.newGardenOn(ctx, name, components, template, []string{target})
 }
 
-// newGardenOn is newGardenOf with several clusters, which take turns at having a
-// component. All are the one that the world has.
+// newGardenOn is newGardenOf with several clusters, over which the components are
+// distributed in turn. All of them are the same real cluster, the world's.
 func (w *world) newGardenOn(ctx context.Context, name string, components int, template string, clusters []string) (*garden, error) {
 	g := &garden{world: w}
 	var err error
@@ -122,14 +122,14 @@ func (p *plot) files(template string) map[string]string {
 	}
 }
 
-// path is that of its meta-config.
+// path returns the path of the component's meta-config.
 func (p *plot) path() string { return "clusters/" + p.on + "/" + p.name + ".yaml" }
 
 func (p *plot) metaConfig() string {
 	return fmt.Sprintf("%skind: MetaConfig\nversion: HEAD\nvalues: {value: %q, port: %d, extra: %t}\n", apiVersion, p.value, p.port, p.extra)
 }
 
-// The kinds that plots are made of.
+// plotKinds returns the kinds of the objects of plots.
 func plotKinds() map[string]schema.GroupVersionResource {
 	return map[string]schema.GroupVersionResource{
 		"ConfigMap":      {Version: "v1", Resource: "configmaps"},
@@ -139,8 +139,8 @@ func plotKinds() map[string]schema.GroupVersionResource {
 	}
 }
 
-// grow changes some components in git, in one commit: values, ports, and
-// objects that come and go.
+// grow changes some components in git, in one commit: values, ports, and whether extra
+// objects exist.
 func (g *garden) grow(ctx context.Context, chance *rand.Rand, some int) error {
 	files := map[string]string{}
 	for range some {
@@ -164,7 +164,7 @@ func (g *garden) grow(ctx context.Context, chance *rand.Rand, some int) error {
 	return g.push(ctx, g.repo, files)
 }
 
-// drift changes or deletes some objects behind Keelson's back.
+// drift changes or deletes some objects directly in the cluster.
 func (g *garden) drift(ctx context.Context, chance *rand.Rand, some int) error {
 	kinds := plotKinds()
 	for range some {
@@ -195,7 +195,8 @@ func (g *garden) patch(ctx context.Context, gvr schema.GroupVersionResource, nam
 	return err //nolint:wrapcheck // by its caller
 }
 
-// asGitSays compares everything that Keelson manages with what git says.
+// asGitSays compares the objects of plots' kinds that Keelson manages with git. It returns
+// an error that names up to five differences.
 func (g *garden) asGitSays(ctx context.Context) error {
 	want := map[string]string{}
 	for _, p := range g.plots {
@@ -233,10 +234,10 @@ func (g *garden) asGitSays(ctx context.Context) error {
 	return nil
 }
 
-// componentLabelOf selects what Keelson manages.
+// componentLabelOf selects the objects that Keelson manages.
 const componentLabelOf = "keelson.io/component"
 
-// want are a plot's objects as [shown] shows them.
+// want returns a plot's objects with the fields as [shown] formats them.
 func (p *plot) want() [][2]string {
 	out := [][2]string{
 		{"ServiceAccount app", p.value},
@@ -250,7 +251,7 @@ func (p *plot) want() [][2]string {
 	return out
 }
 
-// shown are the fields of an object that git sets.
+// shown returns the fields of an object that git sets, as text.
 func shown(u *unstructured.Unstructured) string {
 	switch u.GetKind() {
 	case "ServiceAccount":
@@ -283,7 +284,7 @@ func shown(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// delivery is the status of a component, as the hub shows it.
+// delivery is the status of a component on the hub.
 type delivery struct{ sync, health, message string }
 
 func (d delivery) String() string {
@@ -306,19 +307,19 @@ func (g *garden) deliveries(ctx context.Context) (map[string]delivery, error) {
 			return s
 		}
 		if want, ok := on[field("component")]; ok && field("cluster") != want {
-			continue // its record shows on every cluster that is this one
+			continue // the component's record appears on every cluster that is the same real one
 		}
 		out[field("component")] = delivery{field("sync"), field("health"), field("message")}
 	}
 	return out, nil
 }
 
-// shown are the Deliveries of the hub.
+// shown returns a client for the Deliveries of the hub.
 func (g *garden) shown() dynamic.NamespaceableResourceInterface {
 	return g.client.Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"})
 }
 
-// targets are the hashes of what the hub says that was applied last, by component.
+// targets returns status.targetHash of the components' Deliveries, by component.
 func (g *garden) targets(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
 	for _, p := range g.plots {
@@ -331,7 +332,7 @@ func (g *garden) targets(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
-// synced holds that all deliveries say that they are as git says.
+// synced returns nil if the Deliveries of all components are Synced.
 func (g *garden) synced(ctx context.Context) error {
 	all, err := g.deliveries(ctx)
 	if err != nil {
@@ -345,11 +346,11 @@ func (g *garden) synced(ctx context.Context) error {
 	return nil
 }
 
-// recovery is how long after the end of a fault all must be well.
+// recovery is how long recovery may take after the end of a fault.
 const recovery = time.Minute
 
-// converged waits until the cluster is as git says and says so, and returns how
-// long that took.
+// converged waits until the cluster matches git and all Deliveries are Synced. It
+// returns the duration.
 func (g *garden) converged(ctx context.Context, patience time.Duration) (time.Duration, error) {
 	started := time.Now()
 	err := until(ctx, patience, func(ctx context.Context) error {

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// deliveryStatus is what the hub shows of a component.
+// deliveryStatus is the status of a component on the hub.
 type deliveryStatus struct {
 	sync, health, revision, applied, message string
 }
 
-// deliveries reads the statuses by component.
+// deliveries returns the statuses of all Deliveries, by component.
 func (w *world) deliveries(ctx context.Context) (map[string]deliveryStatus, error) {
 	d, err := w.dynamic()
 	if err != nil {

@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// keelson is one process of the real binary, in a process group of its own
-// with its render workers. Its methods may be called at the same time.
+// keelson is a process of the real binary. The process and its render workers have
+// their own process group. The methods are safe for concurrent use.
 type keelson struct {
 	log  string // path of its output
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the process is gone
+	done chan struct{} // closed when the process has ended
 
 	mu   sync.Mutex
-	gone bool // the pid may be somebody else's
+	gone bool // the process has ended; its pid may be reused
 	err  error
 }
 
-// launch is what a process is started with.
+// launch holds the settings that a process is started with.
 type launch struct {
-	name       string // of its log
+	name       string // part of the log's file name
 	repo       string
 	kubeconfig string
-	env        []string // besides HOME and PATH
+	env        []string // in addition to HOME and PATH
 }
 
 // start starts keelson ARGS.
@@ -87,8 +87,8 @@ func (k *keelson) signal(s syscall.Signal) error {
 	return nil
 }
 
-// kill ends the process and its workers as a power cut does, and returns when
-// it is gone.
+// kill sends SIGKILL to the process and its workers, and returns when the process has
+// ended.
 func (k *keelson) kill() error {
 	err := k.signal(syscall.SIGKILL)
 	if err == nil {
@@ -97,15 +97,15 @@ func (k *keelson) kill() error {
 	return err
 }
 
-// strikeDead is kill for those who can't wait until the process is gone.
+// strikeDead sends SIGKILL, but doesn't wait for the end of the process.
 func (k *keelson) strikeDead() error { return k.signal(syscall.SIGKILL) }
 
-// freeze stops the process where it is; thaw lets it go on.
+// freeze stops the process with SIGSTOP; thaw resumes it.
 func (k *keelson) freeze() error { return k.signal(syscall.SIGSTOP) }
 
 func (k *keelson) thaw() error { return k.signal(syscall.SIGCONT) }
 
-// stop ends the process as a deployment does.
+// stop ends the process with SIGTERM, as a deployment does.
 func (k *keelson) stop(ctx context.Context) error {
 	if err := k.signal(syscall.SIGTERM); err != nil {
 		return err
@@ -114,11 +114,12 @@ func (k *keelson) stop(ctx context.Context) error {
 	return err
 }
 
-// errKilled is how a process ended that a signal ended.
+// errKilled is returned for a process that a signal ended.
 var errKilled = errors.New("keelson was ended by a signal")
 
-// wait waits until the process ended by itself, and returns its exit code. One
-// that takes too long is killed.
+// wait waits until the process has ended, and returns its exit code. After hungAfter, or
+// when the context ends, wait kills the process and returns an error. The error is
+// errKilled if a signal ended the process.
 func (k *keelson) wait(ctx context.Context) (int, error) {
 	timer := time.NewTimer(hungAfter)
 	defer timer.Stop()
@@ -143,7 +144,7 @@ func (k *keelson) wait(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("wait for keelson: %w", k.err)
 }
 
-// run runs keelson ARGS to its end, and returns its exit code and output.
+// run runs keelson ARGS to the end, and returns the exit code and the output.
 func (w *world) run(ctx context.Context, l launch, args ...string) (int, string, error) {
 	k, err := w.start(l, args...)
 	if err != nil {
@@ -160,8 +161,8 @@ func (w *world) run(ctx context.Context, l launch, args ...string) (int, string,
 	return code, string(out), nil
 }
 
-// controllerArgs start the loops; without an HTTP server unless listen names an
-// address.
+// controllerArgs returns the arguments of a controller with a poll interval of 1 s. The
+// controller has no HTTP server if listen is empty.
 func controllerArgs(listen string, more ...string) []string {
 	return append([]string{"controller", "--context", target, "--interval", "1s", "--listen", listen}, more...)
 }

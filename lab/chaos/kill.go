@@ -20,31 +20,31 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// lanes is how many processes are killed at the same time, each with its own
+// lanes is the number of processes that are killed concurrently, each with its own
 // proxy.
 const lanes = 2
 
-// lateEvery is on how many seeds one is tried on which the last request comes
-// late: that a stale request is refused does not depend on what it holds.
+// lateEvery: points whose request arrives late are tried only on every third seed.
+// The refusal of a stale request does not depend on its content.
 const lateEvery = 3
 
-// minObjects is how many an undisturbed component has at least.
+// minObjects is the minimum number of objects of an undisturbed component.
 const minObjects = 4
 
-// matrix is the kill matrix on its way.
+// matrix is the state of the kill matrix.
 type matrix struct {
 	*world
 	client dynamic.Interface
-	direct string // kubeconfig past the proxies
+	direct string // kubeconfig without a proxy
 	lanes  chan *lane
 	points []point
 	first  []point // of a cluster's first apply, once each
 	seeds  int
 	result result
-	tries  map[string]int // by point: how often the process was killed there
+	tries  map[string]int // number of kills, by point
 }
 
-// runKill kills apply at every point of every seed's component.
+// runKill kills keelson apply at every point, on the components of every seed.
 func runKill(ctx context.Context, w *world) (result, error) {
 	m := &matrix{world: w, points: allPoints(applyMoments()), seeds: w.Seeds, lanes: make(chan *lane, lanes), tries: map[string]int{}}
 	m.first = pointsOf(first, few, firstMoments())
@@ -66,7 +66,7 @@ func runKill(ctx context.Context, w *world) (result, error) {
 	return m.rounds(ctx, (*round).applies)
 }
 
-// connect makes the clients that go past the proxies.
+// connect makes the client and the kubeconfig that don't use a proxy.
 func (m *matrix) connect() (err error) {
 	if m.client, err = m.dynamic(); err == nil {
 		m.direct, err = m.world.direct()
@@ -74,7 +74,7 @@ func (m *matrix) connect() (err error) {
 	return err
 }
 
-// rounds does one seed after another.
+// rounds carries out the steps for one seed after the other.
 func (m *matrix) rounds(ctx context.Context, steps func(*round) []func(context.Context) error) (result, error) {
 	if err := m.connect(); err != nil {
 		return m.result, err
@@ -91,14 +91,14 @@ func (m *matrix) rounds(ctx context.Context, steps func(*round) []func(context.C
 	return m.result, m.complete()
 }
 
-// must is how many kills there are at least.
+// must returns the minimum number of kills.
 func (m *matrix) must() int {
 	n := 0
 	m.each(func(_ point, times int) { n += times })
 	return n
 }
 
-// each calls do with each point, and how often the process has to be killed there.
+// each calls do with each point and the number of kills that the point requires.
 func (m *matrix) each(do func(p point, times int)) {
 	for _, p := range m.first {
 		do(p, 1)
@@ -112,7 +112,7 @@ func (m *matrix) each(do func(p point, times int)) {
 	}
 }
 
-// complete holds that every point was hit on every seed.
+// complete returns an error if a point was hit fewer times than required.
 func (m *matrix) complete() error {
 	var missed []string
 	m.each(func(p point, times int) {
@@ -126,16 +126,16 @@ func (m *matrix) complete() error {
 	return nil
 }
 
-// trial is one point on one component.
+// trial is a kill at one point on one component.
 type trial struct {
 	point
 	component
 	started time.Time
-	held    *held // a late request
+	held    *held // the late request, until it is released
 }
 
-// round is all that one seed is about: a component a point, and one of each kind
-// that nobody disturbs: as the trials are without a kill.
+// round is the work of one seed. It has one component per point, and one undisturbed
+// component of each kind, for comparison with the trials.
 type round struct {
 	*matrix
 	seed   int
@@ -145,7 +145,7 @@ type round struct {
 	repo   string
 }
 
-// round cooks the components of a seed.
+// round makes the components of a seed.
 func (m *matrix) round(seed int) *round {
 	r := &round{matrix: m, seed: seed, prefix: fmt.Sprintf("k%02d", seed), whole: map[extra]*component{}}
 	chance := m.rand.Uint64()
@@ -168,7 +168,7 @@ func (m *matrix) round(seed int) *round {
 	return r
 }
 
-// applies are the steps of a round of keelson apply.
+// applies returns the steps of a round of keelson apply.
 func (r *round) applies() []func(context.Context) error {
 	return []func(context.Context) error{
 		r.publish,
@@ -204,8 +204,8 @@ func (r *round) publish(ctx context.Context) (err error) {
 	return err
 }
 
-// meanwhile somebody applies with kubectl what then comes into git, with all
-// else of the next version.
+// meanwhile creates objects as kubectl apply does. Then it commits the next version of all
+// components, which contains the same objects.
 func (r *round) meanwhile(ctx context.Context) error {
 	for _, c := range r.components() {
 		if err := r.kubectl(ctx, c); err != nil {
@@ -215,7 +215,7 @@ func (r *round) meanwhile(ctx context.Context) error {
 	return r.next(ctx, r.components()...)
 }
 
-// next brings the next version of components into git.
+// next commits the next version of components, and permits its deletions in the ledger.
 func (r *round) next(ctx context.Context, components ...*component) error {
 	files := map[string]string{}
 	for _, c := range components {
@@ -225,7 +225,7 @@ func (r *round) next(ctx context.Context, components ...*component) error {
 	return r.push(ctx, r.repo, files)
 }
 
-// leave says in git that the components of the last stage are to be absent.
+// leave makes the components of the stage uninstall absent in git.
 func (r *round) leave(ctx context.Context) error {
 	files := map[string]string{}
 	for _, t := range r.trials {
@@ -237,8 +237,8 @@ func (r *round) leave(ctx context.Context) error {
 	return r.push(ctx, r.repo, files)
 }
 
-// checkGone holds that nothing is left of the components that were to be
-// absent, and that all others are as they were.
+// checkGone checks that no object and no record is left of the components of the stage
+// uninstall, and that each other trial still has objects.
 func (r *round) checkGone(ctx context.Context) error {
 	states, err := r.states(ctx, r.prefix)
 	if err != nil {
@@ -270,7 +270,7 @@ func (r *round) checkGone(ctx context.Context) error {
 	return nil
 }
 
-// kubectl leaves an object as kubectl apply does, on the client's side.
+// kubectl creates an object as client-side kubectl apply does.
 func (r *round) kubectl(ctx context.Context, c *component) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"key": "by hand", "old": "x"},
@@ -287,7 +287,8 @@ func (r *round) kubectl(ctx context.Context, c *component) error {
 	return nil
 }
 
-// killAll kills an apply of each trial at its point.
+// killAll runs an apply for each trial of a stage and kills the apply at the trial's
+// point.
 func (r *round) killAll(ctx context.Context, s stage) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(r.trials))
@@ -313,8 +314,8 @@ func (r *round) killAll(ctx context.Context, s stage) error {
 	return nil
 }
 
-// killed counts a trial whose process was killed, and tells of one that never
-// came to its point.
+// killed counts a trial whose process was killed. It logs a process that never reached
+// its point.
 func (r *round) killed(t *trial, err error) error {
 	switch {
 	case errors.Is(err, errNotHit):
@@ -328,9 +329,9 @@ func (r *round) killed(t *trial, err error) error {
 	return nil
 }
 
-// recover lets a new process finish all that was begun, lets the requests
-// through that were still on their way, and lets one more process look: of what
-// is deleted, only a later look shows that it is gone.
+// recover lets a new process finish the work. Then it releases the late requests and
+// runs one more process, because only a later run observes that deleted objects are
+// gone.
 func (r *round) recover(ctx context.Context) error {
 	if err := r.apply(ctx, "recover"); err != nil {
 		return err
@@ -341,7 +342,7 @@ func (r *round) recover(ctx context.Context) error {
 	return r.apply(ctx, "look")
 }
 
-// letThrough lets the requests through that were still on their way.
+// letThrough releases the late requests.
 func (r *round) letThrough(ctx context.Context) error {
 	now := time.Now()
 	for _, t := range r.trials {
@@ -370,7 +371,8 @@ func (r *round) apply(ctx context.Context, name string) error {
 	return nil
 }
 
-// check compares each trial of a stage with the component that nobody killed.
+// check compares each trial with the undisturbed component of its kind. It counts trials
+// of the given stage without a difference as survived.
 func (r *round) check(ctx context.Context, s stage) error {
 	states, err := r.states(ctx, r.prefix)
 	if err != nil {
@@ -402,7 +404,7 @@ func (r *round) check(ctx context.Context, s stage) error {
 	return nil
 }
 
-// cleanUp removes what the next seed has no use for, outside the audit window.
+// cleanUp removes the components of the seed, outside the audit window.
 func (r *round) cleanUp(ctx context.Context) error {
 	crds := r.client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	for _, c := range r.components() {
@@ -430,7 +432,7 @@ func tail(text string) string {
 	return text[max(0, len(text)-enough):]
 }
 
-// lane is a proxy at which one process at a time is killed.
+// lane is a proxy through which one process at a time works and is killed.
 type lane struct {
 	*world
 	proxy      *proxy.Proxy
@@ -460,28 +462,28 @@ func (l *lane) close() {
 	}
 }
 
-// errNotHit says that a process ended before it came to its point.
+// errNotHit is returned for a process that ended before it reached its point.
 var errNotHit = errors.New("the point was never reached")
 
-// trap waits for the request of a point.
+// trap kills a process at the request of a point.
 type trap struct {
 	trial *trial
 
 	mu    sync.Mutex
 	seen  int
 	shut  bool
-	ready chan struct{} // closed when kill is known
+	ready chan struct{} // closed when kill is set
 	kill  func() error
-	err   error // of the kill
+	err   error // returned by kill
 }
 
-// held is a request that is kept until another process has done the work.
+// held is a request that the proxy holds until another process has done the work.
 type held struct {
 	let  chan struct{}
 	done chan struct{}
 }
 
-// release lets the request through, and returns when it was answered.
+// release forwards the request, and returns when the API server has answered it.
 func (h *held) release(ctx context.Context) error {
 	close(h.let)
 	ctx, cancel := context.WithTimeout(ctx, hungAfter)
@@ -526,7 +528,7 @@ func (tr *trap) decide(r proxy.Request) proxy.Verdict {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	if tr.shut {
-		return proxy.Verdict{Fault: proxy.Hang} // until the process is gone, in a moment
+		return proxy.Verdict{Fault: proxy.Hang} // until the process has ended
 	}
 	if !tr.trial.match(&tr.trial.component, r) {
 		return proxy.Verdict{}
@@ -540,7 +542,7 @@ func (tr *trap) decide(r proxy.Request) proxy.Verdict {
 		go tr.strike()
 		return proxy.Verdict{Fault: proxy.Hang}
 	case late:
-		// In a hook: by then the proxy has the whole request.
+		// Kill in the Before hook: by then the proxy has read the whole request.
 		h := &held{let: make(chan struct{}), done: make(chan struct{})}
 		tr.trial.held = h
 		return proxy.Verdict{Fault: proxy.DropAnswer, Before: func() { tr.strike(); <-h.let }, Answered: func() { close(h.done) }}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// runKillController kills the controller at every point, one after the other:
-// each process finds what those before it left behind, and is killed itself.
+// runKillController kills the controller at every point, one after the other. Each
+// process finds the state that earlier processes left, and is killed too.
 func runKillController(ctx context.Context, w *world) (result, error) {
 	m := &matrix{world: w, points: allPoints(controllerMoments()), seeds: w.Controller, lanes: make(chan *lane, 1), tries: map[string]int{}}
 	m.result = result{did: fmt.Sprintf("SIGKILL of keelson controller at %d points, %d components each", len(m.points), m.seeds), must: m.must()}
@@ -22,7 +22,7 @@ func runKillController(ctx context.Context, w *world) (result, error) {
 	return m.rounds(ctx, (*round).controls)
 }
 
-// controls are the steps of a round of keelson controller.
+// controls returns the steps of a round of keelson controller.
 func (r *round) controls() []func(context.Context) error {
 	return []func(context.Context) error{
 		r.publishWhole,
@@ -40,8 +40,8 @@ func (r *round) controls() []func(context.Context) error {
 	}
 }
 
-// publishWhole publishes what nobody disturbs; each trial comes when it is its
-// turn.
+// publishWhole commits the undisturbed components and the trials of later stages. killEach
+// commits each trial of the stage install later.
 func (r *round) publishWhole(ctx context.Context) (err error) {
 	files := map[string]string{}
 	for _, c := range r.whole {
@@ -56,8 +56,8 @@ func (r *round) publishWhole(ctx context.Context) (err error) {
 	return err
 }
 
-// kubectlAll leaves what kubectl does in every component, and brings the next
-// version of those that nobody disturbs, or no more, into git.
+// kubectlAll creates objects as kubectl apply does, in every component. Then it commits
+// the next version of all components except the trials of the stage upgrade.
 func (r *round) kubectlAll(ctx context.Context) error {
 	var done []*component
 	for _, c := range r.whole {
@@ -76,8 +76,7 @@ func (r *round) kubectlAll(ctx context.Context) error {
 	return r.next(ctx, done...)
 }
 
-// killEach brings one trial after another into git, and kills the controller
-// that delivers it.
+// killEach commits one trial after the other, and kills the controller that delivers it.
 func (r *round) killEach(ctx context.Context, s stage) error {
 	l := <-r.lanes
 	defer func() { r.lanes <- l }()
@@ -95,7 +94,7 @@ func (r *round) killEach(ctx context.Context, s stage) error {
 	return nil
 }
 
-// turn brings into git what a trial is about.
+// turn commits the change of a trial.
 func (r *round) turn(ctx context.Context, t *trial) error {
 	switch t.stage {
 	case install:
@@ -108,8 +107,8 @@ func (r *round) turn(ctx context.Context, t *trial) error {
 	}
 }
 
-// settle lets a controller that nobody kills finish, lets the requests through
-// that were still on their way, and waits until it has nothing more to do.
+// settle lets an undisturbed controller finish the work, releases the late requests, and
+// waits until everything is synced again.
 func (r *round) settle(ctx context.Context, s stage) error {
 	k, err := r.start(launch{name: "settle", repo: r.repo, kubeconfig: r.direct}, controllerArgs("")...)
 	if err != nil {
@@ -129,8 +128,8 @@ func (r *round) settle(ctx context.Context, s stage) error {
 	return k.stop(ctx)
 }
 
-// synced holds that everything of a stage is delivered, and that no record
-// intends anything.
+// synced returns nil if every component of a stage is delivered and no record has an
+// open intent.
 func (r *round) synced(ctx context.Context, s stage) error {
 	statuses, err := r.deliveries(ctx)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
 )
 
-// begin kills the first apply of a cluster at every point at which it is made ready
-// to hold records. Each trial begins anew: the namespace of records is deleted
-// before it, by somebody who is not Keelson, with the key and all that it has.
+// begin kills the first apply of a cluster at every point at which the apply prepares the
+// cluster for records. Before each trial, the test deletes the namespace of records,
+// with the key and all records.
 func (m *matrix) begin(ctx context.Context) error {
 	if err := m.connect(); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (m *matrix) begin(ctx context.Context) error {
 	return nil
 }
 
-// beginning is one trial: a first apply that is killed, and what comes after it.
+// beginning carries out one trial: a killed first apply, the recovery and the checks.
 func (r *round) beginning(ctx context.Context, t *trial) error {
 	if err := r.forget(ctx); err != nil {
 		return err
@@ -72,8 +72,8 @@ func (r *round) beginning(ctx context.Context, t *trial) error {
 	return r.madeOnce(t, mark)
 }
 
-// publishAs publishes the components of some trials; none: those that nobody
-// disturbs.
+// publishAs commits the components of the trials to a new repository; without trials, the
+// undisturbed components.
 func (r *round) publishAs(ctx context.Context, name string, trials ...*trial) (err error) {
 	files := map[string]string{}
 	add := func(c *component) { maps.Copy(files, c.files(c.old)) }
@@ -89,7 +89,7 @@ func (r *round) publishAs(ctx context.Context, name string, trials ...*trial) (e
 	return err
 }
 
-// forget deletes the namespace of records, and returns when it is gone.
+// forget deletes the namespace of records, and returns when it no longer exists.
 func (r *round) forget(ctx context.Context) error {
 	namespaces := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
 	if err := namespaces.Delete(ctx, systemNS, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -111,8 +111,8 @@ func (r *round) forget(ctx context.Context) error {
 	return nil
 }
 
-// quiet holds that nothing is left to say of a component, whose Secret is compared
-// by hashes: those of another key would differ.
+// quiet checks that keelson diff shows no difference. Secrets are compared by hashes, so
+// hashes with another key would differ.
 func (r *round) quiet(ctx context.Context, t *trial) error {
 	code, out, err := r.run(ctx, launch{name: "diff", repo: r.repo, kubeconfig: r.direct}, "diff", target)
 	if err != nil {
@@ -124,8 +124,8 @@ func (r *round) quiet(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// madeOnce holds that the audit log has each of Keelson's own objects made once
-// since the mark: of two keys, one would have been lost.
+// madeOnce checks that each of Keelson's own objects was created exactly once since the
+// mark in the audit log. With two keys, one would have been lost.
 func (r *round) madeOnce(t *trial, mark int64) error {
 	events, err := r.since(mark)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// leaks searches everything that Keelson let out in the whole run for the
-// planted secrets. First it must find a control that it hides there itself.
+// leaks searches all output of Keelson in the whole run for the planted secrets. Before
+// that, the search must find a control secret that leaks itself puts there.
 func (c *chaos) leaks() (o outcome) {
 	started := time.Now()
 	o.name, o.did = "canaries", "secret values planted and searched for"
@@ -55,7 +55,8 @@ func (c *chaos) leaks() (o outcome) {
 	return o
 }
 
-// control hides a secret of its own in each form, and must find each.
+// control writes a control secret in each form, and returns an error if the search misses
+// a form.
 func (c *chaos) control(logs string) error {
 	control := newCanaries(c.seed + 1)
 	forms, err := disguises(control.plant("the control"))

@@ -1,13 +1,13 @@
-// Command chaos breaks things on real API servers while real Keelson processes
-// work on them: processes are killed, requests are lost, answers are late, git
-// and renders are broken. It then checks that nothing was lost, doubled or
-// deleted by mistake, and that no secret came out.
+// Command chaos injects faults while real Keelson processes work on real API servers.
+// It kills processes, drops requests, delays answers, and breaks git and renders. Then
+// it checks that nothing was lost, duplicated or deleted by mistake, and that no secret
+// leaked.
 //
-// The witness is the API server's audit log, read by package oracle, which
-// shares no code with Keelson. "chaos oracle LOG" judges one log by itself.
+// The checks use the API server's audit log, read by package oracle, which shares no
+// code with Keelson. "chaos oracle LOG" judges a single log.
 //
-// A scenario that did less than it must is a failure: nothing passes without
-// having run.
+// A scenario that did less than its minimum fails, so a scenario that did not run can't
+// pass.
 package main
 
 import (
@@ -31,17 +31,17 @@ func main() {
 	}
 }
 
-// sizes say how much of each kind is done at least.
+// sizes are the minimum amounts of work of the scenarios.
 type sizes struct {
 	Seeds      int           // components that each kill point is tried on
-	Controller int           // of these, with keelson controller
-	Faults     int           // that the proxy injects
-	Rounds     int           // of two writers
-	Shards     int           // of three replicas
+	Controller int           // components that each kill point of keelson controller is tried on
+	Faults     int           // faults that the proxy injects
+	Rounds     int           // rounds of two writers
+	Shards     int           // rounds of three replicas
 	Workloads  int           // rollouts of CloneSets
 	Rollouts   int           // seeds that each transition of rollouts is tried on
-	Chances    int           // to prune what must stay
-	Plans      int           // that end objects
+	Chances    int           // chances to prune objects that must stay
+	Plans      int           // plans that end objects
 	Contend    time.Duration // of contended writes
 	Flood      time.Duration // of webhooks
 }

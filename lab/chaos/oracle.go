@@ -104,7 +104,7 @@ func readWay(path string) (way oracle.Way, err error) {
 	return way, nil
 }
 
-// readLogs reads the audit logs of a folder: of the hub, and of clusters by name.
+// readLogs reads the audit logs in a folder: the hub's log, and the clusters' logs by name.
 func readLogs(folder string) (hub []audit.Event, clusters map[string][]audit.Event, err error) {
 	if hub, _, err = audit.Read(filepath.Join(folder, "audit.log"), 0); err != nil {
 		return nil, nil, err

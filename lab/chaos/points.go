@@ -8,16 +8,16 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 )
 
-// point is a moment of an apply at which the process is killed: a request, and
-// whether the API server has it. Between two requests nothing changes that
-// anybody else could see.
+// point is a moment of an apply at which the process is killed: a request, and whether
+// the API server has received it. Between two requests nothing changes that is
+// visible outside the process.
 type point struct {
 	name  string
 	stage stage
 	match func(c *component, r proxy.Request) bool
-	nth   int // the how manieth request that matches; from 1
+	nth   int // number of the matching request, from 1
 	when  when
-	with  extra // what the component needs
+	with  extra // the extra that the component needs
 }
 
 func (p point) String() string { return p.stage.String() + ": " + p.name + ", " + p.when.String() }
@@ -26,35 +26,35 @@ func (p point) String() string { return p.stage.String() + ": " + p.name + ", " 
 type stage uint8
 
 const (
-	install   stage = iota // the component's first
+	install   stage = iota // the component's first apply
 	upgrade                // to its next version
-	uninstall              // git says that it is to be absent
-	first                  // the cluster's first of all
+	uninstall              // the component is absent in git
+	first                  // the cluster's first apply
 )
 
 func (s stage) String() string { return [...]string{"install", "upgrade", "uninstall", "first"}[s] }
 
-// when says what becomes of the request at which the process is killed.
+// when is the fate of the request at which the process is killed.
 type when uint8
 
 const (
-	before when = iota // it never reaches the API server
-	after              // it is carried out, and nobody hears the answer
-	late               // it reaches the API server when another process has finished the work
+	before when = iota // the request never reaches the API server
+	after              // the request is carried out, but its answer is lost
+	late               // the request reaches the API server after another process has finished the work
 )
 
 func (w when) String() string { return [...]string{"before", "after", "late"}[w] }
 
-// moment is a request of an apply with a name.
+// moment is a named request of an apply.
 type moment struct {
 	name  string
 	nth   int
 	match func(c *component, r proxy.Request) bool
 	with  extra // empty: plain
-	reads bool  // it changes nothing: before and after are the same, and it is never late
+	reads bool  // the request changes nothing, so only before is tried
 }
 
-// on matches writes, and reads, of a resource.
+// on matches requests for a resource with a verb and a name, which may end with *.
 func on(verb, resource, name string) func(*component, proxy.Request) bool {
 	return func(c *component, r proxy.Request) bool {
 		prefix, open := strings.CutSuffix(name, "*")
@@ -66,12 +66,12 @@ func on(verb, resource, name string) func(*component, proxy.Request) bool {
 
 func record(verb string) func(*component, proxy.Request) bool {
 	return func(c *component, r proxy.Request) bool {
-		// A POST does not name its object in the path.
+		// The path of a POST does not contain the name of the object.
 		return r.Verb == verb && r.Resource == "secrets" && r.Namespace == systemNS && (r.Name == "" || r.Name == "record-"+c.name)
 	}
 }
 
-// claims are written to the Secret of announcements, which the first one creates.
+// claims matches writes of claims. The first claim creates the Secret keelson-intents.
 func claims(_ *component, r proxy.Request) bool {
 	return (r.Verb == "create" || r.Verb == "update") && r.Resource == "secrets" && r.Namespace == systemNS && (r.Name == "" || r.Name == "keelson-intents")
 }
@@ -135,7 +135,7 @@ func uninstallMoments() []moment {
 	}
 }
 
-// firstMoments are those at which a cluster is made ready to hold records.
+// firstMoments returns the moments at which a cluster is prepared for records.
 func firstMoments() []moment {
 	own := func(verb, resource, name string) func(*component, proxy.Request) bool {
 		return func(_ *component, r proxy.Request) bool {
@@ -152,7 +152,7 @@ func firstMoments() []moment {
 	}
 }
 
-// rights are asked about.
+// rights matches access reviews.
 func rights(_ *component, r proxy.Request) bool {
 	return r.Verb == "create" && r.Resource == "selfsubjectaccessreviews"
 }
@@ -171,19 +171,19 @@ func handOver(c *component, r proxy.Request) bool {
 	return on("patch", "configmaps", "kept")(c, r) && r.FieldManager != "keelson"
 }
 
-// applied narrows a match to what is applied in Keelson's own name.
+// applied restricts a match to applies with the field manager keelson.
 func applied(match func(*component, proxy.Request) bool) func(*component, proxy.Request) bool {
 	return func(c *component, r proxy.Request) bool {
 		return match(c, r) && r.FieldManager == "keelson" && strings.HasPrefix(r.PatchType, "application/apply-patch")
 	}
 }
 
-// applyMoments are those of keelson apply, by stage.
+// applyMoments returns the moments of keelson apply, by stage.
 func applyMoments() [][]moment {
 	return [][]moment{installMoments(), upgradeMoments(), uninstallMoments()}
 }
 
-// controllerMoments are those of keelson controller, which writes statuses, too.
+// controllerMoments returns the moments of keelson controller, which also writes statuses.
 func controllerMoments() [][]moment {
 	status := moment{name: "the status is written", nth: 1, match: func(c *component, r proxy.Request) bool {
 		return r.Write() && r.Resource == "deliveries" && strings.Contains(r.Name, c.name)
@@ -191,7 +191,7 @@ func controllerMoments() [][]moment {
 	return [][]moment{append(installMoments(), status), append(upgradeMoments(), status), uninstallMoments()}
 }
 
-// allPoints are the moments of all stages, each before, after and late.
+// allPoints returns the points of all stages: each moment before, after and late.
 func allPoints(stages [][]moment) []point {
 	var out []point
 	for s, moments := range stages {
@@ -204,7 +204,8 @@ func allPoints(stages [][]moment) []point {
 	return out
 }
 
-// pointsOf are the moments of a stage, each before, after and late.
+// pointsOf returns the points of a stage: each moment before, after and late, and each
+// read only before.
 func pointsOf(s stage, usual extra, moments []moment) []point {
 	var out []point
 	for _, m := range moments {
@@ -219,7 +220,7 @@ func pointsOf(s stage, usual extra, moments []moment) []point {
 	return out
 }
 
-// component names the component that a point is tried on.
+// component returns the name of the component that a point is tried on.
 func (p point) component(seed, number int) string {
 	return fmt.Sprintf("k%02dp%02dx", seed, number)
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 )
 
-// pruneComponents is how many components each way to go wrong is tried on.
+// pruneComponents is the number of components that each way to go wrong is tried on.
 const pruneComponents = 40
 
-// runPrune breaks what Keelson knows, in many ways, while git has lost objects:
-// each look at a component in that state is a chance to delete what must stay.
+// runPrune breaks Keelson's inputs in many ways, while git has lost objects. Each apply
+// of a component in that state is a chance to delete objects that must stay.
 func runPrune(ctx context.Context, w *world) (result, error) {
 	p := &pruning{world: w, result: result{did: "looks at components in git or clusters that can't be read whole", must: w.Chances}}
 	l, err := w.newLane(ctx, "prune")
@@ -47,9 +47,9 @@ func runPrune(ctx context.Context, w *world) (result, error) {
 // way is one way to go wrong.
 type way struct {
 	name string
-	// edit changes the files of a component beyond those that lose objects.
+	// edit changes the files of a component, in addition to the loss of objects.
 	edit func(c *component, files map[string]string)
-	// fault is what the API server seems to answer.
+	// fault decides about requests to the API server.
 	fault func(proxy.Request) proxy.Verdict
 }
 
@@ -62,8 +62,7 @@ type pruning struct {
 	result     result
 }
 
-// install delivers the components, and removes objects of each in git in a
-// commit that no process sees but in a broken state.
+// install delivers the components and records their state.
 func (p *pruning) install(ctx context.Context) (err error) {
 	files := map[string]string{}
 	chance := p.rand.Uint64()
@@ -88,7 +87,7 @@ func (p *pruning) install(ctx context.Context) (err error) {
 	return err
 }
 
-// kept are the pieces that stay in git.
+// kept returns the pieces that stay in git.
 func (c *component) kept() []piece {
 	var out []piece
 	for _, piece := range c.old {
@@ -99,7 +98,8 @@ func (c *component) kept() []piece {
 	return out
 }
 
-// try breaks all components in one way, has Keelson look at them, and mends them.
+// try breaks all components in one way, removes objects from git, runs keelson apply, and
+// repairs the components.
 func (p *pruning) try(ctx context.Context, pass int, way way) error {
 	files, mended := map[string]string{}, map[string]string{}
 	for i := range p.components {
@@ -138,8 +138,8 @@ func (p *pruning) try(ctx context.Context, pass int, way way) error {
 	return p.push(ctx, p.repo, mended)
 }
 
-// count counts the components that the process says it looked at and could not
-// bring to what git says, and holds that nothing of any was deleted.
+// count counts the components that the process names in its log, if it failed. It checks
+// that no object was deleted.
 func (p *pruning) count(ctx context.Context, way way, log string, code int, mark int64) error {
 	data, err := os.ReadFile(log)
 	if err != nil {
@@ -170,7 +170,7 @@ func (p *pruning) count(ctx context.Context, way way, log string, code int, mark
 			}
 		}
 		if code == 0 || !strings.Contains(string(data), name) {
-			continue // it was not looked at, or nothing was wrong
+			continue // the component was not processed, or the apply succeeded
 		}
 		looked++
 		p.result.number++
@@ -185,8 +185,8 @@ func (p *pruning) count(ctx context.Context, way way, log string, code int, mark
 	return nil
 }
 
-// control shows that the chances were real: with nothing broken, the same loss
-// in git deletes the objects.
+// control proves that the chances were real: with nothing broken, the same loss in git
+// deletes the objects.
 func (p *pruning) control(ctx context.Context) error {
 	files := map[string]string{}
 	now := time.Now()

@@ -9,29 +9,29 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 )
 
-// turningPoint is a transition of a rollout at which the controller is killed: the
-// request that makes it.
+// turningPoint is a transition of a rollout at which the controller is killed. A request
+// makes the transition.
 type turningPoint struct {
 	name string
-	// chances is how often the transition happens at least in the voyages of a seed, so
-	// that chance can choose one of them.
+	// chances is the minimum number of times that the transition happens in the voyages
+	// of a seed. The test kills at a random one of them.
 	chances int
-	// is tells the request by what it is about to change.
+	// is reports whether a change makes the transition.
 	is func(change) bool
 }
 
-// change is a write on its way, and what was there before.
+// change is a write in progress, with the state before it.
 type change struct {
 	proxy.Request
 	on        string // the cluster
 	component string
-	was, next oracle.Rollout // of a status of the Rollout
+	was, next oracle.Rollout // set only for a status of the Rollout
 	// delivered: the last write to this cluster was to an object of the component.
 	delivered bool
 }
 
-// turningPoints are all of them: those of the Rollout in the hub, and those of a
-// cluster's own loop between what it reads there and what it tells.
+// turningPoints returns all turning points: the transitions of the Rollout on the hub, and
+// the steps of a cluster's loop from its release to its reported version.
 func turningPoints() []turningPoint {
 	rollout := func(name string, chances int, is func(was, next oracle.Rollout) bool) turningPoint {
 		return turningPoint{name, chances, func(c change) bool { return c.status() && is(c.was, c.next) }}
@@ -87,33 +87,34 @@ func turningPoints() []turningPoint {
 	}
 }
 
-// hub reports a write of Keelson's own kinds.
+// hub reports whether the change is a write of Keelson's own kinds on the hub.
 func (c change) hub(verb, resource string) bool {
 	return c.on == target && c.Verb == verb && c.Group == "keelson.io" && c.Resource == resource
 }
 
-// status reports a write of the component's Rollout.
+// status reports whether the change is a status update of the component's Rollout.
 func (c change) status() bool {
 	return c.hub("update", "rollouts") && c.Subresource == "status" && c.Name == c.component
 }
 
-// tells reports a write of a Delivery that changes a field of its status.
+// tells reports whether the change is a patch of a Delivery of the component that contains
+// a status field.
 func (c change) tells(field string) bool {
 	return c.hub("patch", "deliveries") && strings.HasSuffix(c.Name, "."+c.component) && bytes.Contains(c.Body, []byte(field))
 }
 
-// record reports a write of the component's record.
+// record reports whether the change is a write of the component's record.
 func (c change) record() bool {
 	return c.on != target && c.Resource == "secrets" && c.Namespace == systemNS &&
 		(c.Verb == "update" && c.Name == "record-"+c.component || c.Verb == "create" && bytes.Contains(c.Body, []byte("record-"+c.component)))
 }
 
-// object reports an apply of an object of the component's.
+// object reports whether the change is an apply of an object of the component.
 func (c change) object(resource string) bool {
 	return c.on != target && c.Verb == "patch" && !c.DryRun && c.FieldManager == "keelson" && c.Namespace == c.component && c.Resource == resource
 }
 
-// tally is how many stages, or checks of theirs, are so.
+// tally returns the sum of in over all stages.
 func tally(r oracle.Rollout, in func(oracle.RolloutStage) int) (n int) {
 	for _, s := range r.Stages {
 		n += in(s)
@@ -157,7 +158,8 @@ func one(is bool) int {
 	return 0
 }
 
-// settled are the stages of which some cluster was let go, and all of those have settled.
+// settled returns the stages that have not passed, have released clusters, and all of
+// whose released clusters have settled.
 func settled(r oracle.Rollout) (out []string) {
 	moving, there := map[string]bool{}, map[string]bool{}
 	for _, c := range r.Clusters {
@@ -174,7 +176,7 @@ func settled(r oracle.Rollout) (out []string) {
 	return out
 }
 
-// readChange makes out what a write is about to change.
+// readChange returns the change of a write. It calls was only for a status of the Rollout.
 func readChange(on, component string, r proxy.Request, was func() oracle.Rollout) change {
 	c := change{Request: r, on: on, component: component}
 	if !c.status() {
@@ -182,7 +184,7 @@ func readChange(on, component string, r proxy.Request, was func() oracle.Rollout
 	}
 	next, err := oracle.ReadRollout(r.Body)
 	if err != nil {
-		return c // no transition that has a name
+		return c // not a known transition
 	}
 	c.was, c.next = was(), next
 	return c

@@ -17,17 +17,17 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 )
 
-// The versions of a component's voyages. The last one crashes in one stage.
+// The versions of a component's voyages. The last version crashes in one stage.
 const (
 	firstVersion = "v1.0.0"
-	hasty        = "v1.1.0" // superseded on its way
+	hasty        = "v1.1.0" // superseded during its rollout
 	steadyOne    = "v1.2.0"
 	doubtful     = "v1.3.0" // fails a check, and is reverted
 	crashing     = "v1.4.0"
 )
 
-// voyagePatience is how long one voyage may take, with all its kills: a controller that
-// has to start again for each of them needs many seconds of a busy machine.
+// voyagePatience is how long one voyage may take, with all its kills. The controller
+// restarts after each kill, which takes many seconds on a busy machine.
 const voyagePatience = 15 * time.Minute
 
 // runRollouts kills the controller at every transition of rollouts.
@@ -68,32 +68,32 @@ func runRollouts(ctx context.Context, w *world) (r result, err error) {
 	return r, errors.Join(all.judge(), all.complete(points))
 }
 
-// sailing is all that happens in a run.
+// sailing is the state of a run of this scenario.
 type sailing struct {
 	*convoy
 	result *result
 	cargos []*cargo
-	kills  map[string]map[int]when // by point and seed
+	kills  map[string]map[int]when // by name of the point, and seed
 }
 
-// voyage is what git says, and how that ends.
+// voyage is a change in git and its expected end.
 type voyage struct {
 	name string
-	// goes says it, and returns when it has come to its end.
+	// goes commits the change, and returns when the rollout has reached its end.
 	goes func(ctx context.Context, p *passage) error
 }
 
-// passage is one component on its voyages.
+// passage is a component on its voyages.
 type passage struct {
 	*cargo
 	keeper *keeper
-	// late is the stage during which a newer commit supersedes, and doubt the check that
-	// says no once.
+	// late is the stage during which a newer commit supersedes the rollout. doubt is the
+	// stage and the name of the check that fails once.
 	late  string
 	doubt [2]string
 }
 
-// voyages go through each transition of a rollout.
+// voyages are the voyages of a component. Together they make each transition of a rollout.
 var voyages = []voyage{ //nolint:gochecknoglobals // a table
 	{"the first version", func(ctx context.Context, p *passage) error {
 		if err := p.publish(ctx, firstVersion, nil); err != nil {
@@ -136,11 +136,11 @@ var voyages = []voyage{ //nolint:gochecknoglobals // a table
 	}},
 }
 
-// revisions are what the Deployment controller counts.
+// revisions matches the annotation with the revision that the Deployment controller counts.
 var revisions = regexp.MustCompile(`"deployment.kubernetes.io/revision":"\d+",?`)
 
-// sail takes one component through all voyages, with a kill at each point; nil: with
-// none. It returns how it stands after each of them.
+// sail takes one component through all voyages, with a kill at each point, or without
+// kills if points is nil. It returns the component's state after each voyage.
 func (s *sailing) sail(ctx context.Context, seed int, points []turningPoint) (ends []state, err error) {
 	c := &cargo{convoy: s.convoy, name: fmt.Sprintf("cargo-%02d", seed+1)}
 	s.cargos = append(s.cargos, c)
@@ -189,8 +189,8 @@ func (s *sailing) sail(ctx context.Context, seed int, points []turningPoint) (en
 	return ends, nil
 }
 
-// until waits until the rollout is in a phase, and with a version until every cluster
-// has it.
+// until waits until the rollout is in a phase, and unless version is empty, until every
+// cluster has the version.
 func (p *passage) until(ctx context.Context, phase, version string) error {
 	return p.watch(ctx, func(ctx context.Context, r oracle.Rollout) error {
 		if r.Phase != phase {
@@ -212,7 +212,7 @@ func (p *passage) until(ctx context.Context, phase, version string) error {
 	})
 }
 
-// reaches waits until a version is let go in a stage.
+// reaches waits until a cluster of a stage is released to a version.
 func (p *passage) reaches(ctx context.Context, stage, version string) error {
 	return p.watch(ctx, func(_ context.Context, r oracle.Rollout) error {
 		for _, c := range r.Clusters {
@@ -224,7 +224,7 @@ func (p *passage) reaches(ctx context.Context, stage, version string) error {
 	})
 }
 
-// watch waits for a condition of the Rollout, and gives approvals meanwhile.
+// watch waits for a condition of the Rollout, and commits approvals meanwhile.
 func (p *passage) watch(ctx context.Context, is func(context.Context, oracle.Rollout) error) error {
 	return until(ctx, voyagePatience, func(ctx context.Context) error {
 		if err := p.keeper.failure(); err != nil {
@@ -241,9 +241,9 @@ func (p *passage) watch(ctx context.Context, is func(context.Context, oracle.Rol
 	})
 }
 
-// rests waits until nothing of a component changes any more, and returns how it stands:
-// the objects of each cluster, and what the hub shows, without what two runs need not
-// share.
+// rests waits until a component has not changed for 2 s, and returns its state: the
+// objects on each cluster, and the statuses on the hub, without the parts that may differ
+// between two runs.
 func (p *passage) rests(ctx context.Context) (last state, err error) {
 	var since time.Time
 	err = until(ctx, hungAfter, func(ctx context.Context) error {
@@ -270,8 +270,8 @@ func (p *passage) stands(ctx context.Context) (state, error) {
 			return nil, err
 		}
 		for key, content := range states[p.name] {
-			// The Deployment controller counts the versions that a cluster has seen, and which
-			// a superseded one got to, chance decides.
+			// The Deployment controller counts the versions that a cluster has had. It is
+			// random which clusters get a superseded version.
 			out[name+": "+key] = revisions.ReplaceAllString(content, "")
 		}
 	}
@@ -298,7 +298,7 @@ func (p *passage) stands(ctx context.Context) (state, error) {
 	return out, nil
 }
 
-// show prints the timeline, as a person sees it.
+// show prints the output of keelson rollout show.
 func (p *passage) show(ctx context.Context) error {
 	code, out, err := p.run(ctx, launch{name: "show", repo: p.repo, kubeconfig: p.straight}, "rollout", "show", p.name, "--context", target)
 	if err != nil || code != 0 {
@@ -308,7 +308,7 @@ func (p *passage) show(ctx context.Context) error {
 	return nil
 }
 
-// table prints at which points the controller was killed, by seed.
+// table prints a table of the kills, by point and seed.
 func (s *sailing) table(points []turningPoint) {
 	w := tabwriter.NewWriter(os.Stdout, 2, 2, 2, ' ', 0)
 	fmt.Fprint(w, "\nKILLED AT")
@@ -330,7 +330,7 @@ func (s *sailing) table(points []turningPoint) {
 	_ = w.Flush() // to stdout
 }
 
-// complete holds that every point was hit on every seed.
+// complete returns an error unless every point was hit on every seed.
 func (s *sailing) complete(points []turningPoint) error {
 	var missed []string
 	for _, p := range points {
@@ -344,8 +344,8 @@ func (s *sailing) complete(points []turningPoint) error {
 	return nil
 }
 
-// judge has the oracle read the audit logs of the clusters, and all of them for the way
-// that each component took. That of the hub is judged with the world.
+// judge lets the oracle judge the audit logs of the clusters, and the way of each component
+// by all logs. world.judge judges the hub's own log.
 func (s *sailing) judge() error {
 	hub, clusters, err := s.events()
 	if err != nil {
@@ -378,7 +378,7 @@ func (s *sailing) judge() error {
 	if !s.keep {
 		return nil
 	}
-	for name := range clusters { // a cluster that ends takes its log along
+	for name := range clusters { // disband removes the logs with the clusters
 		log, err := s.lab.AuditLog(name)
 		if err == nil {
 			err = os.Rename(log, s.path("audit-"+name+".log"))
@@ -401,14 +401,14 @@ func saveWay(path string, way oracle.Way) error {
 	return nil
 }
 
-// keeper keeps a controller running that is killed at one point after the other, and
-// starts the next one at once.
+// keeper runs a controller, kills it at one point after the other, and restarts it at
+// once.
 type keeper struct {
 	*convoy
 	component string
 
 	mu        sync.Mutex
-	pending   []*turn // that were not hit yet
+	pending   []*turn // points that were not hit yet
 	delivered map[string]bool
 	process   *keelson
 	struck    bool // the process is being killed
@@ -417,19 +417,19 @@ type keeper struct {
 	ending    bool
 	err       error
 
-	gone chan struct{} // closed when no process will be started any more
+	gone chan struct{} // closed when keep has ended, so that no process is started any more
 }
 
-// turn is a point of one seed.
+// turn is a turning point of one seed.
 type turn struct {
 	turningPoint
 	when when
-	left int // transitions until it is its turn
+	left int // number of transitions until the kill
 	hit  bool
 }
 
-// delayed is a request of a killed process that comes late: after one of its successor
-// to the same object.
+// delayed is a request of a killed process that reaches the API server late: after a
+// request of the next process to the same object.
 type delayed struct {
 	held
 	on, object string
@@ -438,7 +438,7 @@ type delayed struct {
 
 func (d *delayed) letGo() { d.once.Do(func() { close(d.let) }) }
 
-// lateBy is how long after its successor's request a delayed one comes.
+// lateBy is the delay of a delayed request after the next process's request.
 const lateBy = 300 * time.Millisecond
 
 func objectOf(r proxy.Request) string {
@@ -468,7 +468,7 @@ func (k *keeper) launch() error {
 	return nil
 }
 
-// keep starts another process for each that was killed.
+// keep starts a new process after each kill. A process that ends by itself is an error.
 func (k *keeper) keep(ctx context.Context) {
 	defer close(k.gone)
 	for {
@@ -507,7 +507,7 @@ func (k *keeper) failure() error {
 	return k.err
 }
 
-// end ends the process that runs.
+// end kills the running process, and returns after keep has ended.
 func (k *keeper) end() error {
 	k.mu.Lock()
 	k.ending = true
@@ -519,7 +519,7 @@ func (k *keeper) end() error {
 	return errors.Join(err, k.failure())
 }
 
-// letThrough lets the requests through that are still on their way.
+// letThrough releases the delayed requests, and returns when they are answered.
 func (k *keeper) letThrough(ctx context.Context) error {
 	k.mu.Lock()
 	held := k.held
@@ -538,7 +538,7 @@ func (k *keeper) letThrough(ctx context.Context) error {
 	return nil
 }
 
-// decide kills the process at the transition whose turn it is.
+// decide kills the process at the transition of a turn that is due.
 func (k *keeper) decide(ctx context.Context, on string, r proxy.Request) proxy.Verdict {
 	if !r.Write() {
 		return proxy.Verdict{}
@@ -546,7 +546,7 @@ func (k *keeper) decide(ctx context.Context, on string, r proxy.Request) proxy.V
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.struck {
-		return proxy.Verdict{Fault: proxy.Hang} // until the process is gone, in a moment
+		return proxy.Verdict{Fault: proxy.Hang} // until the process has ended
 	}
 	for _, d := range k.held {
 		if d.on == on && d.object == objectOf(r) {
@@ -554,7 +554,7 @@ func (k *keeper) decide(ctx context.Context, on string, r proxy.Request) proxy.V
 		}
 	}
 	c := readChange(on, k.component, r, func() oracle.Rollout {
-		is, _ := k.rollout(ctx, k.component) // none: it was not there
+		is, _ := k.rollout(ctx, k.component) // zero on an error: the Rollout doesn't exist yet
 		return is
 	})
 	c.delivered = k.delivered[on]
@@ -594,7 +594,7 @@ func (k *keeper) strike(dead func() error) {
 	}
 }
 
-// turnOf is the point whose turn it is; nil: it is none's.
+// turnOf returns the turn that is due at a change, or nil.
 func (k *keeper) turnOf(c change) (now *turn) {
 	for _, t := range k.pending {
 		if !t.is(c) {

@@ -18,22 +18,23 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// scenario is one way to break things. It runs in a world of its own.
+// scenario is one kind of test. It runs in its own world.
 type scenario struct {
 	name string
-	why  string // the promise that it tries to break
-	// cluster is what the world's cluster is made of; the zero Change is one
-	// with all its components.
+	why  string // the promise that the scenario tries to break
+	// cluster are the options of the world's cluster. The zero Change gives a cluster
+	// with all components.
 	cluster cluster.Change
 	run     func(context.Context, *world) (result, error)
-	// alone: it judges its audit log itself. What Keelson writes there is no component.
+	// alone: the scenario judges its audit log itself, because Keelson doesn't write
+	// objects of components there.
 	alone bool
-	// exclusive: it measures how long Keelson takes or how much memory, so no other
-	// scenario runs beside it.
+	// exclusive: the scenario measures Keelson's time or memory, so no other scenario
+	// runs at the same time.
 	exclusive bool
 }
 
-// allScenarios is the table; a scenario is a line here and a file.
+// allScenarios returns the table of scenarios. Each scenario has a file of its own.
 func allScenarios() []scenario {
 	return []scenario{
 		{name: "kill", why: "a process that is killed at any step loses and doubles nothing", run: runKill},
@@ -58,19 +59,19 @@ func allScenarios() []scenario {
 	}
 }
 
-// result is what happened in a scenario. An error beside it says that it
-// could not be carried out, which is a failure, too.
+// result is the result of a scenario. An error in addition to it means that the scenario
+// could not be carried out. That is a failure, too.
 type result struct {
-	did  string // what one of Number is: "SIGKILL at a point of an apply"
-	must int    // how many there must be at least
-	// Number of what was done, and how many of these Keelson survived.
+	did  string // the tested action: "SIGKILL at a point of an apply"
+	must int    // minimum of number
+	// number counts the actions, survived the actions that Keelson survived.
 	number, survived int
-	// violations, a line or more each; what the oracle finds in the audit log is
-	// added to them.
+	// violations are texts of one or more lines. The oracle's findings in the audit log
+	// are added.
 	violations []string
-	// worst is the longest time from the end of a fault until all was well.
+	// worst is the longest recovery after the end of a fault.
 	worst time.Duration
-	notes []string // figures for people, a line each
+	notes []string // figures to print, one line each
 }
 
 // violate adds a violation.
@@ -78,7 +79,7 @@ func (r *result) violate(format string, args ...any) {
 	r.violations = append(r.violations, fmt.Sprintf(format, args...))
 }
 
-// recovered counts one that was survived, and how long it took.
+// recovered counts a survived action and the duration of its recovery.
 func (r *result) recovered(after time.Duration) {
 	r.survived++
 	r.worst = max(r.worst, after)
@@ -91,7 +92,7 @@ type options struct {
 	only    []string
 	seed    uint64
 	keep    bool
-	// parallel is how many scenarios run at once.
+	// parallel is the number of scenarios that run at the same time.
 	parallel int
 }
 
@@ -188,8 +189,8 @@ func choose(all []scenario, only []string) ([]scenario, error) {
 	return slices.DeleteFunc(all, func(s scenario) bool { return !slices.Contains(only, s.name) }), nil
 }
 
-// each runs the scenarios, several at once; those that are exclusive follow, one by one.
-// The outcomes are in the order of the scenarios.
+// each runs the scenarios, several at the same time. Exclusive scenarios follow, one after
+// the other. The outcomes are in the order of the scenarios.
 func (c *chaos) each(ctx context.Context, chosen []scenario) []outcome {
 	done := make([]outcome, len(chosen))
 	var together errgroup.Group
@@ -213,7 +214,8 @@ func (c *chaos) each(ctx context.Context, chosen []scenario) []outcome {
 	return done
 }
 
-// one runs a scenario in a new world, and has the oracle judge its audit log.
+// one runs a scenario in a new world, and lets the oracle judge the audit log unless the
+// scenario is alone.
 func (c *chaos) one(ctx context.Context, s scenario) (o outcome) {
 	say("%s: %s", s.name, s.why)
 	started := time.Now()
@@ -233,7 +235,7 @@ func (c *chaos) one(ctx context.Context, s scenario) (o outcome) {
 		return o
 	}
 	o.result, o.err = s.run(ctx, w)
-	// Whatever ended the scenario: what is in the logs counts.
+	// The logs are judged even if the context has ended.
 	ctx = context.WithoutCancel(ctx)
 	if !s.alone {
 		found, err := w.judge()
@@ -244,7 +246,7 @@ func (c *chaos) one(ctx context.Context, s scenario) (o outcome) {
 	return o
 }
 
-// table prints what happened.
+// table prints the outcomes.
 func (c *chaos) table(done []outcome) {
 	w := tabwriter.NewWriter(os.Stdout, 2, 2, 2, ' ', 0)
 	fmt.Fprintf(w, "\nSCENARIO\tWHAT WAS DONE\tNUMBER\tSURVIVED\tVIOLATIONS\tWORST RECOVERY\tTOOK\t\n")
@@ -274,7 +276,7 @@ func (c *chaos) table(done []outcome) {
 	fmt.Printf("seed %d\n", c.seed)
 }
 
-// chance is the scenario's own source of chance: the same seed, the same run.
+// chance returns the random source of a scenario. The same seed gives the same sequence.
 func (c *chaos) chance(name string) *rand.Rand {
 	var b [32]byte
 	copy(b[:], fmt.Sprintf("%d %s", c.seed, name))

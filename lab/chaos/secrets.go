@@ -22,14 +22,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// leak is a component that brings secrets near to the open.
+// leak is a component whose processing could leak secrets.
 type leak struct {
 	name, template, schema string
-	clear                  bool // the chart puts them into an object that is no Secret
+	clear                  bool // the chart puts secrets into an object that isn't a Secret
 }
 
-// leakTemplates are what charts, people and API servers do to secrets. Every one
-// has .Values.secrets.password and .Values.secrets.token, which SOPS encrypted.
+// leakTemplates returns components that use secrets in right and wrong ways. Each has
+// .Values.secrets.password and .Values.secrets.token, which are encrypted with SOPS.
 func leakTemplates() []leak {
 	const (
 		secret    = "apiVersion: v1\nkind: Secret\nmetadata: {name: login}\n"
@@ -62,9 +62,8 @@ spec:
 	}
 }
 
-// runSecrets plants secrets where Keelson finds them, makes it stumble over
-// them, and asks it for everything that it tells. What it let out is searched
-// at the end of the run.
+// runSecrets plants secrets in Keelson's inputs, provokes errors with them, and runs every
+// command that prints something. At the end of the run, leaks searches the output.
 func runSecrets(ctx context.Context, w *world) (result, error) {
 	s := &secrets{world: w, result: result{did: "commands that stumble over secrets", must: 20}}
 	if err := s.prepare(ctx); err != nil {
@@ -85,13 +84,13 @@ type secrets struct {
 	result       result
 }
 
-// prepare publishes the fleet, with meta-config that the real sops encrypts.
+// prepare commits the fleet, with meta-config that the real sops has encrypted.
 func (s *secrets) prepare(ctx context.Context) error {
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {
 		return fmt.Errorf("make an age key: %w", err)
 	}
-	// In a variable, as in a Pod; the key itself must not come out either.
+	// The key is in an environment variable, as in a Pod. It must not leak either.
 	s.env = []string{"SOPS_AGE_KEY=" + identity.String()}
 	s.canaries.add(identity.String(), "SOPS_AGE_KEY")
 	files := map[string]string{}
@@ -133,8 +132,8 @@ func (s *secrets) encrypt(ctx context.Context, recipient, text string) (string, 
 	return string(out), nil
 }
 
-// command runs keelson and holds that it ended as it should: what is searched
-// must have been said.
+// command runs keelson, and returns an error unless the exit code is one of codes. A
+// command that failed early would have no output to search.
 func (s *secrets) command(ctx context.Context, codes []int, args ...string) (string, error) {
 	code, out, err := s.run(ctx, launch{name: args[0], repo: s.repo, kubeconfig: s.direct, env: s.env}, args...)
 	if err != nil {
@@ -164,8 +163,8 @@ func (s *secrets) apply(ctx context.Context) error {
 	return nil
 }
 
-// spoil lets people write secrets into the cluster, in ways that show in
-// differences.
+// spoil writes secrets into objects in the cluster, as people do, so that diffs show the
+// objects.
 func (s *secrets) spoil(ctx context.Context) error {
 	d, err := s.dynamic()
 	if err != nil {
@@ -186,7 +185,7 @@ func (s *secrets) spoil(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read what was delivered: %w", err)
 	}
-	// kubectl's copy of a Secret holds it in clear text.
+	// kubectl's copy of a Secret contains the values in clear text.
 	notes := old.GetAnnotations()
 	if notes == nil {
 		notes = map[string]string{}
@@ -199,7 +198,7 @@ func (s *secrets) spoil(ctx context.Context) error {
 	return nil
 }
 
-// ask asks for everything that Keelson tells.
+// ask runs all commands that print something about the fleet.
 func (s *secrets) ask(ctx context.Context) error {
 	commands := [][]string{
 		{"validate"},
@@ -227,8 +226,8 @@ func (s *secrets) ask(ctx context.Context) error {
 	return nil
 }
 
-// gitPassword gives Keelson a password for a git server that refuses it, and
-// quotes it.
+// gitPassword gives Keelson a password for a git server that refuses the password and
+// quotes it in the answer.
 func (s *secrets) gitPassword(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -261,7 +260,8 @@ func (s *secrets) gitPassword(ctx context.Context) error {
 	return nil
 }
 
-// token gives Keelson a kubeconfig with a token that the API server refuses.
+// token gives Keelson kubeconfigs with a token, a password and a key that the API server
+// refuses.
 func (s *secrets) token(ctx context.Context) error {
 	config, err := clientcmd.LoadFromFile(s.direct)
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *secrets) token(ctx context.Context) error {
 	return nil
 }
 
-// loops runs the controller on the same fleet, and keeps its metrics.
+// loops runs the controller on the same fleet, and keeps a copy of its metrics.
 func (s *secrets) loops(ctx context.Context) error {
 	k, err := s.start(launch{name: "controller", repo: s.repo, kubeconfig: s.direct, env: s.env}, controllerArgs("127.0.0.1:0", "--verbose")...)
 	if err != nil {
@@ -329,7 +329,7 @@ func (s *secrets) loops(ctx context.Context) error {
 	return k.stop(ctx)
 }
 
-// metrics reads what the process serves; its log says where.
+// metrics reads the metrics of the process. The address is in the log.
 func (k *keelson) metrics(ctx context.Context) ([]byte, error) {
 	log, err := os.ReadFile(k.log)
 	if err != nil {

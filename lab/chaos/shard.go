@@ -14,18 +14,19 @@ import (
 )
 
 const (
-	// replicas share shardClusters, which have two components each.
+	// replicas is the number of replicas, which share shardClusters clusters with two
+	// components each.
 	replicas      = 3
 	shardClusters = 6
-	// earlyStep is how many writes a replica may make before it is struck; with few
-	// clusters each, chance leaves it few.
+	// earlyStep is the highest number of the write at which a replica is struck. It is
+	// low because a replica with few clusters may make few writes.
 	earlyStep = 8
-	// takeOverLimit is how long after a replica's end others must have its clusters:
-	// its Lease has to run out, and then they take a moment.
+	// takeOverLimit is how long a takeover may take after a replica's end: the duration
+	// of the replica's Lease and 2 s.
 	takeOverLimit = leaseDuration + 2*time.Second
 )
 
-// shardRounds is what happened to the replicas of a run.
+// shardRounds is a crew with the counts of its rounds.
 type shardRounds struct {
 	crew
 	killed, stopped, idle int
@@ -33,7 +34,7 @@ type shardRounds struct {
 	took                  []time.Duration
 }
 
-// shardNames are the clusters of the scenario, the world's own first.
+// shardNames returns the names of the scenario's clusters. The first is the world's own.
 func shardNames() []string {
 	names := []string{target}
 	for i := range shardClusters - 1 {
@@ -42,7 +43,7 @@ func shardNames() []string {
 	return names
 }
 
-// sharesServer lets clusters of several names be on the world's one API server, as an
+// sharesServer permits clusters with several names on the world's only API server, as an
 // administrator may (docs/decisions/056).
 func (w *world) sharesServer(ctx context.Context) error {
 	d, err := w.dynamic()
@@ -64,8 +65,8 @@ func (w *world) sharesServer(ctx context.Context) error {
 	return nil
 }
 
-// runShard kills one of three replicas, or stops it past its Lease and lets it go on,
-// most often in the middle of an apply.
+// runShard kills one of three replicas, or stops it until its Lease has expired and then
+// resumes it. Most strikes happen in the middle of an apply.
 func runShard(ctx context.Context, w *world) (result, error) {
 	r := result{did: "replicas killed, or stopped past their Lease and then let go on", must: w.Shards}
 	if err := w.sharesServer(ctx); err != nil {
@@ -83,7 +84,7 @@ func runShard(ctx context.Context, w *world) (result, error) {
 	return r, s.judge(&r)
 }
 
-// judge reads the audit log.
+// judge judges the audit log and adds notes to the result.
 func (s *shardRounds) judge(r *result) error {
 	verdict, judged, err := s.crew.judge(r)
 	if err != nil {
@@ -102,18 +103,18 @@ func (s *shardRounds) judge(r *result) error {
 	return nil
 }
 
-// round strikes a replica that has clusters, and returns how long the fleet was
-// without what git says.
+// round strikes a replica that has clusters. It returns the time from the strike until the
+// fleet matched git again.
 func (s *shardRounds) round(ctx context.Context) (time.Duration, error) {
 	holders, err := s.settled(ctx)
 	if err != nil {
 		return 0, err
 	}
 	victim, clusters := s.draw(holders)
-	kill := s.killed <= s.stopped // in turns
+	kill := s.killed <= s.stopped // kills and stops alternate
 	t := &snare{left: 1 + s.rand.IntN(earlyStep), strike: victim.freeze, hold: !kill && s.rand.IntN(2) == 0}
 	if kill {
-		// It is called from the proxy, which can't wait for the process's end.
+		// The proxy calls strike, and can't wait for the end of the process.
 		t.strike = victim.strikeDead
 	}
 	moved, took, err := s.deal(ctx, blow{
@@ -137,15 +138,16 @@ func (s *shardRounds) round(ctx context.Context) (time.Duration, error) {
 	return took, nil
 }
 
-// draw chooses a replica that has clusters, and returns these, too.
+// draw chooses a random replica that has clusters, and returns the replica and its
+// clusters.
 func (s *shardRounds) draw(holders map[string]*writer) (*writer, []string) {
 	busy := slices.DeleteFunc(slices.Clone(s.writers), func(wr *writer) bool { return len(clustersWith(holders, wr)) == 0 })
 	victim := busy[s.rand.IntN(len(busy))]
 	return victim, clustersWith(holders, victim)
 }
 
-// struck waits until the trap has sprung. A replica that has too little to write is
-// struck between its applies.
+// struck waits until the snare has struck. After 10 s without enough writes, it strikes
+// the replica between two applies.
 func (s *shardRounds) struck(ctx context.Context, t *snare, victim *writer) error {
 	timer := time.NewTimer(10 * time.Second)
 	defer timer.Stop()
@@ -159,15 +161,15 @@ func (s *shardRounds) struck(ctx context.Context, t *snare, victim *writer) erro
 	victim.mu.Lock()
 	defer victim.mu.Unlock()
 	if t.left <= 0 {
-		return t.err // it has sprung just now
+		return t.err // the snare has struck meanwhile
 	}
 	victim.trap = nil
 	s.idle++
 	return t.strike()
 }
 
-// end replaces the replica that was struck; one that was stopped goes on before, and
-// has to end by itself.
+// end replaces the struck replica. A stopped replica is resumed before, and has to end by
+// itself.
 func (s *shardRounds) end(ctx context.Context, victim *writer, killed bool) error {
 	if !killed {
 		return s.goOn(ctx, victim)

@@ -25,7 +25,7 @@ const (
 	maskKey        = "mask-key" // the Secret with the key of the hashes in records
 )
 
-// managedKinds are what components of scenarios are made of.
+// managedKinds returns the kinds of the objects in components of scenarios.
 func managedKinds() []schema.GroupVersionResource {
 	gvr := func(group, resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}
@@ -38,12 +38,12 @@ func managedKinds() []schema.GroupVersionResource {
 	}
 }
 
-// state is what a cluster has of one component: the objects by a key, each as
-// JSON that two clusters, or two components of one recipe, have in common.
+// state is the state of one component in a cluster: its objects by key, as normalized
+// JSON. Two clusters, or two components of one recipe, have the same JSON.
 type state map[string]string
 
-// states reads the components whose names begin with a prefix, when nothing of
-// them is on its way out.
+// states returns the states of the components whose names have a prefix. It waits until
+// none of their objects is being deleted.
 func (w *world) states(ctx context.Context, prefix string) (out map[string]state, err error) {
 	err = until(ctx, hungAfter, func(ctx context.Context) (err error) {
 		out, err = w.statesNow(ctx, prefix)
@@ -60,7 +60,7 @@ func (w *world) statesNow(ctx context.Context, prefix string) (map[string]state,
 	return statesIn(ctx, d, prefix)
 }
 
-// statesIn is statesNow of any cluster.
+// statesIn is statesNow for any cluster. It returns an error if an object is being deleted.
 func statesIn(ctx context.Context, d dynamic.Interface, prefix string) (map[string]state, error) {
 	out := map[string]state{}
 	kinds := managedKinds()
@@ -89,7 +89,7 @@ func statesIn(ctx context.Context, d dynamic.Interface, prefix string) (map[stri
 	return out, nil
 }
 
-// defined is the kind of a CRD.
+// defined returns the resource that a CRD defines, or nil for an object that isn't a CRD.
 func defined(u *unstructured.Unstructured) []schema.GroupVersionResource {
 	if u.GetKind() != "CustomResourceDefinition" {
 		return nil
@@ -105,11 +105,11 @@ func (s state) add(component string, u *unstructured.Unstructured) error {
 	return err
 }
 
-// common takes from an object what no two objects share, and what the fence of
-// an interrupted apply leaves on purpose: its epoch.
+// common removes from an object the fields that differ between any two objects. It also
+// removes the epoch, which the fence of an interrupted apply leaves on purpose.
 func common(component string, u *unstructured.Unstructured) (key, content string, err error) {
 	u = u.DeepCopy()
-	// A Deployment's generation counts changes of annotations, too.
+	// The generation of a Deployment also counts changes of annotations.
 	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation"} {
 		unstructured.RemoveNestedField(u.Object, "metadata", field)
 	}
@@ -143,7 +143,7 @@ func keyOf(apiVersion, kind, namespace, name string) string {
 	return strings.TrimSuffix(kind+"."+group, ".") + " " + namespace + "/" + name
 }
 
-// differences says how a state differs from the one that it should be.
+// differences returns a line for each difference between a state and the wanted state.
 func (s state) differences(want state) []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(want)) {
@@ -162,7 +162,7 @@ func (s state) differences(want state) []string {
 	return out
 }
 
-// around returns the part of a text in which another begins to differ.
+// around returns the part of a text around the first difference from another text.
 func around(text, other string) string {
 	at := 0
 	for at < min(len(text), len(other)) && text[at] == other[at] {
@@ -172,13 +172,13 @@ func around(text, other string) string {
 	return "…" + text[max(0, at-few):min(len(text), at+few)] + "…"
 }
 
-// inventory is what a record remembers, read without Keelson's code.
+// inventory is the content of a record, read without Keelson's code.
 type inventory struct {
 	objects []string // keys as in a state
-	// lasting are hooks that a replaced process may still create: they stay two
-	// minutes longer, so that none of them runs twice.
+	// lasting are hooks that a replaced process may still create. They stay two
+	// minutes longer, so that no hook runs twice.
 	lasting []string
-	open    []string // of these, what is only intended
+	open    []string // objects with an open intent
 	raw     []byte
 }
 
@@ -247,7 +247,7 @@ func readInventory(component, encoded string) (inventory, error) {
 	return out, nil
 }
 
-// whole says how an inventory and the live objects contradict each other.
+// whole returns a line for each contradiction between an inventory and the live objects.
 func (i inventory) whole(live state) []string {
 	var out []string
 	for _, key := range i.objects {

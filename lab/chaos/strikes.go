@@ -29,8 +29,8 @@ const (
 	brokenGroup    = "broken.chaos.example"
 )
 
-// disasters in the order in which they strike. The snapshot is taken first, and
-// restored last.
+// disasters returns the disasters in order. The snapshot is taken first and restored
+// last.
 func (s *scenery) disasters() []disaster {
 	return []disaster{
 		{name: "a snapshot of etcd is taken", begin: s.takeSnapshot},
@@ -47,7 +47,7 @@ func (s *scenery) disasters() []disaster {
 	}
 }
 
-// etcd is its process.
+// etcd returns the process of etcd and the folder of its data.
 func (s *scenery) etcd(ctx context.Context) (process.ID, string, error) {
 	all, err := s.lab.Status(ctx, 0)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *scenery) etcd(ctx context.Context) (process.ID, string, error) {
 
 func nothing(context.Context) error { return nil }
 
-// stopEtcd stops etcd for some seconds, while git changes.
+// stopEtcd stops etcd for 6 s, while git changes.
 func (s *scenery) stopEtcd(ctx context.Context) (func(context.Context) error, error) {
 	id, _, err := s.etcd(ctx)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *scenery) stopEtcd(ctx context.Context) (func(context.Context) error, er
 	return func(context.Context) error { return id.Signal(syscall.SIGCONT) }, err
 }
 
-// takeSnapshot copies etcd's data while nothing writes.
+// takeSnapshot copies etcd's data while the cluster is stopped.
 func (s *scenery) takeSnapshot(ctx context.Context) (func(context.Context) error, error) {
 	s.snapshot = s.path("snapshot")
 	_, dir, err := s.etcd(ctx)
@@ -98,12 +98,12 @@ func (s *scenery) takeSnapshot(ctx context.Context) (func(context.Context) error
 	return nothing, err
 }
 
-// restoreSnapshot puts back what etcd had: records, objects, statuses and
-// resourceVersions go back in time. Whatever was deleted since is there again,
-// and may be deleted once more.
+// restoreSnapshot restores etcd's data: records, objects, statuses and resourceVersions
+// go back to an older state. Objects that were deleted since exist again, and may be
+// deleted once more.
 //
-// The hub is set back, too. What it shows of a component that is at rest would be old
-// for ever, if nobody compared.
+// The hub is restored, too. The status of a settled component would stay old if Keelson
+// didn't compare it.
 func (s *scenery) restoreSnapshot(ctx context.Context) (func(context.Context) error, error) {
 	_, dir, err := s.etcd(ctx)
 	if err != nil {
@@ -136,8 +136,8 @@ func (s *scenery) restoreSnapshot(ctx context.Context) (func(context.Context) er
 	}, err
 }
 
-// offline does something while nothing of the cluster runs: what is not started
-// again would believe in what it saw before.
+// offline calls do while all components of the cluster are stopped. A component that
+// isn't restarted would keep the old state in its caches.
 func (s *scenery) offline(ctx context.Context, do func() error) error {
 	if err := s.lab.Stop(ctx, target); err != nil {
 		return err
@@ -148,8 +148,8 @@ func (s *scenery) offline(ctx context.Context, do func() error) error {
 	return s.lab.Start(ctx, target)
 }
 
-// breakAPI registers an API that nobody serves; a controller that starts then
-// can't discover all. Nothing of the fleet is of that API.
+// breakAPI registers an API without a server, and restarts the controller, whose
+// discovery is then incomplete. No object of the fleet belongs to that API.
 func (s *scenery) breakAPI(ctx context.Context) (func(context.Context) error, error) {
 	config, err := s.admin()
 	if err != nil {
@@ -188,7 +188,7 @@ func (s *scenery) breakAPI(ctx context.Context) (func(context.Context) error, er
 	}, s.restart(ctx)
 }
 
-// webhook lets a webhook treat all objects of the fleet.
+// webhook registers a webhook for all ConfigMaps of the fleet.
 func (s *scenery) webhook(mode webhook.Mode) func(context.Context) (func(context.Context) error, error) {
 	return func(ctx context.Context) (func(context.Context) error, error) {
 		s.hook.Use(mode)
@@ -201,7 +201,7 @@ func (s *scenery) webhook(mode webhook.Mode) func(context.Context) (func(context
 			return nil, fmt.Errorf("register a webhook: %w", err)
 		}
 		before := s.hook.Asked()
-		// The API server takes a moment to learn of it.
+		// The API server uses a new webhook only after a short delay.
 		probe := func(ctx context.Context) error {
 			if s.hook.Asked() > before {
 				return nil
@@ -244,7 +244,7 @@ func (s *scenery) hookConfiguration() []byte {
 	return data
 }
 
-// stuck lets git drop an object that a finalizer keeps.
+// stuck removes an object from git that a finalizer keeps in the cluster.
 func (s *scenery) stuck(ctx context.Context) (func(context.Context) error, error) {
 	p := s.plots[0]
 	if !p.extra {
@@ -259,7 +259,7 @@ func (s *scenery) stuck(ctx context.Context) (func(context.Context) error, error
 	if err := s.finalizer(ctx, p.name, "extra", stuckFinalizer); err != nil {
 		return nil, err
 	}
-	p.extra, p.still = false, true // or git may want it again before the controller has looked
+	p.extra, p.still = false, true // still, so that grow doesn't add the object to git again
 	s.ledger.MayDelete(time.Now(), "git no longer has it", oracle.Object{Resource: "configmaps", Namespace: p.name, Name: "extra"})
 	err := s.push(ctx, s.repo, map[string]string{"clusters/" + target + "/" + p.name + ".yaml": p.metaConfig()})
 	return func(ctx context.Context) error {
@@ -268,8 +268,8 @@ func (s *scenery) stuck(ctx context.Context) (func(context.Context) error, error
 	}, err
 }
 
-// finalizer sets the only finalizer of a ConfigMap, or removes it. The garbage
-// collector may be removing its own at that moment.
+// finalizer sets the only finalizer of a ConfigMap, or removes all finalizers. It retries
+// because the garbage collector may remove its own finalizer at the same time.
 func (s *scenery) finalizer(ctx context.Context, namespace, name, finalizer string) error {
 	maps := s.client.Resource(plotKinds()["ConfigMap"]).Namespace(namespace)
 	return until(ctx, recovery, func(ctx context.Context) error {
@@ -288,7 +288,7 @@ func (s *scenery) finalizer(ctx context.Context, namespace, name, finalizer stri
 	})
 }
 
-// terminate deletes a namespace that can't go, because of somebody's finalizer.
+// terminate deletes a namespace whose deletion a finalizer blocks.
 func (s *scenery) terminate(ctx context.Context) (func(context.Context) error, error) {
 	namespace := s.plots[1].name
 	maps := s.client.Resource(plotKinds()["ConfigMap"]).Namespace(namespace)
@@ -319,7 +319,7 @@ func (s *scenery) terminate(ctx context.Context) (func(context.Context) error, e
 	}, nil
 }
 
-// renamed writes a kubeconfig whose context is called target.
+// renamed writes a copy of a kubeconfig with a context called target.
 func (s *scenery) renamed(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 )
 
-// waysToGoWrong are those in which what Keelson wants, or what there is, can't be
-// known whole.
+// waysToGoWrong returns the ways in which Keelson can't know the complete desired state or
+// the complete live state.
 func waysToGoWrong() []way {
 	return append(brokenGit(), brokenAnswers()...)
 }
@@ -61,7 +61,7 @@ func brokenGit() []way {
 	}
 }
 
-// answers makes a fault of the requests that match.
+// answers returns a decision function with the verdict v for requests that match.
 func answers(v proxy.Verdict, match func(proxy.Request) bool) func(proxy.Request) proxy.Verdict {
 	return func(r proxy.Request) proxy.Verdict {
 		if match(r) {
@@ -73,8 +73,8 @@ func answers(v proxy.Verdict, match func(proxy.Request) bool) func(proxy.Request
 
 func brokenAnswers() []way {
 	unavailable := proxy.Verdict{Fault: proxy.Status, Code: http.StatusServiceUnavailable}
-	// Of something on the way, such as a load balancer without a backend: no
-	// answer of an API server, and no proof that an object is not there.
+	// The answer of an intermediary, such as a load balancer without a backend. It doesn't
+	// come from an API server, and doesn't prove that an object is absent.
 	notFound := proxy.Verdict{Fault: proxy.Status, Code: http.StatusNotFound, Plain: true}
 	path := func(p string) func(proxy.Request) bool {
 		return func(r proxy.Request) bool { return strings.HasPrefix(r.Path, p) && r.Resource == "" }
@@ -83,8 +83,8 @@ func brokenAnswers() []way {
 		return func(r proxy.Request) bool { return r.Resource == name && r.Namespace != systemNS && !r.Write() }
 	}
 	records := func(r proxy.Request) bool { return r.Resource == "secrets" && r.Namespace == systemNS && !r.Write() }
-	// Nothing may be concluded of one group from another's answer: the objects
-	// that git lost are ConfigMaps, and these can be read.
+	// In most ways the ConfigMaps that git lost can be read. Keelson must not delete
+	// them while it can't read another group.
 	return []way{
 		{name: "groups can't be discovered", fault: answers(unavailable, path("/apis"))},
 		{name: "groups are not found", fault: answers(notFound, path("/apis"))},

@@ -12,17 +12,16 @@ import (
 	"github.com/keelson-io/keelson/lab/audit"
 )
 
-// verdict is what an audit log shows of take-overs.
+// verdict is the result of judging take-overs by an audit log.
 type verdict struct {
-	takeOvers  int // of one component
+	takeOvers  int // counted per component
 	refused    int // writes of deposed processes that the API server refused
 	violations []string
 }
 
-// takeOvers reads from the audit log who wrote what. A component belongs to the
-// process that wrote its record last: no write of another to it may succeed. What
-// came first is decided by the resourceVersions, which are the order in which etcd
-// took the writes.
+// takeOvers judges the writes to each component. A component belongs to the process
+// that wrote its record last. No write of another process to the component may succeed.
+// The order of writes is the order of their resourceVersions, which etcd assigns.
 func takeOvers(events []audit.Event, plots []*plot) verdict {
 	var v verdict
 	for _, p := range plots {
@@ -31,10 +30,10 @@ func takeOvers(events []audit.Event, plots []*plot) verdict {
 	return v
 }
 
-// term is the time of one process as the writer of a component.
+// term is the period in which one process was the writer of a component.
 type term struct {
 	agent string
-	from  uint64 // the version of its first record
+	from  uint64 // resourceVersion of its first record
 	began time.Time
 }
 
@@ -48,9 +47,9 @@ func (v *verdict) component(events []audit.Event, component string) {
 	}
 }
 
-// unlisted reads from the audit log what processes wrote that their Leases did not
-// list: objects, records and statuses of clusters that others may have had. It
-// returns how many writes it judged.
+// unlisted adds a violation for each write of an object, record or status to a cluster
+// that the writer's Lease did not list. Another process may have had that cluster. It
+// returns the number of judged writes.
 func (v *verdict) unlisted(events []audit.Event, plots []*plot) (judged int) {
 	leases := leasesOf(events)
 	for _, p := range plots {
@@ -68,10 +67,10 @@ func (v *verdict) unlisted(events []audit.Event, plots []*plot) (judged int) {
 	return judged
 }
 
-// leaseLog is what a process's Lease listed, by the order of etcd.
+// leaseLog holds the states of a process's Lease, in the order of resourceVersions.
 type leaseLog struct {
 	states []leaseState
-	gone   time.Time // when it was deleted; zero: never
+	gone   time.Time // when the Lease was deleted; zero: never
 }
 
 type leaseState struct {
@@ -79,8 +78,8 @@ type leaseState struct {
 	clusters []string
 }
 
-// leasesOf reads the Leases of all processes. That of one may be deleted by
-// another.
+// leasesOf returns the Lease logs of all processes, by user agent. A process may delete
+// another process's Lease.
 func leasesOf(events []audit.Event) map[string]*leaseLog {
 	out, by := map[string]*leaseLog{}, map[string]*leaseLog{}
 	for _, e := range events {
@@ -94,7 +93,7 @@ func leasesOf(events []audit.Event) map[string]*leaseLog {
 			} `json:"metadata"`
 		}
 		if json.Unmarshal(e.Response, &lease) != nil {
-			continue // its writes will be found unlisted
+			continue // unlisted then reports the process's writes
 		}
 		l := out[agentOf(e)]
 		if l == nil {
@@ -114,9 +113,9 @@ func leasesOf(events []audit.Event) map[string]*leaseLog {
 	return out
 }
 
-// allows says why a write to a cluster should not have been; empty: it was right.
-// A deletion is not answered with a version, so that of a Lease, and those of
-// objects, are judged by the clock of the API server.
+// allows returns the reason why a write to a cluster was wrong, or "" for a right write.
+// The answer to a deletion has no resourceVersion. So deletions of Leases and of objects
+// are judged by the API server's clock.
 func (l *leaseLog) allows(cluster string, e audit.Event) string {
 	if l == nil {
 		return "never had a Lease"
@@ -146,12 +145,12 @@ func termsOf(events []audit.Event, component string) []term {
 	return slices.CompactFunc(records, func(a, b term) bool { return a.agent == b.agent })
 }
 
-// write judges a write to a component of a process that had it before others.
+// write judges a write to a component, by a process that had the component before another.
 func (v *verdict) write(e audit.Event, component string, terms []term) {
 	version := versionOf(e)
 	was := slices.IndexFunc(terms, func(t term) bool { return t.agent == agentOf(e) })
 	if was < 0 || was == len(terms)-1 {
-		return // nobody took over from this process
+		return // no process took over from this one
 	}
 	switch {
 	case wrote(e) && version == 0 && e.Verb != "delete":
@@ -181,7 +180,7 @@ func isRecord(e audit.Event, component string) bool {
 		(e.Resource.Name == "record-"+component || e.Resource.Name == "" && strings.Contains(string(e.Request), `"record-`+component+`"`))
 }
 
-// versionOf is the resourceVersion that a write was answered with; 0 without one.
+// versionOf returns the resourceVersion in the answer to a write, or 0 without one.
 func versionOf(e audit.Event) uint64 {
 	var object struct {
 		Metadata struct {

@@ -31,18 +31,18 @@ import (
 
 const (
 	crowdNamespace = "default"
-	// crowdSets CloneSets are updated at the same time, and share a process that is
-	// killed again and again.
+	// crowdSets is the number of CloneSets that are updated at the same time. They share
+	// one controller process, which is killed repeatedly.
 	crowdSets = 20
-	// A process lives for so many writes at most, or if it is killed while it reads what
-	// there is, for so many requests.
+	// longLife is the highest number of writes before a kill. shortLife is the highest
+	// number of requests before a kill while the process still reads the initial state.
 	longLife, shortLife = 150, 5
-	// rolloutPatience bounds one rollout: a process that has to start again and again takes
-	// its time.
+	// rolloutPatience is how long one rollout may take. It is long because the process
+	// restarts repeatedly.
 	rolloutPatience = 15 * time.Minute
 )
 
-// crowd are CloneSets that are updated while the process that does it is killed.
+// crowd is a set of CloneSets that are updated while their controller is killed.
 type crowd struct {
 	*world
 	pods  kubernetes.Interface
@@ -54,12 +54,12 @@ type crowd struct {
 	kills int
 }
 
-// bounds are what a CloneSet promises.
+// bounds are the limits of a CloneSet's update.
 type bounds struct{ replicas, maxUnavailable, maxSurge int }
 
-// runWorkloads updates CloneSets, in place and by replacement, in partitions and back,
-// while keelson workloads is killed at requests of chance's choice. Every write of its is then held
-// against the pods as they were at that moment.
+// runWorkloads updates CloneSets, in place and by replacement, to partitions and back,
+// while keelson workloads is killed at random requests. Then it judges every write of the
+// process by the state of the pods at that moment.
 func runWorkloads(ctx context.Context, w *world) (result, error) {
 	c := &crowd{world: w, out: result{did: "rollouts of CloneSets whose controller is killed again and again", must: w.Workloads}}
 	if err := c.install(ctx); err != nil {
@@ -98,7 +98,7 @@ func runWorkloads(ctx context.Context, w *world) (result, error) {
 	return c.judge(mark, promised)
 }
 
-// install makes the cluster know CloneSets.
+// install creates the CRDs of the workload controllers in the cluster.
 func (c *crowd) install(ctx context.Context) error {
 	config, err := c.admin()
 	if err != nil {
@@ -136,9 +136,9 @@ func (c *crowd) install(ctx context.Context) error {
 	})
 }
 
-// kill starts the process and kills it at a request of chance's choice, again and again
-// until the context ends. What a life gets done is counted and not timed: so the rollouts
-// come to their end on the slowest machine, too.
+// kill starts the process and kills it at a random request, repeatedly until the context
+// ends. A life is measured in requests, not in time, so that the rollouts finish even on
+// the slowest machine.
 func (c *crowd) kill(ctx context.Context, chance *rand.Rand) (err error) {
 	config, err := c.client(cluster.Keelson)
 	if err != nil {
@@ -166,7 +166,7 @@ func (c *crowd) kill(ctx context.Context, chance *rand.Rand) (err error) {
 		}
 		select {
 		case <-l.over:
-		case <-ctx.Done(): // all is done
+		case <-ctx.Done(): // all rollouts are done
 		case <-k.done:
 			return fmt.Errorf("keelson workloads ended by itself (its log: %s)", k.log)
 		}
@@ -180,16 +180,16 @@ func (c *crowd) kill(ctx context.Context, chance *rand.Rand) (err error) {
 	return nil
 }
 
-// life is how long one process lives: until one of its requests. It is killed before that
-// comes to the API server, or, answered, before the answer comes back.
+// life ends one process at one of its requests. The process is killed before the request
+// reaches the API server, or if answered is set, before the process gets the answer.
 type life struct {
-	// reads: it is killed while it reads what there is.
+	// reads: the process is killed while it reads the initial state.
 	reads, answered bool
 	end             sync.Once
 	over            chan struct{} // closed when the process is to be killed
 
 	mu   sync.Mutex
-	left int // requests until then
+	left int // number of requests until the kill
 }
 
 func newLife(chance *rand.Rand) *life {
@@ -214,13 +214,13 @@ func (l *life) decide(r proxy.Request) proxy.Verdict {
 		return proxy.Verdict{Fault: proxy.DropAnswer, Answered: l.ends}
 	}
 	l.ends()
-	return proxy.Verdict{Fault: proxy.Hang} // until the process is gone, in a moment
+	return proxy.Verdict{Fault: proxy.Hang} // until the process has ended
 }
 
 func (l *life) ends() { l.end.Do(func() { close(l.over) }) }
 
-// roll makes a CloneSet and updates it as often as it is its turn: to a partition, then
-// for every other rollout back, and then to the end.
+// roll creates a CloneSet and carries out its share of the rollouts. Each rollout goes to a
+// partition and then to the end. Every second rollout goes back in between.
 func (c *crowd) roll(ctx context.Context, name string, b bounds, chance *rand.Rand) error {
 	policy := []string{"ReCreate", "InPlaceIfPossible"}[chance.IntN(2)]
 	set := fmt.Sprintf(`{"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": {"name": %[1]q}, "spec": {
@@ -244,7 +244,7 @@ func (c *crowd) roll(ctx context.Context, name string, b bounds, chance *rand.Ra
 		c.mu.Unlock()
 		began := time.Now()
 		steps := []int{chance.IntN(b.replicas + 1), 0}
-		if i%2 == 1 { // once all have come there is no way back
+		if i%2 == 1 { // a partition of at least 1, since a complete rollout can't go back
 			steps = []int{1 + chance.IntN(b.replicas), b.replicas, 0}
 		}
 		for _, partition := range steps {
@@ -263,7 +263,7 @@ func (c *crowd) roll(ctx context.Context, name string, b bounds, chance *rand.Ra
 	return nil
 }
 
-// settled waits until all pods of a CloneSet are available, and so many updated.
+// settled waits until all pods of a CloneSet are available and the given number is updated.
 func (c *crowd) settled(ctx context.Context, name string, pods, updated int) error {
 	return until(ctx, rolloutPatience, func(ctx context.Context) error {
 		set, err := c.sets.Get(ctx, name, metav1.GetOptions{})
@@ -286,7 +286,7 @@ func (c *crowd) settled(ctx context.Context, name string, pods, updated int) err
 	})
 }
 
-// podWatch has every state of every pod, in the order of their versions.
+// podWatch holds every state of every pod, in the order of resourceVersions.
 type podWatch struct {
 	mu     sync.Mutex
 	events []watch.Event
@@ -316,11 +316,12 @@ func watchPods(ctx context.Context, pods kubernetes.Interface) (*podWatch, error
 	return w, nil
 }
 
-// tally counts the pods of a CloneSet.
+// crowdTally counts the pods of a CloneSet.
 type crowdTally struct{ active, available int }
 
-// judge holds each write of Keelson's against the pods as they were: none may make more
-// than a surge allows, or take one out of service that is needed.
+// judge judges each of Keelson's writes by the state of the pods at that moment. A write
+// may not create more pods than the surge allows, and may not take a needed pod out of
+// service.
 func (c *crowd) judge(mark int64, promised map[string]bounds) (result, error) {
 	ours, err := c.ours(mark)
 	if err != nil {
@@ -362,7 +363,7 @@ func (c *crowd) judge(mark int64, promised map[string]bounds) (result, error) {
 	return c.out, nil
 }
 
-// ours are the versions of pods that Keelson wrote.
+// ours returns the resourceVersions of pods that Keelson wrote.
 func (c *crowd) ours(mark int64) (map[string]bool, error) {
 	events, err := c.since(mark)
 	if err != nil {
@@ -392,8 +393,8 @@ func (t crowdTally) less(p *corev1.Pod) crowdTally {
 	return crowdTally{t.active - one.active, t.available - one.available}
 }
 
-// more counts a pod: it is available where it is ready, and nobody has closed its gate,
-// of which its kubelet may not have heard yet.
+// more adds a pod to the counts. A pod is available if it is ready and its gate
+// InPlaceUpdateReady is open. The kubelet may not have seen a closed gate yet.
 func (t crowdTally) more(p *corev1.Pod) crowdTally {
 	if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return t

@@ -25,23 +25,23 @@ import (
 	"github.com/keelson-io/keelson/lab/fleet"
 )
 
-// target is the cluster of a world, in the lab and in the fleet. It is its own
-// hub, too.
+// target is the name of a world's cluster, in the lab and in the fleet. The cluster is
+// also its own hub.
 const target = "target"
 
-// world is what a scenario has for itself: a cluster, fleet repositories,
-// Keelson processes, and the ledger of what these may do.
+// world is the environment of one scenario: a cluster, fleet repositories, Keelson
+// processes, and the ledger of their permitted writes.
 type world struct {
 	*chaos
 	name   string
 	folder string
 	lab    *cluster.Lab
 	rand   *rand.Rand
-	// ledger says what Keelson may write and delete. The oracle holds the audit
-	// log against it.
+	// ledger holds the permitted writes and deletions. The oracle checks the audit log
+	// against it.
 	ledger *oracle.Ledger
-	// clear are components whose chart puts secrets into the open: so does their
-	// record, which is a Secret.
+	// clear are the components whose chart puts secrets into objects that aren't Secrets.
+	// Their record, which is a Secret, contains these secrets, too.
 	clear map[string]bool
 
 	mu        sync.Mutex
@@ -61,14 +61,15 @@ func (c *chaos) newWorld(ctx context.Context, s scenario) (*world, error) {
 		}
 	}
 	change := s.cluster
-	change.Audit = new(cluster.AuditSecrets) // there is none in a chaos run that matters, and guards must be seen
+	change.Audit = new(cluster.AuditSecrets) // all Secrets are made up, and the oracle reads their guards
 	if err := w.lab.Up(ctx, target, change, c.set); err != nil {
 		return nil, fmt.Errorf("start the cluster: %w", err)
 	}
 	return w, nil
 }
 
-// close ends everything of the world; logs stay until the end of the run.
+// close ends the processes and the cluster of the world. Logs stay until the end of the
+// run.
 func (w *world) close(ctx context.Context) error {
 	w.mu.Lock()
 	all := w.processes
@@ -88,10 +89,10 @@ func (w *world) path(elem ...string) string {
 	return filepath.Join(append([]string{w.folder}, elem...)...)
 }
 
-// admin is the settings of a client that is not Keelson.
+// admin returns the client configuration of the administrator.
 func (w *world) admin() (*rest.Config, error) { return w.client(cluster.Admin) }
 
-// client is the settings of a user's client, past any proxy.
+// client returns the client configuration of a user, without a proxy.
 func (w *world) client(user string) (*rest.Config, error) {
 	path, err := w.lab.Kubeconfig(target, user)
 	if err != nil {
@@ -102,11 +103,11 @@ func (w *world) client(user string) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig of %s: %w", user, err)
 	}
 	c.QPS = -1
-	c.WarningHandlerWithContext = rest.NoWarnings{} // of kinds that are listed only to look
+	c.WarningHandlerWithContext = rest.NoWarnings{} // kinds are also listed that no test writes
 	return c, nil
 }
 
-// dynamic is the admin's client.
+// dynamic returns a client with the administrator's rights.
 func (w *world) dynamic() (dynamic.Interface, error) {
 	c, err := w.admin()
 	if err != nil {
@@ -119,7 +120,7 @@ func (w *world) dynamic() (dynamic.Interface, error) {
 	return d, nil
 }
 
-// direct is the path of Keelson's kubeconfig that goes past any proxy.
+// direct returns the path of Keelson's kubeconfig without a proxy.
 func (w *world) direct() (string, error) {
 	path, err := w.lab.Kubeconfig(target, cluster.Keelson)
 	if err != nil {
@@ -128,14 +129,14 @@ func (w *world) direct() (string, error) {
 	return path, nil
 }
 
-// kubeconfig writes one, such as a proxy's, with its context called target, and
-// returns its path.
+// kubeconfig writes a kubeconfig, such as a proxy's, and returns its path. The contexts
+// are called as [shardNames]; target is the current one.
 func (w *world) kubeconfig(name string, content []byte) (string, error) {
 	config, err := clientcmd.Load(content)
 	if err != nil {
 		return "", fmt.Errorf("read kubeconfig: %w", err)
 	}
-	for _, name := range shardNames() { // each cluster has a connection of its own
+	for _, name := range shardNames() { // each cluster needs its own context
 		config.Contexts[name] = config.Contexts[config.CurrentContext]
 	}
 	config.CurrentContext = target
@@ -148,8 +149,8 @@ func (w *world) kubeconfig(name string, content []byte) (string, error) {
 
 const apiVersion = "apiVersion: keelson.io/v1alpha1\n"
 
-// repository makes a fleet repository with the target cluster and the given
-// files, and returns its path.
+// repository makes a fleet repository with the target cluster and the given files. It
+// returns the path of the repository.
 func (w *world) repository(ctx context.Context, name string, files map[string]string) (string, error) {
 	path := w.path("repositories", name+".git")
 	all := map[string]string{
@@ -160,7 +161,7 @@ func (w *world) repository(ctx context.Context, name string, files map[string]st
 	return path, fleet.Create(ctx, path, commitOf(all))
 }
 
-// push commits files to a repository; an empty content removes a file.
+// push commits files to a repository. An empty content removes the file.
 func (w *world) push(ctx context.Context, repository string, files map[string]string) error {
 	return fleet.Push(ctx, repository, commitOf(files))
 }
@@ -176,7 +177,7 @@ func commitOf(files map[string]string) fleet.Commit {
 	return c
 }
 
-// judge has the oracle read the audit log.
+// judge saves the ledger, and returns the violations that the oracle finds in the audit log.
 func (w *world) judge() ([]string, error) {
 	path, err := w.lab.AuditLog(target)
 	if err != nil {
@@ -198,8 +199,8 @@ func (w *world) judge() ([]string, error) {
 	return out, nil
 }
 
-// since returns the requests of the user keelson that were answered after a
-// point in the log.
+// since returns the requests of the user keelson that were logged after a mark: watches
+// when they began, other requests when they were answered.
 func (w *world) since(mark int64) ([]audit.Event, error) {
 	path, err := w.lab.AuditLog(target)
 	if err != nil {
@@ -218,7 +219,7 @@ func (w *world) since(mark int64) ([]audit.Event, error) {
 	return out, nil
 }
 
-// mark is where the audit log ends now.
+// mark returns the current end of the audit log, as an offset in bytes.
 func (w *world) mark() (int64, error) {
 	path, err := w.lab.AuditLog(target)
 	if err != nil {
@@ -231,8 +232,8 @@ func (w *world) mark() (int64, error) {
 	return n, nil
 }
 
-// capture keeps what Keelson left in the cluster for everybody to read, so that
-// it is searched for secrets when the cluster is gone.
+// capture saves Keelson's readable output in the cluster: Events, Deliveries and records.
+// leaks searches the copies for secrets after the cluster has been removed.
 func (w *world) capture(ctx context.Context) error {
 	d, err := w.dynamic()
 	if err != nil {
@@ -270,7 +271,7 @@ func (w *world) capture(ctx context.Context) error {
 	return nil
 }
 
-// keepCopy keeps something that Keelson let out, to be searched for secrets.
+// keepCopy saves an output of Keelson, so that leaks searches it for secrets.
 func (w *world) keepCopy(name string, content []byte) error {
 	if err := os.WriteFile(w.path("captured", name), content, 0o600); err != nil {
 		return fmt.Errorf("capture: %w", err)
@@ -278,16 +279,17 @@ func (w *world) keepCopy(name string, content []byte) error {
 	return nil
 }
 
-// hungAfter ends a wait for what no promise bounds: on the busiest machine it would have
-// happened long ago.
+// hungAfter is the limit of waits without a promised duration. Even on the busiest machine
+// they end much earlier.
 const hungAfter = 15 * time.Minute
 
-// until waits for a condition; on time-out the error is the condition's last.
+// until waits until condition returns nil, at most for patience. On a timeout the error
+// wraps the last error of condition.
 func until(ctx context.Context, patience time.Duration, condition func(context.Context) error) error {
 	last := errors.New("never tried")
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		err := condition(ctx)
-		if err == nil || ctx.Err() == nil { // the end of the patience cuts the last try short
+		if err == nil || ctx.Err() == nil { // an error after the end of patience is not the cause
 			last = err
 		}
 		return err == nil, nil

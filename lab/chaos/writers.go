@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// maxStep is how many writes of an apply a process may make before it is
-// stopped; chance draws fewer.
+// maxStep is the highest number of the write at which a process is stopped. The number is
+// random.
 const maxStep = 25
 
-// moreAfter is how long after a commit a process has made its writes.
+// moreAfter is the time without a strike after which another commit follows. By then a
+// process has made its writes for the last commit.
 const moreAfter = 10 * time.Second
 
-// runWriters stops the process that has the cluster in the middle of applies, past
-// its Lease, lets the other one take over, and then lets the first go on.
+// runWriters stops the process that has the cluster in the middle of an apply. The other
+// process takes over after the Lease has expired. Then the first process is resumed.
 func runWriters(ctx context.Context, w *world) (result, error) {
 	r := result{did: "controllers stopped past their Lease, then let go on", must: w.Rounds}
 	g, err := w.newGarden(ctx, "writer", 8)
@@ -32,15 +33,15 @@ func runWriters(ctx context.Context, w *world) (result, error) {
 	return r, err
 }
 
-// duel is two processes that want the same cluster.
+// duel is a crew of two processes that compete for the same cluster.
 type duel struct {
 	crew
-	held int // writes that were on their way during a take-over
+	held int // number of writes that the proxy held during a takeover
 }
 
-// round is one take-over. With hold the write at which the process is stopped
-// stays on its way until the other has taken over. It returns how long the fleet
-// was without what git says.
+// round carries out one takeover. With hold, the proxy holds the write at which the
+// process is stopped until the other process has taken over. round returns the time from
+// the strike until the fleet matched git again.
 func (d *duel) round(ctx context.Context, hold bool) (time.Duration, error) {
 	holders, err := d.settled(ctx)
 	if err != nil {
@@ -62,8 +63,8 @@ func (d *duel) round(ctx context.Context, hold bool) (time.Duration, error) {
 	return took, err
 }
 
-// sprung waits until a snare has struck. A commit may change so little that the write
-// for which the snare was set never comes: then there is another commit.
+// sprung waits until a snare has struck. A commit may change too little to cause the
+// write at which the snare strikes. So sprung commits again every [moreAfter].
 func (d *duel) sprung(ctx context.Context, t *snare, wr *writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, recovery,
 		fmt.Errorf("%s made too few writes to be stopped at one (its log: %s)", wr.agent, wr.log))

@@ -2,7 +2,7 @@ package cluster
 
 import "fmt"
 
-// issuer of service account tokens; kubeadm's.
+// issuer is the issuer of service account tokens, the same as with kubeadm.
 const issuer = "https://kubernetes.default.svc.cluster.local"
 
 func apiserverArgs(r *record) []string {
@@ -24,7 +24,7 @@ func apiserverArgs(r *record) []string {
 		"--service-account-key-file=" + r.pki("service-account.pub"),
 		"--service-account-signing-key-file=" + r.pki("service-account.key"),
 
-		// The aggregation layer, so that an APIService is what it is elsewhere.
+		// The aggregation layer, so that an APIService works as in other clusters.
 		"--requestheader-client-ca-file=" + r.pki("front-proxy-ca.crt"),
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User",
@@ -36,7 +36,7 @@ func apiserverArgs(r *record) []string {
 		"--audit-policy-file=" + r.config("audit-policy.yaml"),
 		"--audit-log-path=" + r.auditLog(),
 		"--audit-log-format=json",
-		"--audit-log-mode=blocking", // an entry is there when its request is answered
+		"--audit-log-mode=blocking", // an entry is in the log before its request is answered
 		"--audit-log-maxsize=1024",  // MB; readers keep offsets, so rotate late
 		"--audit-log-maxbackup=1",
 
@@ -56,10 +56,10 @@ func apiserverArgs(r *record) []string {
 	return append(
 		args,
 		"--authorization-mode=RBAC",
-		// No pod reaches the API server, so its Service needs no endpoint, which
-		// is written every ten seconds. It must have an address all the same,
-		// and finds none on a machine without a network: 192.0.2.0/24 is for
-		// documentation (RFC 5737).
+		// No pod connects to the API server, so its Service needs no endpoint. The
+		// reconciler would write the endpoint every 10 seconds. The API server needs an
+		// address all the same, and detects none on a machine without a network.
+		// 192.0.2.0/24 is reserved for documentation (RFC 5737).
 		"--endpoint-reconciler-type=none",
 		"--advertise-address=192.0.2.1",
 	)

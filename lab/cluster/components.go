@@ -10,17 +10,17 @@ import (
 	"github.com/keelson-io/keelson/lab/binaries"
 )
 
-// ErrNoComponent is the error of a component that a cluster doesn't have.
+// ErrNoComponent is returned for a component that a cluster doesn't have.
 var ErrNoComponent = errors.New("no such component")
 
-// component is one process of a cluster: what to run, and what it costs. Those of real
-// nodes have more: another path than that of the program of their name, namespaces, what
-// is to be done when they have begun, and when they have ended.
+// component is one process of a cluster. The last four fields are set for clusters
+// with real nodes: the path of a program that isn't named like the component, the
+// namespaces, and the callbacks after the start and after the end.
 type component struct {
 	name         string
 	controlPlane bool // part of a cluster that is a control plane only
 	args         func(r *record) []string
-	gogc         string // how early the process collects its garbage
+	gogc         string // GOGC of the process
 
 	path  func(r *record) string
 	alone uintptr
@@ -28,8 +28,8 @@ type component struct {
 	ended func(ctx context.Context, r *record) error
 }
 
-// components returns the processes of a cluster in the order in which they
-// are started. They are ended the other way round.
+// components returns the processes of a cluster in start order. They are stopped in
+// reverse order.
 func components(o Options) []component {
 	all := []component{
 		{name: binaries.Etcd, controlPlane: true, args: etcdArgs, gogc: "100"},
@@ -55,17 +55,17 @@ func componentNames(of []component) []string {
 	return names
 }
 
-// environment of a process: nothing of the user's, so that no configuration in
-// the home directory changes a cluster.
+// environment returns the environment variables of a process. None comes from the
+// user, so that no configuration in the home directory changes a cluster.
 //
-// An API server calls webhooks and aggregated APIs at the addresses of Services,
-// which nothing answers here, but perhaps a stranger in the user's network: it
-// would be sent objects, secrets included. So whatever isn't loopback, which Go
-// exempts from proxies, goes to a proxy that isn't there and fails at once.
+// An API server calls webhooks and aggregated APIs at the addresses of Services.
+// No Service answers here, but a host in the user's network may have such an address.
+// That host would receive objects, secrets included. So every call goes to a proxy
+// that doesn't exist and fails at once, except loopback, which Go never proxies.
 func (c component) environment(r *record) []string {
 	proxies := []string{"HTTP_PROXY=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1"}
 	if r.Options.real() {
-		// Services and pods are there, and answer.
+		// With real nodes, Services and pods answer.
 		proxies = append(proxies, "NO_PROXY="+r.Options.within())
 	}
 	return append(
@@ -77,8 +77,8 @@ func (c component) environment(r *record) []string {
 	)
 }
 
-// pick returns the named components of a cluster, or all if none is named, in
-// the order in which they are started.
+// pick returns the named components of a cluster in start order, or all components
+// if no name is given.
 func (r *record) pick(parts []string) ([]component, error) {
 	all := components(r.Options)
 	if len(parts) == 0 {
@@ -95,5 +95,5 @@ func (r *record) pick(parts []string) ([]component, error) {
 
 func list(of []component) string { return strings.Join(componentNames(of), ", ") }
 
-// Components returns the names of all components.
+// Components returns the names of all components of a cluster with default options.
 func Components() []string { return componentNames(components(Options{})) }

@@ -2,9 +2,9 @@ package cluster
 
 import "strings"
 
-// controllers returns what a cluster of the lab needs. Left out is what has nothing to
-// do here (clouds, routes, attaching of volumes, signing of certificates,
-// device claims) and only costs watches.
+// controllers returns the controllers that a cluster of the lab needs. Controllers
+// without work here are left out, because they only cost watches: clouds, routes,
+// attaching of volumes, signing of certificates, device claims.
 func controllers() []string {
 	return []string{
 		"clusterrole-aggregation-controller",
@@ -37,8 +37,8 @@ func controllerManagerArgs(r *record) []string {
 	args := []string{
 		"--kubeconfig=" + r.kubeconfig("kube-controller-manager"),
 		"--controllers=" + strings.Join(controllers(), ","),
-		// One user a controller, as elsewhere: the audit log and managedFields
-		// tell them apart.
+		// One user per controller, as in other clusters, so that the audit log
+		// and managedFields distinguish the controllers.
 		"--use-service-account-credentials=true",
 		"--root-ca-file=" + r.pki("ca.crt"),
 		"--service-account-private-key-file=" + r.pki("service-account.key"),

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// downGrace is short: whatever a process would still write is removed next.
+// downGrace is how long a process may take to end. It is short because Down removes
+// the data of the process next.
 const downGrace = 5 * time.Second
 
-// Down ends a cluster's processes and removes its folder, and the directory of
-// the clusters with the last of them. That there is no such cluster is no
-// error. If a process can't be ended its folder stays, so that Down can be
-// tried again.
+// Down ends a cluster's processes and removes its folder. With the last cluster it
+// also removes the directory of the clusters. A missing cluster is not an error. If a
+// process can't be ended, the folder stays, so that Down can be repeated.
 func (l *Lab) Down(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -34,12 +34,12 @@ func (l *Lab) Down(ctx context.Context, name string) error {
 	start := time.Now()
 	r, err := l.load(name)
 	switch {
-	case errors.Is(err, ErrNotFound): // killed before anything was started
+	case errors.Is(err, ErrNotFound): // Up was killed before it started a process
 	case err != nil:
 		return err
 	default:
 		ended := l.halt(ctx, r, downGrace, components(r.Options)...)
-		if len(r.Processes) == 0 { // what is left outside the folder, even if one part of it stays
+		if len(r.Processes) == 0 { // even if a callback of halt failed
 			ended = errors.Join(ended, r.disconnect(ctx))
 		}
 		if ended != nil {
@@ -53,7 +53,7 @@ func (l *Lab) Down(ctx context.Context, name string) error {
 	return l.sweep()
 }
 
-// sweep removes the directory of the clusters if nothing is in it.
+// sweep removes the directory of the clusters if it is empty.
 func (l *Lab) sweep() error {
 	err := os.Remove(l.Dir)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
@@ -65,8 +65,8 @@ func (l *Lab) sweep() error {
 	return nil
 }
 
-// Stop ends some of a cluster's components, or all if none is named, and keeps
-// its state.
+// Stop ends the named components of a cluster, or all components if no name is given,
+// and keeps the cluster's state.
 func (l *Lab) Stop(ctx context.Context, name string, parts ...string) error {
 	r, unlock, err := l.change(ctx, name)
 	if err != nil {
@@ -85,8 +85,8 @@ func (l *Lab) Stop(ctx context.Context, name string, parts ...string) error {
 	return nil
 }
 
-// Start starts some of a cluster's components again, on the ports that they
-// had, or all if none is named, and waits until they serve.
+// Start starts the named components of a cluster again, on their old ports, or all
+// components if no name is given. Start waits until they serve.
 func (l *Lab) Start(ctx context.Context, name string, parts ...string) error {
 	r, unlock, err := l.change(ctx, name)
 	if err != nil {

@@ -12,7 +12,7 @@ func etcdArgs(r *record) []string {
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=" + r.Name + "=" + peer,
-		// Loopback is open to everyone on the machine.
+		// Every user of the machine can connect to loopback.
 		"--client-cert-auth",
 		"--trusted-ca-file=" + r.pki("etcd-ca.crt"),
 		"--cert-file=" + r.pki("etcd.crt"),
@@ -22,13 +22,14 @@ func etcdArgs(r *record) []string {
 		"--peer-cert-file=" + r.pki("etcd.crt"),
 		"--peer-key-file=" + r.pki("etcd.key"),
 		"--log-level=warn",
-		// A lab may lose its data with the machine; a killed process loses none.
+		// A lab may lose data if the machine crashes. A killed process loses none.
 		"--unsafe-no-fsync",
-		// One member never misses a heartbeat of another, and ticking is what
-		// etcd does when idle. It elects itself within two election timeouts.
+		// A single member never misses a heartbeat. An idle etcd spends its time on
+		// heartbeat ticks, so they are rare. The member elects itself within two
+		// election timeouts.
 		"--heartbeat-interval=200",
 		"--election-timeout=1000",
-		// Entries are held in memory until a snapshot.
+		// etcd keeps entries in memory until a snapshot.
 		"--snapshot-count=2000",
 		"--quota-backend-bytes=1073741824",
 	}

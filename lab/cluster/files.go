@@ -17,7 +17,7 @@ import (
 //go:embed files
 var files embed.FS
 
-// writeFiles makes everything that the processes of a new cluster read.
+// writeFiles writes all files that the processes of a new cluster read.
 func (r *record) writeFiles(now time.Time) error {
 	for _, dir := range []string{"pki", "kubeconfig", "config", "logs"} {
 		if err := os.MkdirAll(r.path(dir), 0o700); err != nil {
@@ -30,7 +30,7 @@ func (r *record) writeFiles(now time.Time) error {
 	return r.writeConfig()
 }
 
-// writeConfig writes the embedded files; a restarted cluster gets the current ones.
+// writeConfig writes the embedded files; a restarted cluster gets the current versions.
 func (r *record) writeConfig() error {
 	policy, err := policy(r.Options.Audit)
 	if err != nil {
@@ -46,7 +46,8 @@ func (r *record) writeConfig() error {
 	return write(r.config("stages.yaml"), stages)
 }
 
-// auditRules are what the audit policy of each level has before its other rules.
+// auditRules returns the rules that precede the common rules of the audit policy, by
+// level.
 func auditRules() map[Audit]string {
 	return map[Audit]string{
 		AuditBodies: "",
@@ -76,7 +77,7 @@ func policy(level Audit) ([]byte, error) {
 	return bytes.Replace(data, []byte(rules), []byte(rules+strings.TrimPrefix(auditRules()[level], "\n")), 1), nil
 }
 
-// stages returns all of kwok's stages as one YAML stream.
+// stages returns all stages of kwok as one YAML stream.
 func stages() ([]byte, error) {
 	paths, err := fs.Glob(files, "files/stages/*.yaml")
 	if err != nil {
@@ -93,8 +94,8 @@ func stages() ([]byte, error) {
 	return all, nil
 }
 
-// writePKI makes three authorities, so that no certificate opens more than it
-// is for: the cluster's, the aggregation layer's and etcd's.
+// writePKI writes the keys and certificates. Cluster, aggregation layer and etcd have
+// separate authorities, so that a certificate is valid only for its purpose.
 func (r *record) writePKI(now time.Time) error {
 	ca, err := r.authority("ca", now)
 	if err != nil {
@@ -114,7 +115,7 @@ func (r *record) writePKI(now time.Time) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.Name, err)
 		}
-		// As nodes and pods know it.
+		// The API server's addresses as nodes and pods use them.
 		local = append(local, machine, services.Masked().Addr().Next().String())
 	}
 	for file, issue := range map[string]struct {

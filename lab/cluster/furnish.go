@@ -19,11 +19,11 @@ import (
 	"github.com/keelson-io/keelson/lab/binaries"
 )
 
-// madeBy labels the objects that the lab makes itself.
+// madeBy is the label of objects that the lab creates itself.
 const madeBy = "lab.keelson.io/made-by"
 
-// furnish sees to what a cluster of the lab has: Keelson's rights, a storage
-// class and nodes; then waits until pods can run.
+// furnish creates Keelson's rights, a storage class and nodes, if they are missing.
+// Then it waits until pods can run.
 func (l *Lab) furnish(ctx context.Context, r *record) error {
 	client, err := r.client()
 	if err != nil {
@@ -78,7 +78,8 @@ func (r *record) furnishRights(ctx context.Context, client kubernetes.Interface)
 	return nil
 }
 
-// furnishStorage makes the storage class that files/stages/volume.yaml plays.
+// furnishStorage creates the storage class whose provisioner is simulated by
+// files/stages/volume.yaml.
 func (r *record) furnishStorage(ctx context.Context, client kubernetes.Interface) error {
 	_, err := client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{
@@ -94,8 +95,7 @@ func (r *record) furnishStorage(ctx context.Context, client kubernetes.Interface
 	return nil
 }
 
-// furnishNodes makes the nodes that are missing and removes those that are
-// too many.
+// furnishNodes creates missing nodes and deletes surplus nodes.
 func (r *record) furnishNodes(ctx context.Context, client kubernetes.Interface) (changed bool, err error) {
 	nodes := client.CoreV1().Nodes()
 	found, err := nodes.List(ctx, metav1.ListOptions{LabelSelector: madeBy})
@@ -126,14 +126,14 @@ func (r *record) furnishNodes(ctx context.Context, client kubernetes.Interface) 
 	return changed, nil
 }
 
-// zones that nodes are spread over.
+// zones is the number of zones that nodes are spread over.
 const zones = 3
 
 func zone(i int) string { return "lab-" + string(rune('a'+i%zones)) }
 
-// podRange is where the pods of a node get their addresses, of which it may need 110: a
-// /24 of 10.244.0.0/16, and from the 257th node on of 10.246.0.0/16 to 10.248.0.0/16.
-// Between them are the nodes' own addresses.
+// podRange returns the address range of a node's pods. A node has up to 110 pods, so the
+// range is a /24 of 10.244.0.0/16, and from the 257th node on of 10.246.0.0/16 to
+// 10.248.0.0/16. The nodes' own addresses are in 10.245.0.0/16.
 func podRange(i int) string {
 	second := 244 + i/256
 	if second > 244 {
@@ -142,10 +142,10 @@ func podRange(i int) string {
 	return fmt.Sprintf("10.%d.%d.0/24", second, i%256)
 }
 
-// nodeAddress is a node's own, in 10.245.0.0/16.
+// nodeAddress returns the address of a node, in 10.245.0.0/16.
 func nodeAddress(i int) string { return fmt.Sprintf("10.245.%d.%d", i/200, i%200+1) }
 
-// node returns the node of an index, as a kubelet would register it.
+// node returns the node with an index, as a kubelet would register it.
 func (r *record) node(i int) *corev1.Node {
 	name := fmt.Sprintf("%s-node-%d", r.Name, i)
 	labels := map[string]string{
@@ -188,11 +188,11 @@ func (r *record) node(i int) *corev1.Node {
 	}
 }
 
-// errNodes is the answer of nodes that aren't ready yet.
+// errNodes is returned while nodes aren't ready.
 var errNodes = errors.New("nodes are not ready")
 
-// nodesReady says whether there are as many nodes as should be, all Ready and
-// without the taint that a new one has.
+// nodesReady returns nil if the number of nodes is right, and all are Ready and without
+// the taint of a new node. Otherwise the error wraps errNodes.
 func (r *record) nodesReady(ctx context.Context, client kubernetes.Interface) error {
 	found, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: madeBy})
 	if err != nil {

@@ -5,8 +5,8 @@ func kwokArgs(r *record) []string {
 		"--kubeconfig=" + r.kubeconfig("kwok"),
 		"--config=" + r.config("stages.yaml"),
 		"--manage-all-nodes=true",
-		// No leases: each is a write every few seconds, and a kwok that starts
-		// again would wait for those of the one before it to run out.
+		// No leases. Each lease costs a write every few seconds, and a restarted
+		// kwok would wait until the leases of its predecessor expire.
 		"--node-lease-duration-seconds=0",
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/keelson-io/keelson/lab/lock"
 )
 
-// EnvDir names the variable that overrides where clusters are kept.
+// EnvDir is the environment variable with the directory of the clusters.
 const EnvDir = "KEELSON_LAB_DIR"
 
-// DefaultDir returns where clusters are kept: [EnvDir], else keelson/lab in
-// XDG_STATE_HOME, else in ~/.local/state.
+// DefaultDir returns the directory of the clusters: the value of [EnvDir], else
+// keelson/lab in XDG_STATE_HOME, else keelson/lab in ~/.local/state.
 func DefaultDir() (string, error) {
 	if dir := os.Getenv(EnvDir); dir != "" {
 		abs, err := filepath.Abs(dir)
@@ -34,16 +34,16 @@ func DefaultDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "keelson", "lab"), nil
 }
 
-// Lab is the clusters in one directory. Its methods may be called at the same
-// time, also by several processes: those that change a cluster take its lock.
+// Lab manages the clusters in one directory. Its methods are safe for concurrent use,
+// also from several processes. A method that changes a cluster takes the cluster's lock.
 type Lab struct {
-	Dir string // an absolute path; made when a cluster is
+	Dir string // an absolute path; created with the first cluster
 
-	// Program is the file of lab itself, which real nodes begin with; empty: the
-	// running one. testimage is beside it.
+	// Program is the path of the lab program, which starts real nodes. Empty means the
+	// running program. testimage must be in the same folder.
 	Program string
 
-	// Say, if not nil, is told what is being done, a line a call.
+	// Say, if not nil, is called with each line of progress. Calls don't overlap.
 	Say func(line string)
 
 	mu sync.Mutex
@@ -84,7 +84,7 @@ func (l *Lab) load(name string) (*record, error) {
 	return load(filepath.Join(l.Dir, name))
 }
 
-// locked takes the lock of one cluster, which makes its folder.
+// locked takes the lock of one cluster and creates the cluster's folder.
 func (l *Lab) locked(ctx context.Context, name string) (unlock func(), err error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (l *Lab) change(ctx context.Context, name string) (r *record, unlock func()
 	if err != nil {
 		return nil, nil, err
 	}
-	if r, err = l.load(name); err != nil { // it may have gone while we waited
+	if r, err = l.load(name); err != nil { // another process may have removed the cluster
 		unlock()
 		return nil, nil, err
 	}
@@ -129,7 +129,7 @@ func (l *Lab) Kubeconfig(name, user string) (string, error) {
 	return r.kubeconfig(user), nil
 }
 
-// Log returns the path of the log of one of a cluster's components.
+// Log returns the path of the log of a component of a cluster.
 func (l *Lab) Log(name, component string) (string, error) {
 	r, err := l.load(name)
 	if err != nil {
@@ -141,8 +141,9 @@ func (l *Lab) Log(name, component string) (string, error) {
 	return r.log(component), nil
 }
 
-// Registry returns the address of the registry of a cluster with real nodes, as images'
-// names begin with it.
+// Registry returns the address (host:port) of the registry of a cluster with real
+// nodes. Image names begin with the address. Without real nodes, the error wraps
+// [ErrOptions].
 func (l *Lab) Registry(name string) (string, error) {
 	r, err := l.load(name)
 	if err != nil {

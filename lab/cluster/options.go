@@ -7,47 +7,48 @@ import (
 	"net/netip"
 )
 
-// Options of a cluster. What a cluster was made with is kept when it is
-// started again.
+// Options are the options of a cluster. A cluster that is started again keeps its
+// options.
 type Options struct {
 	Nodes            int               `json:"nodes"`
-	Node             string            `json:"node,omitempty"` // what nodes are: played by kwok, or RealNodes
+	Node             string            `json:"node,omitempty"` // empty: simulated by kwok; or RealNodes
 	ControlPlaneOnly bool              `json:"controlPlaneOnly,omitempty"`
 	NodeLabels       map[string]string `json:"nodeLabels,omitempty"` // on each node
 	ServiceCIDR      string            `json:"serviceCIDR"`
-	// Audit is what the audit log has of Keelson's writes.
+	// Audit is the level of the audit log for Keelson's writes.
 	Audit Audit `json:"audit,omitempty"`
 }
 
-// RealNodes is the value of Options.Node that isn't kwok's.
+// RealNodes is the value of Options.Node for nodes that run a kubelet.
 const RealNodes = "real"
 
-// Audit says how much of a write the audit log has.
+// Audit is how much of a write the audit log contains.
 type Audit string
 
 // The values of [Audit].
 const (
-	// AuditBodies has what was sent and answered, but never of a Secret.
+	// AuditBodies logs request and response bodies, but not the bodies of Secrets.
 	AuditBodies Audit = ""
-	// AuditSecrets has that of Secrets, too: for a cluster that holds none but
-	// made-up ones.
+	// AuditSecrets also logs the bodies of writes to Secrets. It is for clusters whose
+	// Secrets are all made up.
 	AuditSecrets Audit = "secrets"
-	// AuditMetadata has who wrote what, when, and nothing of what: a log of bodies
-	// costs an API server a good part of what the writes do.
+	// AuditMetadata logs the user, the object and the time of a write, without bodies.
+	// Logging bodies costs an API server a considerable part of the cost of the writes.
 	AuditMetadata Audit = "metadata"
 )
 
-// The default options. The range of Services is kubeadm's: charts that pin the
-// address of DNS do so in it. Nothing routes it, so clusters may share it.
+// The default options. The range of Services is the same as with kubeadm, because
+// charts that pin the address of DNS pin it in this range. Nothing routes the range, so
+// clusters may share it.
 const (
 	DefaultNodes       = 3
 	DefaultServiceCIDR = "10.96.0.0/16"
 )
 
-// maxNodes is how many pod ranges of a /24 there are: [podRange].
+// maxNodes is the number of /24 ranges that [podRange] can return.
 const maxNodes = 1024
 
-// ErrOptions is the error of what can't be asked for.
+// ErrOptions is returned for an invalid option or name.
 var ErrOptions = errors.New("invalid option")
 
 func (o Options) check() error {
@@ -69,7 +70,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// Change alters the options of a cluster; what is nil stays.
+// Change alters the options of a cluster. Options whose field is nil stay.
 type Change struct {
 	Nodes            *int
 	Node             *string

@@ -14,11 +14,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// probeWait bounds one question: a server that is starting may accept it and
-// never answer. It is asked again.
+// probeWait is the timeout of one request. A server that is starting may accept a request
+// and never answer it. The caller repeats the request.
 const probeWait = 2 * time.Second
 
-// etcdReady asks etcd whether it serves.
+// etcdReady returns nil if etcd serves.
 func (r *record) etcdReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeWait)
 	defer cancel()
@@ -53,7 +53,7 @@ func (r *record) etcdReady(ctx context.Context) error {
 	return nil
 }
 
-// apiserverReady asks the API server whether it is ready.
+// apiserverReady returns nil if the API server is ready.
 func (r *record) apiserverReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeWait)
 	defer cancel()
@@ -67,7 +67,7 @@ func (r *record) apiserverReady(ctx context.Context) error {
 	return nil
 }
 
-// registryReady asks the registry whether it serves.
+// registryReady returns nil if the registry serves.
 func (r *record) registryReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeWait)
 	defer cancel()
@@ -86,7 +86,7 @@ func (r *record) registryReady(ctx context.Context) error {
 	return nil
 }
 
-// client returns a client of the cluster's administrator.
+// client returns a client with the administrator's rights.
 func (r *record) client() (*kubernetes.Clientset, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig(Admin))
 	if err != nil {

@@ -31,29 +31,30 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// A cluster with real nodes has a switch, with the machine at one end and a node at
-// each other. The machine runs the control plane and the registry; both listen at its
-// end of the switch, which leads to nowhere else.
+// A cluster with real nodes has a switch that connects the machine and the nodes. The
+// machine runs the control plane and the registry. The API server and the registry listen
+// on the machine's address on the switch. The switch is connected to no other network.
 const (
 	maxRealNodes = 8
 	machine      = "10.245.0.1"
 	switchBits   = 24
 	allPods      = "10.244.0.0/16"
-	kubeletUser  = "kubelet-client" // as whom the API server asks kubelets
+	kubeletUser  = "kubelet-client" // the user of the API server's requests to kubelets
 )
 
-// systemPath is where the machine's own programs are, whoever starts a node.
+// systemPath is the PATH of the machine's own programs. It doesn't depend on the user's
+// environment.
 const systemPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-// debian is what to install for real nodes.
+// debian is the command that installs the programs for real nodes on Debian.
 const debian = "apt-get install runc containernetworking-plugins iptables"
 
-// ErrNoRealNodes is the error of a machine that can't have any.
+// ErrNoRealNodes is returned on a machine that can't run real nodes.
 var ErrNoRealNodes = errors.New("real nodes can't run here")
 
 func (o Options) real() bool { return o.Node == RealNodes }
 
-// host is the address that a cluster's API server listens on.
+// host returns the address that a cluster's API server listens on.
 func (o Options) host() string {
 	if o.real() {
 		return machine
@@ -61,8 +62,8 @@ func (o Options) host() string {
 	return "127.0.0.1"
 }
 
-// within is where no proxy stands between the API server and what it calls: where
-// something answers.
+// within returns the NO_PROXY of a cluster with real nodes: the names and addresses of
+// Services, pods and nodes, which the API server calls directly.
 func (o Options) within() string {
 	return strings.Join([]string{".svc", "10.245.0.0/24", allPods, o.ServiceCIDR}, ",")
 }
@@ -81,8 +82,8 @@ func (r *record) realDir(i int, parts ...string) string {
 func (r *record) cgroup(i int) string { return "/keelson-lab-" + r.Name + "/" + realName(r.Name, i) }
 func (r *record) registry() string    { return fmt.Sprintf("%s:%d", machine, r.Ports.Registry) }
 
-// podRoutes returns how all nodes' pods are reached from a node, or with -1 from the
-// machine, which reaches Services, too: through the first node.
+// podRoutes returns the routes from a node to the pods of all other nodes. With -1, it
+// returns the routes from the machine to all pods, and to Services through the first node.
 func (r *record) podRoutes(from int) []node.Route {
 	var routes []node.Route
 	for i := range r.Options.Nodes {
@@ -96,7 +97,8 @@ func (r *record) podRoutes(from int) []node.Route {
 	return routes
 }
 
-// checkMachine says what a machine lacks that is to have real nodes.
+// checkMachine returns nil if the machine can run real nodes. Otherwise the error wraps
+// [ErrNoRealNodes] and names the first missing requirement.
 func checkMachine() error {
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
 		return fmt.Errorf("%w: they take Linux and root", ErrNoRealNodes)
@@ -115,7 +117,7 @@ func checkMachine() error {
 	return nil
 }
 
-// cniPlugins returns where CNI plugins are: Debian's place, or everyone else's.
+// cniPlugins returns the folder of the CNI plugins: Debian's folder, or the usual one.
 func cniPlugins() (string, error) {
 	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin"} {
 		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {
@@ -125,7 +127,7 @@ func cniPlugins() (string, error) {
 	return "", fmt.Errorf("%w: there are no CNI plugins; on Debian: %s", ErrNoRealNodes, debian)
 }
 
-// realComponents are the registry and the nodes of a cluster.
+// realComponents returns the registry and the nodes of a cluster.
 func realComponents(nodes int) []component {
 	all := []component{{name: binaries.Registry, gogc: "75", args: func(r *record) []string {
 		return []string{"serve", r.config("registry.yaml")}
@@ -146,7 +148,7 @@ func realComponents(nodes int) []component {
 	return all
 }
 
-// connect sees to the switch.
+// connect creates the switch of a cluster with real nodes.
 func (r *record) connect() error {
 	if !r.Options.real() {
 		return nil
@@ -158,8 +160,8 @@ func (r *record) connect() error {
 	return nil
 }
 
-// disconnect takes away what is left outside the cluster's folder when no process of
-// it is.
+// disconnect removes the switch and the cgroups of a cluster with real nodes. No process
+// of the cluster may be running.
 func (r *record) disconnect(ctx context.Context) error {
 	if !r.Options.real() {
 		return nil
@@ -167,7 +169,7 @@ func (r *record) disconnect(ctx context.Context) error {
 	return errors.Join(node.RemoveSwitch(r.dir), node.RemoveCgroups(ctx, "/keelson-lab-"+r.Name))
 }
 
-// writeNodes makes what the real nodes and the registry read.
+// writeNodes writes the files that the real nodes and the registry read.
 func (r *record) writeNodes(ca *pki.Authority, now time.Time) error {
 	if !r.Options.real() {
 		return nil
@@ -242,7 +244,7 @@ func (r *record) nodeConfig(i int) node.Config {
 		Routes:  r.podRoutes(i),
 		Cgroup:  r.cgroup(i),
 		Binds:   []node.Bind{{Folder: r.realDir(i, "lib"), At: "/var/lib"}, {Folder: r.realDir(i, "log"), At: "/var/log"}},
-		// containerd finds its shim there, and the shim runc.
+		// containerd finds its shim in this path, and the shim finds runc.
 		Path: r.NodeBin + ":" + systemPath,
 		Logs: r.path("logs"),
 		Programs: []node.Program{
@@ -259,7 +261,7 @@ func (r *record) nodeConfig(i int) node.Config {
 	}
 }
 
-// fill writes an embedded file with its values.
+// fill executes an embedded template with the values and writes the result.
 func (r *record) fill(file, path string, values map[string]string) error {
 	data, err := files.ReadFile("files/node/" + file)
 	if err != nil {
@@ -276,7 +278,7 @@ func (r *record) fill(file, path string, values map[string]string) error {
 	return write(path, out.Bytes())
 }
 
-// furnishImages pushes the lab's images, without which no pod starts.
+// furnishImages pushes the lab's images. No pod starts without them.
 func (r *record) furnishImages(ctx context.Context) error {
 	program := filepath.Join(filepath.Dir(r.Program), "testimage")
 	if err := images.Push(ctx, r.registry(), images.Tests(program)...); err != nil {
@@ -285,8 +287,8 @@ func (r *record) furnishImages(ctx context.Context) error {
 	return nil
 }
 
-// furnishReal gives kube-proxy its rights and nodes their images and labels. A kubelet
-// registers its node itself.
+// furnishReal grants kube-proxy its rights and pushes images. A kubelet registers its
+// node itself, and realNodesReady labels the node.
 func (r *record) furnishReal(ctx context.Context, client kubernetes.Interface) error {
 	_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "lab:kube-proxy", Labels: map[string]string{madeBy: "lab"}},
@@ -299,7 +301,7 @@ func (r *record) furnishReal(ctx context.Context, client kubernetes.Interface) e
 	return r.furnishImages(ctx)
 }
 
-// realNodesReady labels nodes that are there, and says whether all are Ready.
+// realNodesReady labels registered nodes, and returns nil if all nodes are Ready.
 func (r *record) realNodesReady(ctx context.Context, client kubernetes.Interface) error {
 	for i := range r.Options.Nodes {
 		name := realName(r.Name, i)
@@ -325,7 +327,8 @@ func (r *record) realNodesReady(ctx context.Context, client kubernetes.Interface
 	return nil
 }
 
-// start is how a component's process begins.
+// start starts the process of a component. If the begun callback fails, start ends the
+// process again.
 func (c component) start(ctx context.Context, r *record, path string) (process.ID, error) {
 	id, err := process.Start(process.Spec{
 		Path:  path,

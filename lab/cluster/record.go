@@ -1,11 +1,11 @@
-// Package cluster runs Kubernetes clusters on loopback: control planes of real
-// components, and nodes and pods that kwok plays.
+// Package cluster runs Kubernetes clusters on loopback. The control planes are real
+// components. kwok simulates nodes and pods, unless the cluster has real nodes.
 //
-// A cluster is a folder: its record, certificates, kubeconfigs, etcd's data,
-// the audit log and one log a process. Its processes outlive the command that
-// started them, and are found again, and ended, by what the record says of
-// them. Everything listens on 127.0.0.1 alone; with real nodes, which are namespaces
-// of the machine, also at its end of the switch between them.
+// A cluster is a folder with its record, certificates, kubeconfigs, the data of etcd,
+// the audit log, and one log per process. The processes outlive the command that
+// started them. Later commands find and end them with the data in the record.
+// All ports are on 127.0.0.1. Real nodes are namespaces of the machine. With them, ports
+// are also on the machine's address on the switch that connects the nodes.
 package cluster
 
 import (
@@ -20,23 +20,23 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// The users that a kubeconfig is made for.
+// The users whose kubeconfigs [Lab.Kubeconfig] returns.
 const (
 	Admin   = "admin"   // a member of system:masters
-	Keelson = "keelson" // bound to cluster-admin; the audit log knows Keelson's calls by it
+	Keelson = "keelson" // bound to cluster-admin; identifies Keelson's requests in the audit log
 )
 
-// ErrNotFound is the error of a cluster that isn't there.
+// ErrNotFound is returned for a cluster that doesn't exist.
 var ErrNotFound = errors.New("no such cluster; lab status lists them")
 
-// record is what the lab knows of a cluster between two commands.
+// record is the persistent state of a cluster between two commands.
 type record struct {
 	Name      string                `json:"name"`
 	Created   time.Time             `json:"created"`
 	Options   Options               `json:"options"`
 	Bin       string                `json:"bin"`               // folder of the programs
-	NodeBin   string                `json:"nodeBin,omitempty"` // and of those of real nodes
-	Program   string                `json:"program,omitempty"` // lab itself, which real nodes begin with
+	NodeBin   string                `json:"nodeBin,omitempty"` // folder of the programs of real nodes
+	Program   string                `json:"program,omitempty"` // the lab program, which starts real nodes
 	Versions  map[string]string     `json:"versions"`          // by program
 	Ports     ports                 `json:"ports"`
 	Processes map[string]process.ID `json:"processes"` // by component
@@ -44,7 +44,8 @@ type record struct {
 	dir string
 }
 
-// names are labels of RFC 1123, short enough to name nodes after.
+// names matches valid cluster names: labels of RFC 1123 of up to 40 characters, so that
+// node names can contain them.
 var names = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
 
 func checkName(name string) error {
@@ -72,7 +73,7 @@ func (r *record) alive(component string) (bool, error) { return r.Processes[comp
 
 const recordFile = "cluster.json"
 
-// save replaces the record on disk, whole.
+// save replaces the record on disk atomically.
 func (r *record) save() error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -88,7 +89,7 @@ func (r *record) save() error {
 	return nil
 }
 
-// load reads a record; a folder without one is [ErrNotFound].
+// load reads a record. The error for a folder without a record wraps [ErrNotFound].
 func load(dir string) (*record, error) {
 	name := filepath.Base(dir)
 	data, err := os.ReadFile(filepath.Join(dir, recordFile))

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// readyWait bounds how long a component may take to serve. An API server
-	// takes 5 s alone on two cores, and several times that beside a build.
+	// readyWait is how long a component may take until it serves. An API server takes
+	// 5 s on two idle cores, and several times as long during a build.
 	readyWait = 5 * time.Minute
 	readyPoll = 50 * time.Millisecond
 
-	// stopGrace is how long a component gets to end by itself. An API server
-	// that clients watch would wait for a minute.
+	// stopGrace is how long a component may take to end by itself. An API server with
+	// open watches would wait for a minute.
 	stopGrace = 3 * time.Second
 
-	// logLines is how much of a component's log an error carries.
+	// logLines is the number of lines of a component's log in an error.
 	logLines = 15
 )
 
-// run starts a component that doesn't run and waits until it serves. It
-// reports whether it had to.
+// run starts a component unless it runs already, and waits until it serves. started
+// reports whether run started the component.
 func (l *Lab) run(ctx context.Context, r *record, c component) (started bool, err error) {
 	alive, err := r.alive(c.name)
 	if err != nil {
@@ -70,15 +70,15 @@ func (r *record) launch(ctx context.Context, c component) error {
 	}
 	r.Processes[c.name] = id
 	if err := r.save(); err != nil {
-		// Unrecorded it would never be found again.
+		// No later command would find a process that isn't recorded.
 		return errors.Join(err, id.Stop(ctx, stopGrace))
 	}
 	return nil
 }
 
-// probe returns how to ask a component whether it serves. The controller
-// manager, the scheduler, kwok and real nodes have no port, or none here: what
-// they do shows it.
+// probe returns the function that checks whether a component serves. The controller
+// manager, the scheduler, kwok and real nodes have no such function, since they have no
+// port here. furnish checks their effects instead.
 func (r *record) probe(component string) (ready func(context.Context) error, ok bool) {
 	switch component {
 	case binaries.Etcd:
@@ -92,8 +92,8 @@ func (r *record) probe(component string) (ready func(context.Context) error, ok 
 	}
 }
 
-// await waits until ready returns nil. It gives up when the component ends,
-// and the error then carries the end of its log.
+// await waits until ready returns nil, at most [readyWait] and only while the component
+// runs. The error contains the last lines of the component's log.
 func (r *record) await(ctx context.Context, component string, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyWait, fmt.Errorf("not ready after %s", readyWait))
 	defer cancel()
@@ -133,8 +133,8 @@ func (r *record) logTail(component string) string {
 	return "last lines of " + path + ":\n  " + strings.Join(lines, "\n  ")
 }
 
-// halt ends components, each in turn and the last started first, so that none
-// complains about another that is missing. All are tried.
+// halt ends components one after the other, in reverse start order, so that no component
+// logs errors about a missing component. After a failure halt continues with the next.
 func (l *Lab) halt(ctx context.Context, r *record, grace time.Duration, of ...component) error {
 	var failed []error
 	for _, c := range slices.Backward(of) {

@@ -11,19 +11,19 @@ import (
 	"github.com/keelson-io/keelson/lab/binaries"
 )
 
-// State is what a cluster is doing.
+// State is the state of a cluster or a component.
 type State string
 
-// The states of clusters. Of a component they are Running and Stopped alone.
+// The states of clusters. A component is either Running or Stopped.
 const (
 	Running  State = "running"  // every process runs and the API server is ready
 	Unready  State = "unready"  // every process runs, but the API server isn't ready
 	Degraded State = "degraded" // some processes run
-	Stopped  State = "stopped"  // none does
+	Stopped  State = "stopped"  // no process runs
 )
 
-// Status is what lab status prints of a cluster; its JSON is a contract with
-// the programs that read it.
+// Status is the output of lab status for a cluster. Other programs read its JSON, so
+// the field names must not change.
 type Status struct {
 	Name             string            `json:"name"`
 	State            State             `json:"state"`
@@ -41,8 +41,8 @@ type Status struct {
 	Components       []ComponentStatus `json:"components"`
 }
 
-// ComponentStatus is the status of one process. CPU use is the average since
-// its start, or over the sample that was asked for.
+// ComponentStatus is the status of one process. CPUPercent is the average since the
+// start of the process, or over the sample of [Lab.Status].
 type ComponentStatus struct {
 	Name       string  `json:"name"`
 	State      State   `json:"state"`
@@ -54,8 +54,8 @@ type ComponentStatus struct {
 	CPUPercent float64 `json:"cpuPercent"` // of one core
 }
 
-// Status returns the status of every cluster, sorted by name. With a sample
-// it watches the processes that long and says what they used in that time.
+// Status returns the status of every cluster, sorted by name. If sample is positive,
+// Status waits that long and returns the CPU use during the wait.
 func (l *Lab) Status(ctx context.Context, sample time.Duration) ([]Status, error) {
 	before, err := l.observe()
 	if err != nil {
@@ -80,7 +80,7 @@ func (l *Lab) Status(ctx context.Context, sample time.Duration) ([]Status, error
 	return l.judge(ctx, after), nil
 }
 
-// observe reads records and /proc. It asks no server.
+// observe reads records and /proc. It makes no request to a server.
 func (l *Lab) observe() ([]Status, error) {
 	names, err := l.Names()
 	if err != nil {
@@ -90,7 +90,7 @@ func (l *Lab) observe() ([]Status, error) {
 	for _, name := range names {
 		r, err := l.load(name)
 		if errors.Is(err, ErrNotFound) {
-			continue // being made, or being removed
+			continue // another command is creating or removing the cluster
 		}
 		if err != nil {
 			return nil, err
@@ -147,7 +147,7 @@ func (r *record) observe() (Status, error) {
 	return s, nil
 }
 
-// relate replaces CPU use since the start by that between two observations.
+// relate replaces the CPU use since the start by the use between two observations.
 func relate(before, after []Status, passed time.Duration) {
 	type key struct {
 		cluster, component string
@@ -170,8 +170,8 @@ func relate(before, after []Status, passed time.Duration) {
 	}
 }
 
-// judge gives every cluster its state; for one whose processes all run it
-// asks the API server.
+// judge sets the state of every cluster. If all processes of a cluster run, judge asks
+// the API server whether it is ready.
 func (l *Lab) judge(ctx context.Context, all []Status) []Status {
 	for i := range all {
 		s := &all[i]

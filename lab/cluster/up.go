@@ -14,10 +14,10 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// Up makes a cluster, or starts what doesn't run of one that exists, and
-// returns when it serves: the API server is ready, the nodes are Ready and
-// pods can be made. A cluster that runs already is left alone. If that fails,
-// whatever runs of the cluster is stopped; its folder, with the logs, stays.
+// Up creates a cluster, or starts the stopped processes of an existing cluster. It
+// returns when the API server is ready, the nodes are Ready and pods can be created.
+// Up restarts no process that runs already. If starting fails, Up stops all
+// processes of the cluster and keeps its folder with the logs.
 func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.Set) error {
 	unlock, err := l.locked(ctx, name)
 	if err != nil {
@@ -39,7 +39,8 @@ func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.S
 	leave()
 	if err != nil {
 		l.say("%s: failed; stopping it", name)
-		// Even if the context ended: that may be why it failed.
+		// The end of the context may be the cause of the failure, and the processes must
+		// be stopped even then.
 		return errors.Join(err, l.halt(context.WithoutCancel(ctx), r, stopGrace, components(r.Options)...))
 	}
 	if started == 0 {
@@ -50,12 +51,12 @@ func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.S
 	return nil
 }
 
-// turns are who may start at the same time. An API server that starts needs seconds of a
-// processor; eight of them on a busy machine of two don't get through their own TLS
-// handshakes any more, and none of them ever starts.
+// turns limits how many clusters start at the same time. A starting API server needs
+// seconds of CPU time. Eight of them on a busy machine with two processors don't complete
+// their own TLS handshakes, and none ever starts.
 var turns = make(chan struct{}, max(2, runtime.NumCPU())) //nolint:gochecknoglobals // as many as there are processors, whatever labs there are
 
-// enter waits for a turn to start a cluster, and returns what gives it up.
+// enter waits until a cluster may start. The caller calls leave when the start is over.
 func enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case turns <- struct{}{}:
@@ -65,8 +66,8 @@ func enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// prepare returns the record of an existing cluster with its options changed,
-// or makes a new one with all its files.
+// prepare returns the record of an existing cluster with changed options, or
+// creates a new cluster with all its files.
 func (l *Lab) prepare(ctx context.Context, name string, change Change, set binaries.Set) (*record, error) {
 	r, err := l.load(name)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -111,7 +112,7 @@ func (l *Lab) prepare(ctx context.Context, name string, change Change, set binar
 	return r, l.create(ctx, r, now)
 }
 
-// take notes which programs the cluster is made of.
+// take records the versions of the cluster's programs. It fails if a program isn't built.
 func (r *record) take(set binaries.Set, parts ...string) error {
 	if err := set.Require(parts...); err != nil {
 		return err
@@ -122,7 +123,7 @@ func (r *record) take(set binaries.Set, parts ...string) error {
 	return nil
 }
 
-// takeNodes is take of what real nodes run.
+// takeNodes records the programs of real nodes, after it has checked the machine.
 func (l *Lab) takeNodes(r *record, set binaries.Set) error {
 	if err := checkMachine(); err != nil {
 		return fmt.Errorf("%s: %w", r.Name, err)
@@ -140,17 +141,16 @@ func (l *Lab) takeNodes(r *record, set binaries.Set) error {
 	return r.take(programs, binaries.Kubelet, binaries.KubeProxy, binaries.Containerd, binaries.Shim, binaries.Registry)
 }
 
-// discard removes the folder that the lock of a cluster made if nothing came
-// of it. Anything in it stays, and so does a folder that can't be removed:
-// without a record it is no cluster.
+// discard removes the folder of a cluster if the folder is empty. A folder that isn't
+// empty, or can't be removed, stays. Without a record it isn't a cluster.
 func (l *Lab) discard(name string) {
 	if os.Remove(filepath.Join(l.Dir, name)) == nil {
 		_ = l.sweep()
 	}
 }
 
-// create gives a new cluster its ports and its files. The record is written last: a folder
-// without one is no cluster.
+// create reserves the ports of a new cluster and writes its files. The record is written
+// last, because a folder without a record isn't a cluster.
 func (l *Lab) create(ctx context.Context, r *record, now time.Time) error {
 	reserved, err := labports.Reserve(ctx, r.dir, 4)
 	if err != nil {
@@ -166,8 +166,8 @@ func (l *Lab) create(ctx context.Context, r *record, now time.Time) error {
 	return r.save()
 }
 
-// bring starts what doesn't run, waits until it serves, and sees to what a
-// cluster of the lab has. It returns how many processes it started.
+// bring starts the stopped processes of a cluster, waits until they serve, and calls
+// furnish. It returns the number of processes that it started.
 func (l *Lab) bring(ctx context.Context, r *record) (started int, err error) {
 	if err := r.connect(); err != nil {
 		return 0, err

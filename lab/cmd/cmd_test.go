@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-io/keelson/lab/cmd"
 )
 
-// run executes a command line on a state directory.
+// run executes a command line with a state directory.
 func run(t *testing.T, dir string, args ...string) (stdout string, code int) {
 	t.Helper()
 	var out, problems bytes.Buffer
@@ -64,7 +64,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// Programs read the JSON of a lab without clusters, too.
+// For programs that read it, the JSON of a lab without clusters has an empty list, not null.
 func TestStatusJSONIsNeverNull(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "clusters")

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// each does something to several clusters and joins the errors: one that fails
-// doesn't stop the rest. A starting cluster keeps more than a core busy, so as
-// many are worked on at a time as there are cores.
+// each runs do for several clusters and joins the errors. An error for one cluster doesn't stop the
+// rest. A starting cluster uses more than one core, so the number of cores limits the parallelism.
 func each(names []string, do func(name string) error) error {
 	var group errgroup.Group
 	group.SetLimit(runtime.NumCPU())

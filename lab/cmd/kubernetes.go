@@ -6,8 +6,7 @@ import (
 	"github.com/keelson-io/keelson/lab/binaries"
 )
 
-// kubernetesFlag adds --kubernetes, which chooses among the versions of
-// Kubernetes that can be built.
+// kubernetesFlag adds --kubernetes, which selects a version of Kubernetes that can be built.
 func kubernetesFlag(c *cobra.Command, minor *string) {
 	c.Flags().StringVar(minor, "kubernetes", "", "minor version of Kubernetes, such as 1.33 (default: that of the lab)")
 	_ = c.RegisterFlagCompletionFunc("kubernetes", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -23,7 +22,7 @@ func kubernetesFlag(c *cobra.Command, minor *string) {
 	})
 }
 
-// findKubernetes finds the programs of a minor version; "" is that of the lab.
+// findKubernetes returns the programs of a minor version; "" is the version of the lab.
 func findKubernetes(minor string) (binaries.Set, error) {
 	set, err := binaries.Find()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/keelson-io/keelson/lab/node"
 )
 
-// newNode is what a real node begins with; see [node.Main].
+// newNode returns the hidden command that a real node starts with; see [node.Main].
 func newNode() *cobra.Command {
 	return &cobra.Command{
 		Use:    "node FILE",

@@ -74,7 +74,7 @@ func writeDocuments(ctx context.Context, kubeconfig, folder string) error {
 	return nil
 }
 
-// documentName names the file of a group and version; other paths have none.
+// documentName returns the file name for a group and version; ok is false for other paths.
 func documentName(path string) (string, bool) {
 	parts := strings.Split(path, "/")
 	switch {
@@ -86,7 +86,7 @@ func documentName(path string) (string, bool) {
 	return "", false
 }
 
-// writeDocument writes the schemas alone, always in the same bytes.
+// writeDocument writes only the schemas. Equal input gives equal bytes.
 func writeDocument(file string, data []byte) error {
 	var doc struct {
 		OpenAPI    string         `json:"openapi"`
@@ -125,8 +125,8 @@ func writeDocument(file string, data []byte) error {
 	return nil
 }
 
-// withoutProse removes descriptions. A property may bear that name, too: it is
-// a schema then, and no text.
+// withoutProse removes descriptions. A property named description stays: its value is a schema, not
+// a text.
 func withoutProse(v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -1,4 +1,4 @@
-// Package cmd holds lab's command line, one file a command.
+// Package cmd implements lab's command line, one file per command.
 package cmd
 
 import (
@@ -20,12 +20,11 @@ const (
 	exitNotThere = 3
 )
 
-// usageError is a command line that can't be meant.
+// usageError is an error in the command line.
 type usageError struct{ error }
 
-// ExitCode returns what to exit with: 1 when something failed, 2 when the
-// command line is wrong, 3 when a cluster isn't there or programs aren't
-// built.
+// ExitCode returns the exit code for err: 0 without an error, 1 when something failed, 2 when the
+// command line is wrong, 3 when a cluster doesn't exist or programs aren't built.
 func ExitCode(err error) int {
 	var usage usageError
 	switch {
@@ -71,7 +70,7 @@ programs that are not built.`,
 		return usageError{fmt.Errorf("%w\nsee: %s --help", err, c.CommandPath())}
 	})
 	root.PersistentFlags().StringVar(&dir, "state-dir", "", "where clusters are kept (default: see above)")
-	_ = root.MarkPersistentFlagDirname("state-dir") // fails only for a flag that isn't there
+	_ = root.MarkPersistentFlagDirname("state-dir") // fails only for an unknown flag
 
 	open := func(c *cobra.Command) (*cluster.Lab, error) {
 		if dir == "" {
@@ -98,10 +97,10 @@ programs that are not built.`,
 	return root
 }
 
-// opener opens the lab that the flags name.
+// opener opens the lab that the flags select.
 type opener func(*cobra.Command) (*cluster.Lab, error)
 
-// known refuses what is no command; cobra calls it with arguments only then.
+// known rejects unknown commands; cobra calls it with arguments only for these.
 func known(c *cobra.Command, given []string) error {
 	if len(given) == 0 {
 		return nil
@@ -113,7 +112,7 @@ func known(c *cobra.Command, given []string) error {
 	return usageError{fmt.Errorf("%w\nsee: %s --help", err, c.CommandPath())}
 }
 
-// args turns the complaints of a cobra validator into usage errors.
+// args converts the errors of a cobra validator into usage errors.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, given []string) error {
 		if err := check(c, given); err != nil {
@@ -123,8 +122,8 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// complete completes cluster names first and, where parts is set, the names of
-// components after the first argument.
+// complete completes cluster names. If parts is set, it completes names of components after the
+// first argument.
 func complete(open opener, parts bool) cobra.CompletionFunc {
 	return func(c *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if parts && len(given) > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// report is what lab status -o json prints.
+// report is the output of lab status -o json.
 type report struct {
 	StateDir string           `json:"stateDir"`
 	Clusters []cluster.Status `json:"clusters"`

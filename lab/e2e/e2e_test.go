@@ -1,5 +1,5 @@
-// Package e2e_test runs a real cluster from up to down. It needs the built
-// programs, and runs where KUBEBUILDER_ASSETS says that they are wanted.
+// Package e2e_test tests a real cluster from lab up to lab down. It needs the built programs, and
+// runs only if KUBEBUILDER_ASSETS is set.
 package e2e_test
 
 import (
@@ -70,9 +70,9 @@ func TestCluster(t *testing.T) {
 	t.Run("Nodes", e.nodes)
 }
 
-// down removes the cluster and looks for what it left.
+// down removes the cluster and checks that nothing is left.
 func (e *env) down(t *testing.T) {
-	// The test's own context has ended by now.
+	// Cleanup runs after the end of the test's own context.
 	if err := e.lab.Down(context.WithoutCancel(t.Context()), name); err != nil {
 		t.Error(err)
 	}
@@ -122,8 +122,7 @@ func (e *env) status(t *testing.T) cluster.Status {
 	return all[0]
 }
 
-// eventually waits until a condition holds; what it returns says what is
-// missing, nil that nothing is.
+// eventually waits until a condition returns nil. Its error says what is missing.
 func eventually(t *testing.T, condition func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -234,7 +233,7 @@ func enough(what string, err error, got, want int32) error {
 
 const gate = corev1.PodConditionType("example.org/gate")
 
-// podState is what in-place updates are judged by.
+// podState holds the fields that show an in-place update.
 type podState struct {
 	image, imageID, containerID string
 	restarts                    int32
@@ -285,7 +284,7 @@ func (e *env) patchPod(t *testing.T, pod, patch string, subresource ...string) {
 	}
 }
 
-// A changed image restarts the container and nobody but its owner opens a gate.
+// A changed image restarts the container, and only the owner of a gate opens it.
 func (e *env) inPlace(t *testing.T) {
 	spec := podSpec("example.org/app:v1")
 	spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: gate}}
@@ -334,7 +333,7 @@ func (e *env) crash(t *testing.T) {
 	e.awaitPod(t, "crash", func(s podState) bool { return s.ready == corev1.ConditionTrue })
 }
 
-// The audit log tells who did what, shows what Keelson sent, and no secret.
+// The audit log names the users, and contains the objects that Keelson sent, but no secret.
 func (e *env) audit(t *testing.T) {
 	ctx := t.Context()
 	path, err := e.lab.AuditLog(name)
@@ -361,7 +360,7 @@ func (e *env) audit(t *testing.T) {
 	}
 	defer watch.Stop()
 
-	// Entries are written before a request is answered, a watch's when it begins.
+	// The API server writes an entry before it answers; for a watch, at its start.
 	events, _, err := audit.Read(path, since)
 	if err != nil {
 		t.Fatal(err)
@@ -388,7 +387,7 @@ func (e *env) audit(t *testing.T) {
 	}
 }
 
-// A stopped API server comes back where it was, with what it knew.
+// A stopped API server returns on the same port with the same data.
 func (e *env) outage(t *testing.T) {
 	before := e.status(t)
 	if err := e.lab.Stop(t.Context(), name, binaries.APIServer); err != nil {
@@ -412,7 +411,7 @@ func (e *env) outage(t *testing.T) {
 	}
 }
 
-// up after a crash starts what is gone and leaves the rest alone.
+// up after a crash starts the missing processes and leaves the rest unchanged.
 func (e *env) restart(t *testing.T) {
 	before := pids(e.status(t))
 	victim, err := process.Identify(before[binaries.ControllerManager])
@@ -428,7 +427,7 @@ func (e *env) restart(t *testing.T) {
 		}
 		return nil
 	})
-	for range 2 { // the second time there is nothing to do
+	for range 2 { // the second call has nothing to do
 		if err := e.lab.Up(t.Context(), name, cluster.Change{}, e.set); err != nil {
 			t.Fatal(err)
 		}

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// ownBranch is the one that Keelson proposes web's versions for production on.
+// ownBranch is the branch on which Keelson proposes web's versions for production.
 const ownBranch = "keelson/promote/main/web/production"
 
-// pull is a pull request as Gitea has it.
+// pull is a pull request in Gitea's API.
 type pull struct {
 	Number int64
 	State  string
@@ -23,8 +23,8 @@ type pull struct {
 	Head   struct{ Label, Sha string }
 }
 
-// TestForgePromotes publishes versions on a real Gitea: staging follows them by commits of
-// Keelson's, production by pull requests of Keelson's, which people merge or close.
+// TestForgePromotes publishes versions on a real Gitea. Keelson promotes them to staging by
+// commits, and to production by pull requests, which people merge or close.
 func TestForgePromotes(t *testing.T) {
 	r := newReview(t)
 	const stage = "- {name: %[1]s, clusterSelector: {matchLabels: {stage: %[1]s}}, bake: %[2]s, promotion: %[3]s}\n"
@@ -41,7 +41,7 @@ func TestForgePromotes(t *testing.T) {
 	r.version("two", "v1.1.0")
 	r.have("two", staging)
 	first := r.proposes("v1.1.0")
-	r.shows(first.Number, first.Head.Sha, "success", "web") // it has a preview as everybody's
+	r.shows(first.Number, first.Head.Sha, "success", "web") // it has a preview like any pull request
 	r.have("one", production)
 	r.merge(first.Number)
 	r.have("two", production)
@@ -82,13 +82,13 @@ func TestForgePromotes(t *testing.T) {
 	t.Logf("main has\n%s", r.git("log", "--format=%an: %s", "--reverse", "FETCH_HEAD"))
 }
 
-// layer has a stage run a version.
+// layer sets the version that a stage runs.
 func (r *review) layer(stage, version string) {
 	r.t.Helper()
 	r.content("layers/"+stage+".yaml", "apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector: {matchLabels: {stage: "+stage+"}}\ncomponents:\n  web:\n    version: "+version+"\n")
 }
 
-// version publishes one of web.
+// version publishes a version of web.
 func (r *review) version(text, version string) {
 	r.t.Helper()
 	r.git("pull", "-q", "--ff-only", "origin", "main")
@@ -98,7 +98,7 @@ func (r *review) version(text, version string) {
 	r.git("push", "-q", "origin", "HEAD:main", "web/"+version)
 }
 
-// proposes waits for the one open request, which is for a version.
+// proposes waits for the only open pull request, which must be for the version.
 func (r *review) proposes(version string) pull {
 	r.t.Helper()
 	var one pull

@@ -29,16 +29,16 @@ import (
 )
 
 const (
-	// forgeTime is how long after a push the comment and the status are there.
+	// forgeTime is the time limit after a push for the comment and the status.
 	forgeTime = 10 * time.Second
-	// startTime is what anything else may take.
+	// startTime is the time limit for everything else.
 	startTime = time.Minute
 	secret    = "a secret of the lab, of some length"
 	owner     = "lab"
 	repo      = owner + "/fleet"
-	// staging and production are clusters, each a stage of its name.
+	// staging and production are clusters. Each is in the stage of the same name.
 	staging, production = "staging", "production"
-	// bake is how long staging has a change before production gets it.
+	// bake is how long staging runs a change before production gets it.
 	bake = 2 * time.Second
 )
 
@@ -46,22 +46,22 @@ const (
 type review struct {
 	t         *testing.T
 	lab       *cluster.Lab
-	marks     map[string]int64 // where the clusters' audit logs ended
+	marks     map[string]int64 // previous ends of the clusters' audit logs
 	forge     *gitea.Server
 	token     string // of the owner
-	robot     string // and of Keelson
+	robot     string // token of Keelson
 	binary    string
-	folder    string // of everything
+	folder    string // of all files
 	dir       string // a clone
 	keelson   *process.Child
-	hook      string // where the controller takes webhooks
+	hook      string // address of the controller's webhook receiver
 	startedAt time.Time
 
 	kubeconfig string
 }
 
-// TestForge pushes branches to a real Gitea, and looks at what a real controller puts
-// on their pull requests.
+// TestForge pushes branches to a real Gitea, and checks what a real controller writes to their pull
+// requests.
 func TestForge(t *testing.T) {
 	r := newReview(t)
 	const all = "- {name: %[1]s, clusterSelector: {matchLabels: {stage: %[1]s}}, bake: %[2]s}\n"
@@ -90,10 +90,10 @@ func TestForge(t *testing.T) {
 	before := r.merged("main")
 	r.write("four")
 	r.shows(number, r.push("topic"), "success", "+four")
-	r.have("one") // a pull request that is open changes nothing
+	r.have("one") // an open pull request changes nothing
 	r.merge(number)
 	r.inTurn("four")
-	r.through() // or the revert would take back what still bakes, which waits for no bake
+	r.through() // else the revert would undo a change that still bakes, and would not wait for a bake
 
 	merged := r.merged("main")
 	if before == merged {
@@ -108,7 +108,7 @@ func TestForge(t *testing.T) {
 	r.inTurn("one")
 }
 
-// newReview starts the clusters and a Gitea, with its users.
+// newReview starts the clusters and a Gitea, and creates its users.
 func newReview(t *testing.T) *review {
 	t.Helper()
 	binary := os.Getenv("KEELSON_BINARY")
@@ -146,7 +146,7 @@ func newReview(t *testing.T) *review {
 	return r
 }
 
-// clusters starts the hub and those of the stages, and writes a kubeconfig for all.
+// clusters starts the hub and the clusters of the stages, and writes a kubeconfig for all.
 func (r *review) clusters(folder string, set binaries.Set) string {
 	r.t.Helper()
 	merged := clientcmdapi.NewConfig()
@@ -179,7 +179,7 @@ func (r *review) clusters(folder string, set binaries.Set) string {
 	return path
 }
 
-// merge merges a pull request, and remembers what the clusters were asked before.
+// merge merges a pull request. Before that it marks the ends of the audit logs.
 func (r *review) merge(number int64) {
 	r.t.Helper()
 	r.marks = map[string]int64{}
@@ -193,19 +193,19 @@ func (r *review) merge(number int64) {
 		}
 	}
 	r.startedAt = time.Now()
-	r.until("it can't be merged", startTime, func(ctx context.Context) error { // Gitea looks for conflicts first
+	r.until("it can't be merged", startTime, func(ctx context.Context) error { // Gitea checks for conflicts first
 		return r.forge.As(r.token).Call(ctx, http.MethodPost, fmt.Sprintf("repos/%s/pulls/%d/merge", repo, number), map[string]any{"Do": "merge"}, nil)
 	})
 }
 
-// merged is the commit that a branch of the forge is at.
+// merged returns the current commit of a branch on the forge.
 func (r *review) merged(branch string) string {
 	r.t.Helper()
 	r.git("fetch", "-q", "origin", branch)
 	return r.git("rev-parse", "FETCH_HEAD")
 }
 
-// have waits until both clusters, or those that are named, have a value.
+// have waits until the named clusters have a value; without names, both clusters.
 func (r *review) have(text string, names ...string) {
 	r.t.Helper()
 	if len(names) == 0 {
@@ -262,8 +262,8 @@ func (r *review) through() {
 	})
 }
 
-// inTurn waits until a merge has reached both clusters, and looks at when it did: one
-// write each, production's when staging's had baked.
+// inTurn waits until a merge has reached both clusters. It checks that each cluster was written
+// once, production after staging had baked.
 func (r *review) inTurn(text string) {
 	r.t.Helper()
 	r.have(text)
@@ -292,11 +292,11 @@ func (r *review) inTurn(text string) {
 	r.t.Logf("the merge reached staging after %s, production after %s", since(at[0]), since(at[1]))
 }
 
-// publish makes the repository, with its first files, and tells Gitea of the robot.
+// publish creates the repository with its first files, and gives Keelson's user access.
 func (r *review) publish(stages, text string) {
 	r.t.Helper()
 	r.call(http.MethodPost, "user/repos", map[string]any{"name": "fleet", "private": true, "default_branch": "main"}, nil)
-	// To set a status, one may have to write; see the README.
+	// Setting a status requires write access; see the README.
 	r.call(http.MethodPut, "repos/"+repo+"/collaborators/keelson", map[string]any{"permission": "write"}, nil)
 	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
 	on := func(name string) string {
@@ -317,7 +317,7 @@ func (r *review) publish(stages, text string) {
 	r.git("remote", "add", "origin", r.forge.Remote(r.token, repo))
 }
 
-// start starts a controller once Gitea has the repository, and tells Gitea of it.
+// start starts a controller once Gitea has the repository, and adds its webhook to Gitea.
 func (r *review) start(flags ...string) {
 	r.t.Helper()
 	r.until("the repository stays empty", startTime, func(ctx context.Context) error {
@@ -363,14 +363,14 @@ func (r *review) start(flags ...string) {
 		r.hook, _, _ = strings.Cut(after, "\n")
 		return nil
 	})
-	// The interval is ten minutes: what comes sooner, webhooks brought.
+	// The polling interval is ten minutes, so anything earlier comes from webhooks.
 	r.call(http.MethodPost, "repos/"+repo+"/hooks", map[string]any{
 		"type": "gitea", "active": true, "events": []string{"push", "pull_request", "pull_request_sync"},
 		"config": map[string]any{"url": "http://" + r.hook + "/hook", "content_type": "json", "secret": secret},
 	}, nil)
 }
 
-// file writes one beside the repository, and returns its path.
+// file writes a file beside the repository, and returns its path.
 func (r *review) file(name, content string) string {
 	r.t.Helper()
 	path := filepath.Join(r.folder, name)
@@ -400,13 +400,13 @@ func (r *review) git(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// write has the layer set the one value.
+// write sets the one value in the layer.
 func (r *review) write(text string) {
 	r.t.Helper()
 	r.content("layers/10-base.yaml", "apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector: {}\ncomponents:\n  web: {version: HEAD, values: {text: "+text+"}}\n")
 }
 
-// content is that of a file of the repository.
+// content writes a file of the repository.
 func (r *review) content(name, content string) {
 	r.t.Helper()
 	path := filepath.Join(r.dir, filepath.FromSlash(name))
@@ -428,7 +428,7 @@ func (r *review) push(branch string) string {
 func (r *review) open(branch string) int64 {
 	r.t.Helper()
 	var pr struct{ Number int64 }
-	r.until("the pull request is not opened", startTime, func(ctx context.Context) error { // the push is seen a moment later
+	r.until("the pull request is not opened", startTime, func(ctx context.Context) error { // Gitea needs a moment to process the push
 		return r.forge.As(r.token).Call(ctx, http.MethodPost, "repos/"+repo+"/pulls", map[string]any{"title": "a change", "head": branch, "base": "main"}, &pr)
 	})
 	r.startedAt = time.Now()

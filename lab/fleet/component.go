@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// charts are the templates of which charts are made.
+// charts holds the templates that charts are made of.
 //
 //go:embed all:chart
 var charts embed.FS
 
-// component is one component.
+// component is a component of the made-up fleet.
 type component struct {
 	name      string
 	dependsOn []string
-	versions  int // how many there are
+	versions  int // number of versions
 	workloads []workload
-	parts     []string // templates beside those that all have
+	parts     []string // templates in addition to the common templates
 	crds      int
 	schema    bool
 	large     bool
-	// mirrored: its images come from a registry that has mirrors.
+	// mirrored: the component's images come from a registry that has mirrors.
 	mirrored bool
 	axis     axis
-	// variants is how many contents the files of clusters have, and ownOnly
-	// says that each cluster differs from every other.
+	// variants is the number of distinct contents of the clusters' files. ownOnly
+	// means that each cluster differs from all other clusters.
 	variants int
 	ownOnly  bool
 }
@@ -37,7 +37,7 @@ type workload struct {
 	ports   int
 }
 
-// Names of components are two words.
+// The name of a component consists of a subject and a role.
 func subjects() []string {
 	return []string{
 		"log", "node", "pod", "cert", "dns", "edge", "gpu", "image", "job", "queue", "secret", "tenant",
@@ -99,7 +99,8 @@ func (p *plan) newComponent(i int) *component {
 
 const header = "apiVersion: keelson.io/v1alpha1\nkind: "
 
-// files are those of a version; what did not change has the same content.
+// files returns the files of a version. Files that the version doesn't change have the
+// same content as before.
 func (c *component) files(version int) map[string][]byte {
 	out := map[string][]byte{}
 	put := func(path, content string) { out["components/"+c.name+"/"+path] = []byte(content) }
@@ -115,7 +116,7 @@ func (c *component) files(version int) map[string][]byte {
 	for _, part := range append([]string{"_helpers.tpl", "config.yaml", "rbac.yaml", "workloads.yaml", "services.yaml", "budgets.yaml"}, c.parts...) {
 		text, err := charts.ReadFile("chart/" + part)
 		if err != nil {
-			panic("not embedded: " + part) // a name that stands above
+			panic("not embedded: " + part) // part is one of the names above
 		}
 		put("template/templates/"+part, string(text))
 	}
@@ -148,7 +149,7 @@ func (c *component) componentFile() string {
 	return text
 }
 
-// host of a component's images.
+// host returns the registry of a component's images.
 func (c *component) host() string {
 	if c.mirrored {
 		return "quay.io"
@@ -252,7 +253,8 @@ const valuesSchema = `{
 
 func kinds() []string { return []string{"claims", "pools", "rules", "targets"} }
 
-// crd is a definition with as many fields as real ones have: 20 to 200 of them.
+// crd returns a custom resource definition with as many fields as a real one: 20, or
+// 100 in a large component.
 func (c *component) crd(i int) string {
 	plural := kinds()[i]
 	kind := strings.ToUpper(plural[:1]) + plural[1:len(plural)-1]
@@ -289,7 +291,7 @@ spec:
 	return b.String()
 }
 
-// dashboard is what a chart carries along as a file: 2 to 20 KB.
+// dashboard returns a dashboard file of a chart. It has 2 to 20 KB.
 func (c *component) dashboard(i int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "{\n  \"title\": \"%s %d\",\n  \"panels\": [\n", c.name, i)

@@ -18,7 +18,7 @@ danger:
 
 const readme = "# A made-up fleet\n\nMade by `lab fleet`, to measure with.\n"
 
-// layers set versions for all clusters, and values along the axes.
+// layers returns the layer files. They set versions for all clusters, and values by label.
 func (p *plan) layers() map[string][]byte {
 	out := map[string][]byte{}
 	put := func(name, selector string, entries []string) {
@@ -50,15 +50,15 @@ func (p *plan) layers() map[string][]byte {
 	return out
 }
 
-// label is a label of clusters, with what layers set by it.
+// label is a label of clusters and the values that layers set for it.
 type label struct {
 	name   string
 	values []string
-	// set are the values for a component; n is the number of the label's value.
+	// set returns the values for a component; n is the index of the label's value.
 	set func(c *component, value string, n int) string
 }
 
-// labels in the order of their layers.
+// labels returns the labels in the order of their layers.
 func labels() []label {
 	return []label{
 		{"provider", providers(), func(_ *component, value string, n int) string {
@@ -77,7 +77,7 @@ func labels() []label {
 	}
 }
 
-// layered is what the layer of a label's value says about a component.
+// layered returns the entry of a component in the layer of a label's value.
 func (l label) layered(c *component, value string, n int) string {
 	text := fmt.Sprintf("  %s:\n", c.name)
 	if value == "testing" {
@@ -86,10 +86,10 @@ func (l label) layered(c *component, value string, n int) string {
 	return text + "    values:\n" + l.set(c, value, n)
 }
 
-// stable is the version that most clusters run: the last but one.
+// stable returns the version that most clusters run: the last but one.
 func (c *component) stable() int { return c.versions - 2 }
 
-// clusterFiles are cluster.yaml and what the cluster sets itself.
+// clusterFiles adds a cluster's cluster.yaml and its own component files to into.
 func (p *plan) clusterFiles(cl *cluster, into map[string][]byte) {
 	text := header + fmt.Sprintf("Cluster\nlabels:\n  stage: %s\n  region: %s\n  provider: %s\n  fleet.example/name: %s\nconnection:\n  secret: {name: %s}\n",
 		cl.stage, cl.region, cl.provider, cl.name, cl.name)
@@ -105,7 +105,8 @@ func (p *plan) clusterFiles(cl *cluster, into map[string][]byte) {
 	}
 }
 
-// own is the content of a cluster's file: the same for all with the variant.
+// own returns the content of a cluster's file for a component. It is the same for all
+// clusters with the same variant, unless ownOnly is set.
 func (c *component) own(cl *cluster, variant int) string {
 	var b strings.Builder
 	b.WriteString(header + "MetaConfig\n")

@@ -1,8 +1,8 @@
-// Package fleet makes fleet repositories as large as one wants, for tests and
-// benchmarks of scale: made-up components with charts of realistic shape, their
+// Package fleet makes fleet repositories of a chosen size, for tests and benchmarks of
+// scale. A repository has made-up components with charts of realistic shape, their
 // versions as tags, layers by stage, region and provider, and clusters.
 //
-// The same options give the same commits, on any machine. It takes git.
+// The same options give the same commits on any machine. The package needs git.
 package fleet
 
 import (
@@ -13,12 +13,11 @@ import (
 	"path/filepath"
 )
 
-// Options say how large a fleet is. Every component is delivered to every
-// cluster.
+// Options are the size of a fleet. Every component is delivered to every cluster.
 type Options struct {
 	Components, Clusters int
-	// Distinct is how many of the Components × Clusters deliveries differ in
-	// what they are rendered from: between Components and all of them.
+	// Distinct is the number of distinct render inputs among the Components × Clusters
+	// deliveries: from Components to Components × Clusters.
 	Distinct int
 	Seed     uint64
 }
@@ -28,7 +27,7 @@ func Default() Options {
 	return Options{Components: 200, Clusters: 300, Distinct: 2000, Seed: 1}
 }
 
-// ErrOptions is why there is no such fleet.
+// ErrOptions is returned for options that no fleet can have.
 var ErrOptions = errors.New("no such fleet")
 
 func (o Options) check() error {
@@ -46,17 +45,17 @@ func (o Options) check() error {
 	return nil
 }
 
-// Made is what was written.
+// Made describes the repository that [Generate] wrote.
 type Made struct {
 	// Commit is the head of the branch main.
 	Commit string
-	// Versions are tags, Files those of clusters that set values, and Contents
-	// the distinct ones among these.
+	// Versions is the number of tags. Files is the number of files in which clusters set
+	// values. Contents is the number of distinct contents of these files.
 	Versions, Files, Contents int
 }
 
-// Generate writes a bare repository into a folder that must be empty or not
-// there.
+// Generate writes a bare repository into a folder. The folder must be empty or missing.
+// The error wraps [ErrOptions] if the options are invalid.
 func Generate(ctx context.Context, dir string, o Options) (Made, error) {
 	if err := o.check(); err != nil {
 		return Made{}, err
@@ -89,7 +88,8 @@ func Generate(ctx context.Context, dir string, o Options) (Made, error) {
 	return made, err
 }
 
-// Pack leaves a repository as after a clone: one pack with deltas, one file of refs.
+// Pack brings a repository into the state after a clone: one pack with deltas, and one
+// file with all refs.
 func Pack(ctx context.Context, dir string) error {
 	for _, args := range [][]string{{"repack", "-a", "-d", "-q"}, {"pack-refs", "--all"}} {
 		if _, err := git(ctx, dir, args...); err != nil {
@@ -99,7 +99,7 @@ func Pack(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Create makes a bare repository with one commit, in a folder that is not there.
+// Create makes a bare repository with one commit, in a folder that doesn't exist yet.
 func Create(ctx context.Context, dir string, c Commit) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return fmt.Errorf("make the folder: %w", err)
@@ -115,15 +115,15 @@ func Create(ctx context.Context, dir string, c Commit) error {
 	})
 }
 
-// Commit is one commit on top of the branch main.
+// Commit is a commit on top of the branch main.
 type Commit struct {
-	// Files by path; nil deletes one.
+	// Files are contents by path. A nil content deletes the file.
 	Files map[string][]byte
-	// Tag, if any, is set to the commit.
+	// Tag, unless empty, is the name of a tag for the commit.
 	Tag string
 }
 
-// Push adds a commit, as a push does.
+// Push adds a commit to the branch main, as a push does.
 func Push(ctx context.Context, dir string, c Commit) error {
 	return importInto(ctx, dir, func(s *stream) {
 		s.commit("change", "refs/heads/main^0", c.Files)
@@ -133,8 +133,8 @@ func Push(ctx context.Context, dir string, c Commit) error {
 	})
 }
 
-// Tag sets tags to the last commit, in one file for all, as a git host keeps them
-// after a while.
+// Tag sets tags to the last commit of the branch main. It packs all refs into one file,
+// as a git host does after a while.
 func Tag(ctx context.Context, dir string, names ...string) error {
 	err := importInto(ctx, dir, func(s *stream) {
 		for _, name := range names {
@@ -148,13 +148,14 @@ func Tag(ctx context.Context, dir string, names ...string) error {
 	return err
 }
 
-// Read returns a file of the branch main.
+// Read returns the content of a file of the branch main. Read adds a line break at the
+// end, since the git helper removes one.
 func Read(ctx context.Context, dir, path string) ([]byte, error) {
 	out, err := git(ctx, dir, "show", "main:"+path)
 	return []byte(out + "\n"), err
 }
 
-// List returns the paths below a folder of the branch main.
+// List returns the paths of all files below a folder of the branch main.
 func List(ctx context.Context, dir, folder string) ([]string, error) {
 	out, err := git(ctx, dir, "ls-tree", "-r", "--name-only", "main", folder+"/")
 	return lines(out), err

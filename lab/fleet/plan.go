@@ -18,15 +18,16 @@ type plan struct {
 	clusters   []*cluster
 }
 
-// cluster is one cluster with what it sets itself.
+// cluster is one cluster with its own settings.
 type cluster struct {
 	name                    string
 	stage, region, provider string
-	// variants are the numbers of its own files, by component; 0 is none.
+	// variants are the variants of the cluster's own files, by component. 0 means no file.
 	variants map[string]int
 }
 
-// axes along which layers set a component's values, by how much they tell apart.
+// axes returns the label combinations by which layers set a component's values, in
+// order of how many clusters they distinguish.
 func axes() []axis {
 	return []axis{
 		{"", func(*cluster) string { return "" }},
@@ -45,12 +46,12 @@ type axis struct {
 
 func (a axis) has(label string) bool { return strings.Contains(a.name, label) }
 
-// Labels of clusters, the most of the last stage.
+// The values of the clusters' labels. Most clusters have the last stage.
 func stages() []string    { return []string{"testing", "canary", "smallflow", "production"} }
 func regions() []string   { return []string{"fra", "ams", "iad", "sjc", "sin", "hkg"} }
 func providers() []string { return []string{"metal", "rented", "edge"} }
 
-// mirrored regions pull images from a registry of their own.
+// mirrored reports whether the clusters of a region pull images from a mirror.
 func mirrored(region string) bool { return region == "sin" || region == "hkg" }
 
 func newPlan(o Options) (*plan, error) {
@@ -69,7 +70,7 @@ func newPlan(o Options) (*plan, error) {
 func (p *plan) planClusters(n int) {
 	for i := range n {
 		c := &cluster{
-			stage:    stages()[min(i*20/n/2, 3)], // a tenth each, and the rest is production
+			stage:    stages()[min(i*20/n/2, 3)], // a tenth for each stage, and the rest is production
 			region:   regions()[i%len(regions())],
 			provider: providers()[i/2%len(providers())],
 			variants: map[string]int{},
@@ -80,8 +81,8 @@ func (p *plan) planClusters(n int) {
 	slices.SortFunc(p.clusters, func(a, b *cluster) int { return cmp.Compare(a.name, b.name) })
 }
 
-// spread shares the distinct renders out: many components are the same almost
-// everywhere, and a few differ on every cluster.
+// spread returns the number of distinct renders of each component. Many components are
+// the same on almost all clusters, and a few differ on every cluster.
 func (p *plan) spread(o Options) []int {
 	counts := make([]int, o.Components)
 	left := o.Distinct - o.Components
@@ -95,7 +96,7 @@ func (p *plan) spread(o Options) []int {
 		counts[i], left = o.Clusters, left-o.Clusters+1
 	}
 	for left > 0 {
-		// The square makes few large and many small.
+		// The square gives few components many renders, and many components few.
 		r := p.random.Float64()
 		i := min(int(r*r*float64(o.Components)), o.Components-1)
 		if counts[i] < o.Clusters {
@@ -114,9 +115,8 @@ func (p *plan) spread(o Options) []int {
 	return counts
 }
 
-// vary lets a component be rendered from n different inputs: by the axis that
-// tells the most clusters apart without being too much, and by files of
-// clusters for the rest.
+// vary makes n different render inputs for a component. It chooses the axis that gives
+// the most inputs, but not more than n. Files of clusters give the remaining inputs.
 func (p *plan) vary(c *component, n int) error {
 	seen := map[string][]*cluster{}
 	for _, c.mirrored = range []bool{true, false} {
@@ -134,8 +134,8 @@ func (p *plan) vary(c *component, n int) error {
 		return fmt.Errorf("%s: %d groups of clusters for %d renders", c.name, len(seen), n)
 	}
 	c.ownOnly = n == len(p.clusters)
-	// A file of its own for a cluster is one more, as long as another cluster
-	// of its group has none; the others share those contents.
+	// Each new file of a cluster adds an input. A random cluster of each group gets no
+	// file, so that the group's own input stays. Further clusters reuse contents.
 	distinct := len(seen)
 	used := map[string][]int{}
 	for _, key := range slices.Sorted(maps.Keys(seen)) {
@@ -155,7 +155,7 @@ func (p *plan) vary(c *component, n int) error {
 	return nil
 }
 
-// groups are the clusters for which layers and mirrors make one input.
+// groups returns the clusters grouped by the render input that layers and mirrors give.
 func (p *plan) groups(c *component, a axis) map[string][]*cluster {
 	out := map[string][]*cluster{}
 	for _, cl := range p.clusters {
@@ -168,8 +168,8 @@ func (p *plan) groups(c *component, a axis) map[string][]*cluster {
 	return out
 }
 
-// write writes the history: versions of components as they came, then what
-// uses them.
+// write writes the history: the versions of all components, oldest first, then the layers
+// and clusters that use them.
 func (p *plan) write(s *stream) Made {
 	made := Made{}
 	s.commit("a fleet", "", map[string][]byte{"fleet.yaml": []byte(fleetFile), "README.md": []byte(readme)})
@@ -209,5 +209,5 @@ func (p *plan) write(s *stream) Made {
 	return made
 }
 
-// versionName names the versions of a component, from the oldest.
+// versionName returns the name of a component's version; 0 is the oldest version.
 func versionName(v int) string { return fmt.Sprintf("v1.%d.%d", v/3, v%3) }

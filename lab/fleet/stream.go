@@ -13,18 +13,19 @@ import (
 	"strings"
 )
 
-// started is the time of the first commit; each is a minute after the one before.
+// started is the Unix time of the first commit. Each further commit of a stream is one
+// minute later.
 const started = 1_760_000_000
 
-// stream writes the language of git fast-import.
+// stream writes the input format of git fast-import.
 type stream struct {
 	w       *bufio.Writer
 	marks   map[string]int // of blobs, by content
-	last    int            // mark
+	last    int            // the last mark
 	commits int
 }
 
-// blob writes a content once, and returns its mark.
+// blob writes a content, unless it was written before, and returns its mark.
 func (s *stream) blob(content []byte) int {
 	if mark, ok := s.marks[string(content)]; ok {
 		return mark
@@ -40,8 +41,8 @@ func (s *stream) data(content []byte) {
 	fmt.Fprintf(s.w, "data %d\n%s\n", len(content), content)
 }
 
-// commit writes a commit on main, on top of what this stream wrote before; from
-// names its parent where that is another. Nil as content deletes a file.
+// commit writes a commit on main. The parent is from, or if from is empty, the last
+// commit of this stream. A nil content deletes the file.
 func (s *stream) commit(message, from string, files map[string][]byte) {
 	paths := slices.Sorted(maps.Keys(files))
 	for _, path := range paths {
@@ -68,12 +69,12 @@ func (s *stream) commit(message, from string, files map[string][]byte) {
 	fmt.Fprintln(s.w)
 }
 
-// tag names the last commit.
+// tag sets a tag to the last commit of main.
 func (s *stream) tag(name string) {
 	fmt.Fprintf(s.w, "reset refs/tags/%s\nfrom refs/heads/main\n\n", name)
 }
 
-// importInto runs git fast-import on what write says.
+// importInto runs git fast-import with the input that write produces.
 func importInto(ctx context.Context, dir string, write func(*stream)) error {
 	cmd := exec.CommandContext(ctx, "git", "-C", dir, "fast-import", "--quiet", "--done", "--date-format=raw")
 	var problems bytes.Buffer
@@ -102,7 +103,7 @@ func feed(in io.WriteCloser, write func(*stream)) error {
 	return nil
 }
 
-// git runs git in a folder, and returns what it printed.
+// git runs git in a folder. It returns the output without the last line break.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir = dir

@@ -1,5 +1,5 @@
-// Package gitea runs a Gitea on loopback, with its data in a folder: a real forge,
-// with repositories to push to, pull requests and webhooks.
+// Package gitea runs a Gitea on loopback, with its data in a folder. Gitea is a forge
+// with repositories, pull requests and webhooks.
 package gitea
 
 import (
@@ -23,11 +23,11 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// startTime is what Gitea may take to answer; it takes two seconds.
+// startTime is how long Gitea may take until it answers. It usually takes 2 s.
 const startTime = time.Minute
 
-// config is that of a Gitea that asks nobody anything, and that may send webhooks to
-// this machine.
+// config is the template of app.ini. Gitea works offline without an installation dialog,
+// and may send webhooks to loopback.
 const config = `RUN_MODE = prod
 RUN_USER = %[1]s
 WORK_PATH = %[2]s
@@ -62,16 +62,17 @@ ENABLED = false
 ENABLED = false
 `
 
-// Server is a Gitea.
+// Server is a running Gitea.
 type Server struct {
-	// URL of the server, without a slash at its end.
+	// URL is the URL of the server, without a trailing slash.
 	URL string
 
 	binary, folder string
 	child          *process.Child
 }
 
-// Start starts a Gitea with its data in a folder, which must be there.
+// Start starts a Gitea and waits until it answers. The folder for its data must exist.
+// The error wraps [binaries.ErrMissing] if Gitea isn't built.
 func Start(ctx context.Context, set binaries.Set, folder string) (*Server, error) {
 	set, err := set.Forge()
 	if err != nil {
@@ -116,16 +117,16 @@ func Start(ctx context.Context, set binaries.Set, folder string) (*Server, error
 
 func (s *Server) config() string { return filepath.Join(s.folder, "app.ini") }
 
-// Stop ends the server.
+// Stop ends the server. If it doesn't end within 10 s, Stop kills it and returns an error.
 func (s *Server) Stop() error { return s.child.Stop(10 * time.Second) }
 
-// Until asks again and again whether something is so, for as long as Gitea runs: what is
-// pushed is known to its API some moments later.
+// Until calls check every 50 ms until check returns nil, at most for limit and only while
+// Gitea runs. Tests need it because Gitea's API reports a push with a short delay.
 func (s *Server) Until(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
 	return s.child.Until(ctx, limit, 50*time.Millisecond, check)
 }
 
-// run runs a command of Gitea, and returns the last line that it printed.
+// run runs a command of Gitea and returns the last line of its output.
 func (s *Server) run(ctx context.Context, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, s.binary, append([]string{"--config", s.config(), "--work-path", s.folder}, args...)...)
 	out, err := c.CombinedOutput()
@@ -136,7 +137,7 @@ func (s *Server) run(ctx context.Context, args ...string) (string, error) {
 	return lines[len(lines)-1], nil
 }
 
-// User makes an account, and returns a token that may do all that it may.
+// User creates an account and returns a token with all rights of the account.
 func (s *Server) User(ctx context.Context, name string, admin bool) (token string, err error) {
 	args := []string{
 		"admin", "user", "create", "--username", name, "--email", name + "@lab.example", "--random-password",
@@ -151,16 +152,17 @@ func (s *Server) User(ctx context.Context, name string, admin bool) (token strin
 	return s.run(ctx, "admin", "user", "generate-access-token", "--username", name, "--token-name", "lab", "--scopes", "all", "--raw")
 }
 
-// API is Gitea's, for whoever has a token.
+// API is a client of Gitea's API with a token.
 type API struct {
 	url, token string
 }
 
-// As returns the API for a token; empty: for nobody in particular.
+// As returns a client for a token. With an empty token, requests are anonymous.
 func (s *Server) As(token string) API { return API{url: s.URL + "/api/v1/", token: token} }
 
-// Call asks at a path below /api/v1/. Body and answer are JSON; nil: there is none, or
-// it does not matter.
+// Call makes a request to a path below /api/v1/. It sends body as JSON, unless body is nil,
+// and decodes the JSON response into answer, unless answer is nil. A status other than
+// 2xx is an error.
 func (a API) Call(ctx context.Context, method, path string, body, answer any) error {
 	var send io.Reader = http.NoBody
 	if body != nil {
@@ -199,13 +201,13 @@ func (a API) Call(ctx context.Context, method, path string, body, answer any) er
 	return nil
 }
 
-// Remote is the URL of a repository with the login of whoever has the token.
+// Remote returns the clone URL of a repository, with the token as password.
 func (s *Server) Remote(token, repository string) string {
 	return strings.Replace(s.URL, "http://", "http://lab:"+token+"@", 1) + "/" + repository + ".git"
 }
 
-// module is the folder that Gitea was built from: its templates and translations are
-// read there.
+// module returns the folder of Gitea's Go module. Gitea reads its templates and
+// translations from this folder.
 func module(ctx context.Context, set binaries.Set) (string, error) {
 	c := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "code.gitea.io/gitea")
 	c.Dir = filepath.Join(set.Modules, "gitea")

@@ -1,5 +1,5 @@
-// Package gitserver serves repositories over HTTP on loopback, as a forge does: by
-// git's own server, so that clones, fetches and pushes are real ones. It takes git.
+// Package gitserver serves repositories over HTTP on loopback, as a forge does. It uses
+// git's own server, so that clones, fetches and pushes are real. The package needs git.
 package gitserver
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Server serves the repositories of a folder to whoever asks, for reading and
-// writing.
+// Server serves the repositories of a folder for reading and writing, without
+// authentication.
 type Server struct {
 	// Address is HOST:PORT.
 	Address string
@@ -23,8 +23,8 @@ type Server struct {
 	http *http.Server
 }
 
-// Start serves what is below a folder: at an address that was served before, or
-// without one at any that is free.
+// Start serves the repositories below a folder at an address (HOST:PORT). If address is
+// empty, Start chooses a free port on 127.0.0.1.
 func Start(ctx context.Context, folder, address string) (*Server, error) {
 	path, err := exec.CommandContext(ctx, "git", "--exec-path").Output()
 	if err != nil {
@@ -51,10 +51,10 @@ func Start(ctx context.Context, folder, address string) (*Server, error) {
 	return s, nil
 }
 
-// URL is that of a repository, such as fleet.git.
+// URL returns the URL of a repository, such as fleet.git.
 func (s *Server) URL(repository string) string { return "http://" + s.Address + "/" + repository }
 
-// Stop ends the server; requests that are under way fail.
+// Stop ends the server. Requests in progress fail.
 func (s *Server) Stop() error {
 	if err := s.http.Close(); err != nil {
 		return fmt.Errorf("stop the git server: %w", err)

@@ -1,5 +1,5 @@
-// Package images makes the lab's container images, each of one static program on
-// nothing at all, and pushes them to a registry. The same program makes the same
+// Package images makes the lab's container images and pushes them to a registry. Each
+// image contains one static program and nothing else. The same program gives the same
 // digests.
 package images
 
@@ -21,20 +21,20 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Image is one to be made.
+// Image describes an image that [Push] makes.
 type Image struct {
 	Name    string   // with a tag
-	Program string   // the file that is all there is in it
-	Args    []string // what it is called with
-	Version string   // its VERSION
+	Program string   // path of the only file in the image
+	Args    []string // arguments of the program
+	Version string   // value of the environment variable VERSION
 }
 
 // Pause is the image that holds a pod's namespaces.
 const Pause = "pause:1"
 
-// Tests returns the images that are made of cmd testimage, given its file: web and
-// slow servers in versions v1 to v5, of which web:v5-again is v5 under another name;
-// and one that crashes.
+// Tests returns the images that contain the command testimage; program is its path. They
+// are Pause, web and slow servers in versions v1 to v5, and crash:v1. web:v5-again is
+// web:v5 under another name.
 func Tests(program string) []Image {
 	all := []Image{
 		{Name: Pause, Program: program, Args: []string{"pause"}},
@@ -49,10 +49,10 @@ func Tests(program string) []Image {
 	return all
 }
 
-// user is the one that images without a user of their own use.
+// user is the user and group, not root, that the images run as.
 const user = "65532:65532"
 
-// Push makes images and pushes them to a registry, which speaks plain HTTP.
+// Push makes images and pushes them to a registry (HOST:PORT) over plain HTTP.
 func Push(ctx context.Context, registry string, all ...Image) error {
 	layers := map[string]v1.Layer{}
 	for _, image := range all {
@@ -99,7 +99,7 @@ func assemble(image Image, layer v1.Layer) (v1.Image, error) {
 	return made, nil
 }
 
-// layerOf returns the layer that has one program in its root.
+// layerOf returns a layer with one program in its root folder.
 func layerOf(program string) (v1.Layer, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {

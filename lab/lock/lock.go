@@ -1,7 +1,7 @@
 // Package lock serialises the lab's commands on a directory, between processes.
 //
-// The lock is the kernel's (flock on the directory itself): a process that is
-// killed lets go of it, and no lock file is left behind.
+// The lock is an flock on the directory itself. The kernel releases it when a
+// process is killed, and no lock file remains.
 package lock
 
 import (
@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// poll is how often a lock that someone else holds is tried again. flock can
-// wait by itself, but not be cancelled by a context.
+// poll is the interval between attempts to take a lock. A blocking flock would wait
+// by itself, but a context can't cancel it.
 const poll = 100 * time.Millisecond
 
-// Dir takes the lock of a directory, which is made if need be, and returns
-// what gives it back. It waits until the context ends; waiting, if not nil, is
-// called once when it has to.
+// Dir takes the lock of a directory and returns the function that releases the lock.
+// Dir creates a missing directory. It waits for the lock until the context ends. Before
+// the first wait, Dir calls waiting, unless waiting is nil.
 //
-// The directory may be removed by whoever holds the lock: those who waited
-// then make it again.
+// The holder of the lock may remove the directory. A waiting Dir then creates the
+// directory again.
 func Dir(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
@@ -43,7 +43,7 @@ func Dir(ctx context.Context, path string, waiting func()) (unlock func(), err e
 		}
 		_ = f.Close()
 		if err == nil {
-			continue // locked a directory that is no longer there
+			continue // the locked directory was removed meanwhile
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
@@ -60,7 +60,7 @@ func Dir(ctx context.Context, path string, waiting func()) (unlock func(), err e
 	}
 }
 
-// current says whether path still names the opened directory.
+// current reports whether path still names the opened directory.
 func current(f *os.File, path string) bool {
 	opened, err := f.Stat()
 	if err != nil {

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// cgroupWait bounds the wait for cgroups that are still busy. The kernel empties
-	// them after it has reported the end of their processes, on a loaded machine
+	// cgroupWait is the longest wait for cgroups that are still busy. The kernel empties
+	// cgroups after it has reported the end of their processes, on a loaded machine
 	// seconds later.
 	cgroupWait = 15 * time.Second
 	cgroupPoll = 50 * time.Millisecond
 )
 
-// hierarchies returns where cgroups are mounted: one place a controller, or one for all.
+// hierarchies returns the mount points of cgroups: one per controller, or one for all
+// controllers with cgroups v2.
 func hierarchies() ([]string, error) {
 	const root = "/sys/fs/cgroup"
 	var fs unix.Statfs_t
@@ -35,14 +36,14 @@ func hierarchies() ([]string, error) {
 	}
 	var found []string
 	for _, e := range entries {
-		if e.IsDir() { // links are names of the same
+		if e.IsDir() { // links are further names of the same directories
 			found = append(found, filepath.Join(root, e.Name()))
 		}
 	}
 	return found, nil
 }
 
-// cgroups makes what kubelet wants to be there.
+// cgroups creates the cgroup that the kubelet expects.
 func (c *Config) cgroups(context.Context) error {
 	roots, err := hierarchies()
 	if err != nil {
@@ -56,9 +57,9 @@ func (c *Config) cgroups(context.Context) error {
 	return nil
 }
 
-// RemoveCgroups removes the cgroups of a node whose processes have ended, and waits up
-// to 15 s for those that are still busy. A cgroup that stays busy does not keep the
-// others: the error names each one that is left. Missing cgroups are not an error.
+// RemoveCgroups removes the cgroups of a node whose processes have ended. It waits up to
+// 15 s for busy cgroups. If some cgroups stay busy, RemoveCgroups still removes the rest
+// and names each remaining cgroup in the error. Missing cgroups are not an error.
 func RemoveCgroups(ctx context.Context, cgroup string) error {
 	roots, err := hierarchies()
 	if err != nil {
@@ -85,7 +86,7 @@ func RemoveCgroups(ctx context.Context, cgroup string) error {
 	}
 }
 
-// removeCgroup removes a cgroup and those below it, as far as they can be removed.
+// removeCgroup removes a cgroup and its descendants, as far as they can be removed.
 func removeCgroup(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -101,7 +102,7 @@ func removeCgroup(dir string) error {
 		}
 	}
 	if err := errors.Join(left...); err != nil {
-		return err // its parent cannot be removed either
+		return err // a cgroup with a child cannot be removed
 	}
 	// Rmdir, since the files of a cgroup cannot be removed: the kernel removes them.
 	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {

@@ -1,9 +1,9 @@
-// Package node is the first process of a real node: alone in namespaces of its own
-// (mounts, network, processes, host name), it sets up what a machine has when it has
-// booted, and starts and restarts the node's programs, as an init does.
+// Package node implements the first process of a real node. The process has its own
+// namespaces (mounts, network, processes, host name, IPC). It sets up the state of a booted
+// machine, and starts and restarts the node's programs, as an init process does.
 //
-// When it ends, however it does, the kernel ends every process of the node and takes
-// its mounts and interfaces away. Only cgroups outlive it: [RemoveCgroups].
+// When the process ends, the kernel ends every process of the node and removes the
+// node's mounts and interfaces. Only cgroups remain; [RemoveCgroups] removes them.
 package node
 
 import (
@@ -20,48 +20,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespaces are what a node has of its own, for [syscall.SysProcAttr].
+// Namespaces are the clone flags of a node's own namespaces, for [syscall.SysProcAttr].
 const Namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC
 
-// Interface is what the node's end of its cable is called.
+// Interface is the name of the network interface at the node's end of the cable.
 const Interface = "eth0"
 
-// Config is all that a node is made of.
+// Config is the configuration of a node.
 type Config struct {
 	Name     string       `json:"name"`
-	Address  netip.Prefix `json:"address"` // of its interface
+	Address  netip.Prefix `json:"address"` // of the node's interface
 	Gateway  netip.Addr   `json:"gateway"`
 	Routes   []Route      `json:"routes"` // to the pods of other nodes
-	Cgroup   string       `json:"cgroup"` // under which its pods are, a path from the root of every hierarchy
+	Cgroup   string       `json:"cgroup"` // parent of the pods' cgroups, a path from the root of every hierarchy
 	Binds    []Bind       `json:"binds"`
-	Path     string       `json:"path"` // of its programs, as in $PATH
+	Path     string       `json:"path"` // $PATH of the programs
 	Programs []Program    `json:"programs"`
-	Logs     string       `json:"logs"` // folder of one log a program
+	Logs     string       `json:"logs"` // folder with one log per program
 }
 
-// Route is how to reach a range of addresses.
+// Route is the route to a range of addresses.
 type Route struct {
 	To  netip.Prefix `json:"to"`
 	Via netip.Addr   `json:"via"`
 }
 
-// Bind is a folder that the node sees at another place, over what the machine has there.
+// Bind is a bind mount in the node: Folder appears at At and hides the machine's content.
 type Bind struct {
 	Folder string `json:"folder"`
 	At     string `json:"at"`
 }
 
-// Program is one that runs as long as the node does.
+// Program is a program that runs as long as the node.
 type Program struct {
 	Name string   `json:"name"`
 	Path string   `json:"path"`
 	Args []string `json:"args"`
 }
 
-// cableWait bounds the wait for the interface, which is plugged in from outside.
+// cableWait is the longest wait for the interface, which [Plug] adds from outside.
 const cableWait = 20 * time.Second
 
-// Main is the node: it returns only when the context ends or it can't begin. It must
+// Main runs the node that a JSON file describes. It returns when the context ends, or
+// with an error if the node or one of its programs can't start. The calling process must
 // be the first process in its namespaces.
 func Main(ctx context.Context, file string) error {
 	data, err := os.ReadFile(file)
@@ -86,9 +87,9 @@ func Main(ctx context.Context, file string) error {
 	return c.supervise(ctx)
 }
 
-// mount gives the node what it must not share with the machine or another node.
+// mount mounts the folders that a node must not share with the machine or other nodes.
 func (c *Config) mount(context.Context) error {
-	// Nothing that is mounted from here on is seen outside.
+	// From here on, mounts are not visible outside the node.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("separate the mounts: %w", err)
 	}
@@ -107,14 +108,14 @@ func (c *Config) mount(context.Context) error {
 			return fmt.Errorf("mount %s: %w", at, err)
 		}
 	}
-	// As systemd does on a machine: a kubelet's volumes have to reach into containers.
+	// systemd does the same on a machine, so that a kubelet's volumes appear in containers.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("share the mounts with the node's containers: %w", err)
 	}
 	return nil
 }
 
-// network waits for the cable and gives it its address.
+// network waits for the interface, and sets its address and routes.
 func (c *Config) network(ctx context.Context) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -140,7 +141,7 @@ func (c *Config) network(ctx context.Context) error {
 			return fmt.Errorf("route %s via %s: %w", r.To, r.Via, err)
 		}
 	}
-	// Of this network namespace alone.
+	// The setting applies only to this network namespace.
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
 		return fmt.Errorf("forward packets: %w", err)
 	}

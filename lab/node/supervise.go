@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// again is how long after its end a program is started again.
+	// again is the delay between the end of a program and its restart.
 	again = time.Second
-	// grace is how long programs get to end when the node does.
+	// grace is how long programs may take to end when the node ends.
 	grace = 2 * time.Second
-	// reap is how often the dead are looked for. Containers' shims are orphans, and
-	// theirs is the first process of the node.
+	// reap is the interval at which ended processes are collected. The shims of containers
+	// are orphans, so their parent is the first process of the node.
 	reap = 100 * time.Millisecond
 )
 
@@ -74,7 +74,7 @@ func (c *Config) start(p Program, running map[int]Program) error {
 	return nil
 }
 
-// collect takes note of every process that ended, and returns which programs did.
+// collect reaps every ended process and returns the programs among them.
 func collect(running map[int]Program) []Program {
 	var ended []Program
 	for {
@@ -93,10 +93,11 @@ func collect(running map[int]Program) []Program {
 	}
 }
 
-// end asks the programs to end; the kernel ends what is left of the node after it.
+// end sends SIGTERM to the programs and waits up to grace for their end. The kernel kills
+// the remaining processes of the node when the first process ends.
 func end(running map[int]Program) error {
 	for pid := range running {
-		_ = unix.Kill(pid, unix.SIGTERM) // it may just have ended
+		_ = unix.Kill(pid, unix.SIGTERM) // the program may have ended just now
 	}
 	deadline := time.NewTimer(grace)
 	defer deadline.Stop()

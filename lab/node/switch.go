@@ -10,16 +10,17 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Switch is the bridge that the machine's real nodes are plugged into. It leads
-// nowhere else.
+// Switch is the name of the bridge that connects the machine and its real nodes. The
+// bridge is connected to no other network.
 const Switch = "keelson-lab"
 
-// ErrTaken is the error of a machine whose switch belongs to another cluster.
+// ErrTaken is returned if the machine's switch belongs to another cluster.
 var ErrTaken = errors.New("the machine's real nodes are another cluster's")
 
-// NewSwitch makes the switch, with the machine's own address on it and routes through
-// the nodes, unless it is there. A switch is one owner's, a path, for as long as that
-// exists: the ranges of nodes, pods and Services are the same in every cluster.
+// NewSwitch creates the switch unless it exists. It sets the machine's address on the
+// switch and the routes through the nodes. A switch has one owner, the path of a cluster's
+// folder, while that path exists: the ranges of nodes, pods and Services are the same in
+// every cluster. The error wraps [ErrTaken] if the switch has another owner.
 func NewSwitch(owner string, address netip.Prefix, routes []Route) error {
 	bridge, err := netlink.LinkByName(Switch)
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
@@ -54,9 +55,9 @@ func NewSwitch(owner string, address netip.Prefix, routes []Route) error {
 
 func cableName(index int) string { return fmt.Sprintf("%s%d", Switch, index) }
 
-// Unplug removes the cable of a node that has ended. It would go with the node's network,
-// which the kernel keeps for minutes where a connection could not be closed. That there
-// is none is no error.
+// Unplug removes the cable of a node that has ended. The kernel would remove the cable with
+// the node's network namespace, but keeps the namespace for minutes if a connection could
+// not be closed. A missing cable is not an error.
 func Unplug(index int) error {
 	cable, err := netlink.LinkByName(cableName(index))
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
@@ -71,7 +72,7 @@ func Unplug(index int) error {
 	return nil
 }
 
-// Plug connects a node, given by its first process, to the switch.
+// Plug connects a node to the switch; pid is the node's first process.
 func Plug(pid, index int) error {
 	bridge, err := netlink.LinkByName(Switch)
 	if err != nil {
@@ -94,7 +95,7 @@ func Plug(pid, index int) error {
 	return nil
 }
 
-// RemoveSwitch removes the switch if it is the owner's.
+// RemoveSwitch removes the switch if it belongs to owner. Otherwise it does nothing.
 func RemoveSwitch(owner string) error {
 	bridge, err := netlink.LinkByName(Switch)
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {

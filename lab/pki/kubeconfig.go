@@ -7,8 +7,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Kubeconfig returns a kubeconfig file that carries all it needs. Its one
-// context is called after the cluster.
+// Kubeconfig returns a kubeconfig file with embedded certificates and key. Its only
+// context is named after the cluster.
 func Kubeconfig(cluster, server, user string, ca []byte, pair Pair) ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}

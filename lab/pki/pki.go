@@ -1,6 +1,6 @@
-// Package pki makes the keys, certificates and kubeconfig files of one
-// cluster: everything is signed by authorities that belong to that cluster
-// alone and ends with its folder.
+// Package pki makes the keys, certificates and kubeconfig files of one cluster. The
+// authorities that sign the certificates belong only to that cluster, and are removed
+// with the cluster's folder.
 package pki
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// lifetime of everything. Labs are short-lived; a year survives a holiday.
+// lifetime is the validity of all certificates. Labs are short-lived, so a year is enough.
 const lifetime = 365 * 24 * time.Hour
 
 // Pair is a certificate and its key, both as PEM.
@@ -31,15 +31,15 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Subject says who a certificate is for. Kubernetes reads the user from Name
-// and the groups from Groups; Hosts are the names and addresses of a server.
+// Subject is the subject of a certificate. Kubernetes reads the user from Name and
+// the groups from Groups. Hosts are the names and addresses of a server.
 type Subject struct {
 	Name   string
 	Groups []string
 	Hosts  []string
 }
 
-// NewAuthority makes a self-signed authority, valid from shortly before now.
+// NewAuthority makes a self-signed authority, valid from one hour before now.
 func NewAuthority(name string, now time.Time) (*Authority, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
@@ -54,8 +54,8 @@ func NewAuthority(name string, now time.Time) (*Authority, error) {
 	return &Authority{Pair: pair, cert: cert, key: key}, nil
 }
 
-// Issue signs a certificate that serves as a client's, and as a server's if
-// the subject has hosts.
+// Issue makes a key and a signed client certificate. The certificate is also valid for a
+// server if the subject has hosts.
 func (a *Authority) Issue(s Subject, now time.Time) (Pair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: s.Name, Organization: s.Groups},
@@ -79,8 +79,8 @@ func (a *Authority) Issue(s Subject, now time.Time) (Pair, error) {
 	return pair, nil
 }
 
-// NewKeyPair makes a bare key pair: the public half in Cert. Service account
-// tokens are signed and verified with it.
+// NewKeyPair makes a key pair without a certificate. Cert holds the public key. Service
+// account tokens are signed and verified with the pair.
 func NewKeyPair() (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -106,7 +106,7 @@ func sign(template *x509.Certificate, by *Authority, now time.Time) (Pair, *x509
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
 		return fail(err)
 	}
-	// An hour back: clocks of machines that share a home directory differ.
+	// One hour back, because the clocks of machines that share a home directory differ.
 	template.NotBefore, template.NotAfter = now.Add(-time.Hour), now.Add(lifetime)
 	parent, signer := template, key
 	if by != nil {

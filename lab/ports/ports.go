@@ -1,9 +1,9 @@
 // Package ports reserves TCP ports of loopback for the servers of a lab.
 //
-// A server that has to be told its port needs one that nothing else takes between the
-// choice and its start, or while it is stopped. A reservation is a file in a folder that
-// all processes of a user share. It lasts as long as the folder of its owner, so nothing
-// has to give it back.
+// A server with a configured port needs a port that no other program takes before the
+// server's start, or while the server is stopped. A reservation is a file in a folder that
+// all processes of a user share. The reservation lasts as long as its owner, a file or
+// folder, exists. So nothing has to release it.
 package ports
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/keelson-io/keelson/lab/lock"
 )
 
-// The ports are below those that kernels give to outgoing connections (32768 on Linux)
-// and those that Services take as node ports (30000).
+// The ports are below the range of outgoing connections (from 32768 on Linux) and below
+// the range of node ports of Services (from 30000).
 const (
 	// First is the lowest port that is reserved.
 	First = 16000
@@ -29,8 +29,8 @@ const (
 	Last = 29999
 )
 
-// Reserve returns n ports that nothing listens on and that are not reserved. They are
-// reserved while owner, a file or folder, exists.
+// Reserve returns n ports of 127.0.0.1 that are free and not reserved. They stay reserved
+// while owner, a file or folder, exists.
 func Reserve(ctx context.Context, owner string, n int) ([]int, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("keelson-ports-%d", os.Getuid()))
 	unlock, err := lock.Dir(ctx, dir, nil)
@@ -55,7 +55,7 @@ func Reserve(ctx context.Context, owner string, n int) ([]int, error) {
 	return nil, fmt.Errorf("reserve a port: none is free on 127.0.0.1 between %d and %d", First, Last)
 }
 
-// read returns the reserved ports. Reservations whose owner is gone are removed.
+// read returns the reserved ports. It removes reservations whose owner no longer exists.
 func read(dir string) (map[int]bool, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -13,20 +13,21 @@ import (
 	"time"
 )
 
-// Child is a program that ends with this one, in a process group of its own: a
-// signal from the terminal reaches only its parent, which ends it in its turn.
+// Child is a program that ends when its parent, the running program, ends. It has its
+// own process group: a signal from the terminal reaches only the parent, which then
+// ends the child.
 type Child struct {
-	// Name is that of its log, without the ending.
+	// Name is the file name of the log without .log.
 	Name string
-	// Log is where its outputs are.
+	// Log is the path of the file with the program's outputs.
 	Log string
 
 	cmd  *exec.Cmd
 	done chan error
 }
 
-// StartChild starts a program. Without an environment in the spec it has that of
-// this one; stdout, unless nil, gets its standard output in the log's place.
+// StartChild starts a program. If spec.Env is nil, the program inherits the environment
+// of its parent. If stdout is not nil, the standard output goes there instead of the log.
 func StartChild(spec Spec, stdout io.Writer) (*Child, error) {
 	c := &Child{Name: strings.TrimSuffix(filepath.Base(spec.Log), ".log"), Log: spec.Log, done: make(chan error, 1)}
 	log, err := os.OpenFile(spec.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -47,8 +48,9 @@ func StartChild(spec Spec, stdout io.Writer) (*Child, error) {
 	return c, nil
 }
 
-// Stop ends the process as a deployment does, and returns how it ended. One that
-// is still there after the grace is killed, which is an error.
+// Stop sends SIGTERM, as a deployment does, and waits up to grace for the end of the
+// process. It returns an error if the process fails. If the process doesn't end in time,
+// Stop kills it and returns an error.
 func (c *Child) Stop(grace time.Duration) error {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", c.Name, err)
@@ -57,7 +59,7 @@ func (c *Child) Stop(grace time.Duration) error {
 	defer timer.Stop()
 	select {
 	case err := <-c.done:
-		c.done <- err // whoever stops it twice is told the same
+		c.done <- err // for a second call of Stop, and for Kill and Until
 		if err != nil && !terminated(err) {
 			return fmt.Errorf("%s: %w (its log: %s)", c.Name, err, c.Log)
 		}
@@ -67,8 +69,8 @@ func (c *Child) Stop(grace time.Duration) error {
 	}
 }
 
-// terminated says that a process ended by the signal of Stop, as one does that has not
-// come as far as to handle it.
+// terminated reports whether SIGTERM ended the process. This happens if Stop is called
+// before the process has installed its signal handler.
 func terminated(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -78,16 +80,16 @@ func terminated(err error) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGTERM
 }
 
-// Kill ends the process as a power cut does, and returns when it is gone.
+// Kill sends SIGKILL and returns when the process has ended.
 func (c *Child) Kill() error {
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %s: %w", c.Name, err)
 	}
-	c.done <- <-c.done // that it ended badly is what was asked for
+	c.done <- <-c.done // its error is expected after SIGKILL
 	return nil
 }
 
-// Usage is what the process uses now, without its own children.
+// Usage returns the current resource use of the process, without its own children.
 func (c *Child) Usage() (Usage, error) {
 	id, err := c.id()
 	if err != nil {
@@ -100,7 +102,7 @@ func (c *Child) Usage() (Usage, error) {
 	return u, nil
 }
 
-// UsageOfAll is [ID.UsageOfAll] of the process.
+// UsageOfAll returns [ID.UsageOfAll] of the process.
 func (c *Child) UsageOfAll() (Usage, error) {
 	id, err := c.id()
 	if err != nil {
@@ -121,8 +123,8 @@ func (c *Child) id() (ID, error) {
 	return id, nil
 }
 
-// Until waits until a check passes: as long as the limit says, and as long as the
-// process runs. What the check says last is in the error.
+// Until calls check at the given interval until check returns nil, at most for limit and
+// only while the process runs. After limit, the error wraps the last error of check.
 func (c *Child) Until(ctx context.Context, limit, every time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
 	defer cancel()
@@ -147,7 +149,7 @@ func (c *Child) Until(ctx context.Context, limit, every time.Duration, check fun
 	}
 }
 
-// Wait waits for a while, or until the context ends, and returns why that ended.
+// Wait waits for d. If the context ends earlier, Wait returns its cause.
 func Wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -1,9 +1,9 @@
-// Package process starts programs that outlive their starter, and finds and
-// ends them later, from another process.
+// Package process starts programs that outlive their starter. Another process can
+// find and end them later.
 //
-// A process is recorded with the moment at which it started and the boot that
-// it belongs to, so that a pid that meanwhile belongs to someone else is never
-// taken for it. This reads /proc: it works on Linux alone.
+// The ID of a process contains its start time and the boot ID of the machine. So another
+// process that later gets the same pid is never mistaken for it. The package reads
+// /proc, so it works only on Linux.
 package process
 
 import (
@@ -18,13 +18,14 @@ import (
 	"time"
 )
 
-// poll is how often a process that was told to end is looked at.
+// poll is the interval of checks whether a signalled process has ended.
 const poll = 25 * time.Millisecond
 
-// killWait bounds the wait for the kernel to end a process after SIGKILL.
+// killWait is the longest wait for the end of a process after SIGKILL.
 const killWait = 10 * time.Second
 
-// ID names one process for good. The zero ID names none.
+// ID identifies one process uniquely, also after its pid is reused. The zero ID
+// identifies no process.
 type ID struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"startTicks"` // clock ticks from boot to the start
@@ -37,13 +38,13 @@ type Spec struct {
 	Args []string
 	Env  []string // the whole environment
 	Dir  string
-	Log  string // appended to; both outputs
-	// Alone are namespaces that it has of its own: CLONE_NEW….
+	Log  string // file that both outputs are appended to
+	// Alone are the clone flags (CLONE_NEW…) of the process's own namespaces.
 	Alone uintptr
 }
 
-// Start starts a program in a session of its own, so that it goes on when the
-// caller ends or its terminal closes.
+// Start starts a program in its own session, so that the program keeps running when the
+// caller ends or the caller's terminal closes.
 func Start(spec Spec) (ID, error) {
 	name := filepath.Base(spec.Path)
 	log, err := os.OpenFile(spec.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -58,19 +59,19 @@ func Start(spec Spec) (ID, error) {
 	if err := cmd.Start(); err != nil {
 		return ID{}, fmt.Errorf("start %s: %w", name, err)
 	}
-	// Before Wait collects it: until then the pid can't be anyone else's.
+	// Before Wait collects the process: until then no other process gets its pid.
 	id, err := Identify(cmd.Process.Pid)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("identify %s: %w", name, err), cmd.Process.Kill())
 	}
-	// Collects the process should it end while the caller still runs; how it
-	// ended is in its log.
+	// Collects the process if it ends while the caller still runs. The log shows
+	// the reason of the end.
 	go func() { _ = cmd.Wait() }()
 	return id, err
 }
 
-// Identify returns the ID of a process that runs now; without such a process
-// the error wraps [os.ErrNotExist].
+// Identify returns the ID of the process that has a pid now. The error wraps
+// [os.ErrNotExist] if there is no such process.
 func Identify(pid int) (ID, error) {
 	id, _, err := identify(pid)
 	return id, err
@@ -88,9 +89,9 @@ func identify(pid int) (ID, stat, error) {
 	return ID{PID: pid, Start: st.start, Boot: strings.TrimSpace(string(boot))}, st, nil
 }
 
-// Alive says whether exactly this process runs. One that ended but was not
-// collected by its parent (a zombie) doesn't. An error means that it could not
-// be found out, not that the process is gone.
+// Alive reports whether exactly this process runs. A zombie, which ended but was not
+// collected by its parent, doesn't run. An error means that the state is unknown, not
+// that the process has ended.
 func (id ID) Alive() (bool, error) {
 	if id.PID <= 0 {
 		return false, nil
@@ -105,9 +106,9 @@ func (id ID) Alive() (bool, error) {
 	return now == id && st.state != 'Z' && st.state != 'X', nil
 }
 
-// Signal sends a signal to exactly this process; one that is gone is
-// [os.ErrProcessDone]. The handle (a pidfd) is opened before the identity is
-// checked, so that a pid that is reused in between isn't hit.
+// Signal sends a signal to exactly this process. It returns [os.ErrProcessDone] if the
+// process has ended. Signal opens a handle (a pidfd) before it checks the identity,
+// so that the signal never reaches another process that reuses the pid.
 func (id ID) Signal(sig os.Signal) error {
 	handle, err := os.FindProcess(id.PID)
 	if err != nil {
@@ -127,9 +128,9 @@ func (id ID) Signal(sig os.Signal) error {
 	return nil
 }
 
-// Stop ends the process: SIGTERM, then SIGKILL after the grace. It returns
-// when the process is gone; that it was gone before is no error. A context
-// that ends cuts the grace short, not the ending.
+// Stop ends the process with SIGTERM, and after grace with SIGKILL. It returns when the
+// process has ended. A process that had ended before is not an error. If the context
+// ends, Stop sends SIGKILL at once.
 func (id ID) Stop(ctx context.Context, grace time.Duration) error {
 	gone, err := id.end(ctx, syscall.SIGTERM, grace)
 	if gone || err != nil {

@@ -15,23 +15,25 @@ import (
 // proc_pid_stat(5).
 const ticksPerSecond = 100
 
-// Usage is what a process uses.
+// Usage is the resource use of a process.
 type Usage struct {
 	RSS  int64         // resident memory, bytes
-	Peak int64         // the most of it so far
+	Peak int64         // highest resident memory so far, bytes
 	CPU  time.Duration // user and system time since its start
-	Age  time.Duration // since its start
+	Age  time.Duration // time since its start
 }
 
-// Usage reads what the process uses now; one that is gone is [os.ErrProcessDone].
+// Usage returns the current resource use of the process. The error is
+// [os.ErrProcessDone] if the process has ended.
 func (id ID) Usage() (Usage, error) {
 	u, _, err := id.usage()
 	return u, err
 }
 
-// UsageOfAll is what the process and its own children use: of those that it has
-// waited for the CPU, of those that run all. What they share of memory counts
-// with each, and peaks are added up, though each had its own at its own time.
+// UsageOfAll returns the resource use of the process and its children. A running child
+// counts fully; a child that the process has waited for counts only with its CPU time.
+// Shared memory counts in each process. Peak is the sum of all peaks, although the
+// processes reached them at different times.
 func (id ID) UsageOfAll() (Usage, error) {
 	all, reaped, err := id.usage()
 	if err != nil {
@@ -45,7 +47,7 @@ func (id ID) UsageOfAll() (Usage, error) {
 	for _, list := range lists {
 		pids, err := os.ReadFile(list)
 		if err != nil {
-			continue // a thread that ended; the others name its children
+			continue // the thread ended; the lists of other threads contain its children
 		}
 		for pid := range strings.FieldsSeq(string(pids)) {
 			one, err := ofChild(pid)
@@ -58,7 +60,7 @@ func (id ID) UsageOfAll() (Usage, error) {
 	return all, nil
 }
 
-// ofChild is what a child uses; one that has ended since uses nothing.
+// ofChild returns the resource use of a child. It is zero if the child has ended.
 func ofChild(pid string) (Usage, error) {
 	n, err := strconv.Atoi(pid)
 	if err != nil {
@@ -80,7 +82,8 @@ func ofChild(pid string) (Usage, error) {
 	return Usage{}, err
 }
 
-// usage is that of the process alone, and the CPU of the children it waited for.
+// usage returns the resource use of the process alone, and the CPU time of the children
+// that it has waited for.
 func (id ID) usage() (_ Usage, reaped time.Duration, _ error) {
 	alive, err := id.Alive()
 	if err != nil {
@@ -114,8 +117,8 @@ func (id ID) usage() (_ Usage, reaped time.Duration, _ error) {
 	}, ticks(st.reaped), nil
 }
 
-// readPeak reads VmHWM of proc_pid_status(5), in bytes. The error wraps
-// [os.ErrNotExist] if there is no such process, or none with memory.
+// readPeak returns VmHWM of proc_pid_status(5) in bytes. The error wraps
+// [os.ErrNotExist] if there is no such process, or if the process has no memory.
 func readPeak(pid int) (int64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if errors.Is(err, syscall.ESRCH) { // it ended while we read
@@ -138,7 +141,7 @@ func readPeak(pid int) (int64, error) {
 
 func ticks(n uint64) time.Duration { return time.Duration(n) * (time.Second / ticksPerSecond) }
 
-// stat is what the lab needs of /proc/PID/stat.
+// stat holds the fields of /proc/PID/stat that the lab needs.
 type stat struct {
 	state    byte
 	cpu      uint64 // ticks
@@ -164,7 +167,7 @@ func readStat(pid int) (stat, error) {
 }
 
 // parseStat parses proc_pid_stat(5). The second field is the program's name in
-// parentheses and may itself hold spaces and parentheses.
+// parentheses. The name may contain spaces and parentheses.
 func parseStat(line string) (stat, error) {
 	end := strings.LastIndexByte(line, ')')
 	if end < 0 {

@@ -1,4 +1,4 @@
-// Package prometheus runs a Prometheus on loopback, which reads one target.
+// Package prometheus runs a Prometheus on loopback that scrapes one target.
 package prometheus
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// startTime is what it may take to be ready; it takes a second.
+// startTime is how long Prometheus may take until it is ready. It usually takes 1 s.
 const startTime = time.Minute
 
-// Server is a Prometheus.
+// Server is a running Prometheus.
 type Server struct {
-	// URL of the server, without a slash at its end.
+	// URL is the URL of the server, without a trailing slash.
 	URL string
 
 	child *process.Child
 }
 
-// Start starts the program with its data in a new folder. It reads the metrics of the
-// target, an address, every second.
+// Start starts the program binary and waits until it is ready. The folder for its data
+// must not exist. Prometheus scrapes target (HOST:PORT) every second.
 func Start(ctx context.Context, binary, folder, target string) (*Server, error) {
 	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: lab\n  static_configs: [{targets: [%q]}]\n", target)
 	path := filepath.Join(folder, "config.yaml")
@@ -70,5 +70,5 @@ func (s *Server) ready(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the server.
+// Stop ends the server. If it doesn't end within 30 s, Stop kills it and returns an error.
 func (s *Server) Stop() error { return s.child.Stop(30 * time.Second) }

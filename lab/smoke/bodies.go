@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// diffBodies returns the fields in which two request bodies differ, with their
-// values, in order. The guards of an update are no fields of the object.
+// diffBodies returns the fields in which two request bodies differ, with both values, in a fixed
+// order. It ignores resourceVersion and uid, the preconditions of an update.
 func diffBodies(before, after json.RawMessage) ([]string, error) {
 	var a, b map[string]any
 	if err := json.Unmarshal(before, &a); err != nil {

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// check is one promise. The line says what was seen.
+// check verifies one promise. run returns a line about what it observed.
 type check struct {
 	name   string
-	always bool // the others need it
+	always bool // run despite --only, because other checks depend on it
 	run    func(*smoke, context.Context) (string, error)
 }
 
@@ -47,21 +47,21 @@ func allChecks() []check {
 }
 
 const (
-	// patience ends a wait for what must happen. It is not a bound.
+	// patience is the time limit for something that must happen. It is not a performance bound.
 	patience = 3 * time.Minute
-	// quietFor is how long a converged fleet is listened to.
+	// quietFor is how long a converged fleet is observed.
 	quietFor = 60 * time.Second
-	// beacon is a component of this program's own, with one ConfigMap, whose
-	// value tells which push has arrived.
+	// beacon is a component of this program with one ConfigMap. Its value shows which push has
+	// arrived.
 	beacon = "beacon"
 )
 
 const (
-	dns          = "coredns" // the component, and its Deployment
+	dns          = "coredns" // name of the component and of its Deployment
 	dnsNamespace = "kube-system"
 )
 
-// addBeacon puts the beacon into the fleet, on every cluster.
+// addBeacon adds the beacon to the fleet, on every cluster.
 func (s *smoke) addBeacon(ctx context.Context) error {
 	const head = "apiVersion: keelson.io/v1alpha1\nkind: "
 	for name, content := range map[string]string{
@@ -85,11 +85,11 @@ func (s *smoke) addBeacon(ctx context.Context) error {
 	return s.repo.tag(ctx, beacon, "v1.0.0")
 }
 
-// until waits for a condition; on time-out the error is the condition's last.
+// until waits for a condition. After the time limit it returns the condition's last error.
 func until(ctx context.Context, condition func(context.Context) error) error {
 	last := errors.New("never tried")
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		if err := condition(ctx); err == nil || ctx.Err() == nil { // what the end of patience cut off says nothing
+		if err := condition(ctx); err == nil || ctx.Err() == nil { // ignore an error caused by the end of the time limit
 			last = err
 		}
 		return last == nil, nil
@@ -100,7 +100,7 @@ func until(ctx context.Context, condition func(context.Context) error) error {
 	return nil
 }
 
-// pause waits for time to pass, where time is what is checked.
+// pause waits for d. It is for checks that depend on time.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -112,7 +112,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// converged waits until every delivery is synced and healthy at what git says.
+// converged waits until every delivery is healthy and in sync with git.
 func (s *smoke) converged(ctx context.Context) error {
 	return until(ctx, func(ctx context.Context) error {
 		all, err := s.scene.deliveries(ctx)
@@ -136,7 +136,7 @@ func (s *smoke) converged(ctx context.Context) error {
 	})
 }
 
-// wanted counts the deliveries that git asks for.
+// wanted returns the number of deliveries that git asks for.
 func (s *smoke) wanted(ctx context.Context) (int, error) {
 	if s.deliveries > 0 {
 		return s.deliveries, nil
@@ -156,7 +156,7 @@ func (s *smoke) wanted(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// rendered is what git says a cluster should have.
+// rendered returns the objects that a cluster should have according to git.
 func (s *smoke) rendered(ctx context.Context, cluster string) ([]unstructured.Unstructured, error) {
 	out, code, err := s.keelson(ctx, "render", cluster, "-o", "json")
 	if err != nil || code != 0 {
@@ -185,7 +185,7 @@ func (s *smoke) at(ctx context.Context, component, version string, clusters ...s
 	})
 }
 
-// dnsVersion is the version that a cluster's record names.
+// version returns the version of a component on a cluster, from its Delivery on the hub.
 func (s *smoke) version(ctx context.Context, cluster, component string) (string, error) {
 	all, err := s.scene.deliveries(ctx)
 	if err != nil {

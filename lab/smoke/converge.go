@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// checkKill kills the controller in the middle of the first convergence; a new
-// one finishes. Audit logs show that no object was created twice.
+// checkKill kills the controller during the first convergence, and a new controller finishes the
+// work. Audit logs show that no object was created twice.
 func (s *smoke) checkKill(ctx context.Context) (string, error) {
 	if err := s.scene.up(ctx); err != nil {
 		return "", err
@@ -45,8 +45,8 @@ func (s *smoke) checkKill(ctx context.Context) (string, error) {
 	return fmt.Sprintf("SIGKILL after %d writes; the next process finished: %d objects, none doubled, none forgotten", before, n), s.scene.down(ctx)
 }
 
-// killMidway kills a controller when it has begun to write, and returns how
-// many objects it wrote.
+// killMidway kills a controller after it has started to write, and returns the number of objects it
+// wrote.
 func (s *smoke) killMidway(ctx context.Context) (int, error) {
 	if err := s.controller.start(); err != nil {
 		return 0, err
@@ -68,7 +68,7 @@ func (s *smoke) killMidway(ctx context.Context) (int, error) {
 	return s.written()
 }
 
-// written counts the objects that Keelson wrote in all clusters.
+// written counts Keelson's writes of objects in all clusters.
 func (s *smoke) written() (int, error) {
 	n := 0
 	for _, c := range s.scene.clusters {
@@ -81,7 +81,7 @@ func (s *smoke) written() (int, error) {
 	return n, nil
 }
 
-// createdOnce holds that no object was created a second time.
+// createdOnce fails if an object was created twice or deleted.
 func (s *smoke) createdOnce(cluster string) error {
 	events, err := s.scene.since(cluster, nil)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *smoke) createdOnce(cluster string) error {
 	return nil
 }
 
-// checkConverge measures a first convergence on fresh clusters.
+// checkConverge measures the first convergence of fresh clusters.
 func (s *smoke) checkConverge(ctx context.Context) (string, error) {
 	if err := s.scene.up(ctx); err != nil {
 		return "", err
@@ -134,7 +134,7 @@ func (s *smoke) checkConverge(ctx context.Context) (string, error) {
 		s.deliveries, len(s.scene.clusters), n, applied.Round(100*time.Millisecond), took, configs), nil
 }
 
-// lastWrite is the time from a moment to Keelson's last write of an object.
+// lastWrite returns the time from a moment to Keelson's last write of an object.
 func (s *smoke) lastWrite(from time.Time, marks map[string]int64) (time.Duration, error) {
 	last := from
 	for _, c := range s.scene.clusters {
@@ -151,7 +151,7 @@ func (s *smoke) lastWrite(from time.Time, marks map[string]int64) (time.Duration
 	return last.Sub(from), nil
 }
 
-// distinct shows that each cluster runs its own meta-config: coredns' replicas.
+// distinct checks that each cluster runs its own meta-config, by the replicas of coredns.
 func (s *smoke) distinct(ctx context.Context) (string, error) {
 	var parts []string
 	seen := map[int64]bool{}
@@ -169,8 +169,8 @@ func (s *smoke) distinct(ctx context.Context) (string, error) {
 	return "each its own meta-config: coredns replicas are " + strings.Join(parts, ", "), nil
 }
 
-// complete compares what clusters have with what git says: nothing doubled,
-// nothing forgotten. It returns the number of objects.
+// complete compares the objects of the clusters with git: none doubled, none missing. It returns
+// the number of objects.
 func (s *smoke) complete(ctx context.Context) (int, error) {
 	total := 0
 	for _, c := range s.scene.clusters {

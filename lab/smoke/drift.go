@@ -41,7 +41,7 @@ func (s *smoke) replicas(ctx context.Context, cluster string) (int64, error) {
 	return n, nil
 }
 
-// checkDrift scales as kubectl scale does.
+// checkDrift scales coredns with kubectl scale, and waits until Keelson reverts the change.
 func (s *smoke) checkDrift(ctx context.Context) (string, error) {
 	want, err := s.replicas(ctx, testing)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *smoke) checkDrift(ctx context.Context) (string, error) {
 		time.Since(started).Round(10*time.Millisecond)), nil
 }
 
-// scale runs the real kubectl.
+// scale runs the real kubectl scale.
 func (s *smoke) scale(ctx context.Context, cluster string, n int64) error {
 	kubeconfig, err := s.scene.lab.Kubeconfig(cluster, "admin")
 	if err != nil {
@@ -69,7 +69,8 @@ func (s *smoke) scale(ctx context.Context, cluster string, n int64) error {
 	return err
 }
 
-// checkAutoscaler scales the same under a HorizontalPodAutoscaler.
+// checkAutoscaler scales in the same way while a HorizontalPodAutoscaler exists. Keelson must keep
+// the replicas until the autoscaler is deleted.
 func (s *smoke) checkAutoscaler(ctx context.Context) (string, error) {
 	hpas, err := s.autoscalers()
 	if err != nil {
@@ -107,7 +108,7 @@ func (s *smoke) checkAutoscaler(ctx context.Context) (string, error) {
 	return fmt.Sprintf("under an autoscaler %d replicas stayed %d, also when another field of the Deployment was pushed; without it they are %d again", was+3, was+3, was), nil
 }
 
-// replicasBecome waits until coredns has a number of replicas.
+// replicasBecome waits until coredns has the wanted number of replicas.
 func (s *smoke) replicasBecome(ctx context.Context, cluster string, want int64) error {
 	return until(ctx, func(ctx context.Context) error {
 		n, err := s.replicas(ctx, cluster)
@@ -136,8 +137,8 @@ func autoscaler() *unstructured.Unstructured {
 	}}
 }
 
-// pushResources changes another field of the same Deployment, which must not
-// bring its replicas back, and waits some seconds longer than that takes.
+// pushResources changes another field of the same Deployment. That change must not revert the
+// replicas. It waits 3 seconds longer than the change takes.
 func (s *smoke) pushResources(ctx context.Context) error {
 	resources := map[string]any{"requests": map[string]any{"cpu": "70m", "memory": "48Mi"}}
 	if err := s.repo.setValue(canary, dns, "resources", resources); err != nil {

@@ -15,20 +15,20 @@ import (
 	"github.com/keelson-io/keelson/lab/prometheus"
 )
 
-// gate keeps a change from production until something is lifted.
+// gate stops a change before production until it is lifted.
 type gate struct {
 	name string
-	// stage is what the pipeline's stage for production says besides.
+	// stage holds the additional lines of the pipeline's stage for production.
 	stage string
-	// shut makes what the stage needs to be closed; nil: nothing.
+	// shut creates what the stage needs to be closed; nil: nothing.
 	shut func() error
-	// says is what keelson rollout explain has to say of production.
+	// says must match the output of keelson rollout explain for production.
 	says *regexp.Regexp
-	// lift opens it; of the sentence it gets what says has found, in parentheses.
+	// lift opens the gate. found is the last submatch of says, or the whole match.
 	lift func(ctx context.Context, found string) error
 }
 
-// checkGates closes production in one way after the other, each time for a version.
+// checkGates closes production in several ways, one after the other, with a new version each time.
 func (s *smoke) checkGates(ctx context.Context) (_ string, err error) {
 	gates := []gate{s.window(), s.approval(), s.job()}
 	skipped := "; no Prometheus is installed, which would be asked, too"
@@ -54,7 +54,8 @@ func (s *smoke) checkGates(ctx context.Context) (_ string, err error) {
 	return strings.Join(lines, "\n") + "\nlifted, each went on" + skipped, s.repo.push(ctx, "no gates")
 }
 
-// passGate brings a version to the gate, looks that it holds, and lifts it.
+// passGate rolls a version out up to the gate, checks that production is not written, and lifts the
+// gate.
 func (s *smoke) passGate(ctx context.Context, g gate, version string) (string, error) {
 	marks, err := s.scene.marks()
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *smoke) passGate(ctx context.Context, g gate, version string) (string, e
 	return line, s.at(ctx, ferry, version, production)
 }
 
-// window is one that opened half a day ago, and is closed.
+// window is a gate with a daily window of an hour that opens in 12 hours, so it is closed.
 func (s *smoke) window() gate {
 	at := time.Now().UTC().Add(12 * time.Hour)
 	return gate{
@@ -119,7 +120,7 @@ func (s *smoke) window() gate {
 	}
 }
 
-// approval is one that a person gives in git, by the hash that is shown.
+// approval is a gate that a person approves in git, with the shown hash.
 func (s *smoke) approval() gate {
 	return gate{
 		name: "approval", stage: "  before: [{name: sign-off, approval: {because: look at the error rate}}]\n",
@@ -134,7 +135,7 @@ func (s *smoke) approval() gate {
 	}
 }
 
-// job is one of a Job that fails on production's cluster, until its file is mended.
+// job is a gate with a Job that fails on production's cluster until its template is fixed.
 func (s *smoke) job() gate {
 	const file = "checks/trial.yaml"
 	write := func(tag string) error {
@@ -160,7 +161,8 @@ spec:
 				return err
 			}
 			return until(ctx, func(ctx context.Context) error {
-				// A person's word; before the file was read, the Job fails once more.
+				// A resume before the controller has read the new file makes the Job fail again. So
+				// repeat it.
 				if _, _, err := s.keelson(ctx, "rollout", "resume", ferry, "--reason", "the trial is mended"); err != nil {
 					return err
 				}
@@ -177,8 +179,8 @@ spec:
 	}
 }
 
-// watchErrors starts a Prometheus that reads a number of this program's, and is asked
-// for it: at first there are errors.
+// watchErrors starts a Prometheus that scrapes a metric of this program. The gate queries that
+// Prometheus. At first the metric reports errors.
 func (s *smoke) watchErrors(ctx context.Context) (_ gate, stop func() error, _ error) {
 	var count atomic.Int64
 	count.Store(5)

@@ -14,10 +14,10 @@ import (
 type controller struct {
 	binary, kubeconfig, repo, cache, log, listen string
 
-	*process.Child // nil: none runs
+	*process.Child // nil: not running
 }
 
-// start starts the process; its log goes on where an earlier one ended.
+// start starts the process. It appends to the log of earlier processes.
 func (c *controller) start() (err error) {
 	c.Child, err = process.StartChild(process.Spec{Path: c.binary, Log: c.log, Args: []string{
 		"controller", "--repo", c.repo, "--kubeconfig", c.kubeconfig, "--context", hub,
@@ -26,14 +26,14 @@ func (c *controller) start() (err error) {
 	return err
 }
 
-// kill ends the process as a power cut does.
+// kill ends the process with SIGKILL, as a power cut does.
 func (c *controller) kill() error {
 	err := c.Kill()
 	c.Child = nil
 	return err
 }
 
-// stop ends the process as a deployment does, and returns how it ended.
+// stop ends the process as a Deployment would, and returns an error if it did not end well.
 func (c *controller) stop() error {
 	if c.Child == nil {
 		return nil
@@ -43,7 +43,7 @@ func (c *controller) stop() error {
 	return err
 }
 
-// keelson runs a command of the binary and returns its output and exit code.
+// keelson runs a command of the binary and returns its standard output and exit code.
 func (s *smoke) keelson(ctx context.Context, args ...string) (string, int, error) {
 	c := exec.CommandContext(ctx, s.binary, append(args, "--repo", s.repo.url, "--kubeconfig", s.scene.kubeconfig(), "--context", hub)...)
 	out, err := c.Output()

@@ -1,10 +1,9 @@
-// Command smoke shows Keelson at work on real API servers.
+// Command smoke demonstrates Keelson on real API servers.
 //
-// With --demo it brings up a hub and three clusters, publishes the example
-// fleet, starts the controller, and leaves all of it running with a tour of
-// what to try. Without, it does the same unattended and then checks what the
-// README promises, a line a check; audit logs of the API servers are the
-// witness. It leaves nothing behind.
+// With --demo it starts a hub and three clusters, publishes the example fleet, starts the
+// controller, and prints a tour of commands to try. Everything runs until it is interrupted.
+// Without --demo it checks the promises of the README unattended, and prints a line per check. Most
+// checks use the audit logs of the API servers as evidence. At the end it removes everything.
 package main
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// clusters of the example fleet, in the order in which people would upgrade.
+// Clusters of the example fleet, in the usual order of an upgrade.
 const (
 	testing    = "testing-eu-01"
 	canary     = "canary-eu-01"
@@ -61,19 +60,19 @@ func command(ctx context.Context) error {
 	return s.checks(ctx, from, *only, *keep)
 }
 
-// smoke is one run.
+// smoke is the state of one run.
 type smoke struct {
 	binary     string
-	prometheus string // "": none is installed
+	prometheus string // "": not installed
 	scene      *scene
 	repo       *repository
 	controller *controller
-	deliveries int // how many the fleet has
-	objects    int // how many the clusters have
+	deliveries int // number in the fleet
+	objects    int // number on all clusters
 	passed     int
-	// takeBack undoes what a check did to git besides its commits; may be nil.
+	// takeBack reverts a check's changes to git other than its commits; may be nil.
 	takeBack func(context.Context) error
-	// wayBack is what the clusters need to follow git back; may be nil.
+	// wayBack performs what the clusters need to follow the revert in git; may be nil.
 	wayBack func(context.Context) error
 	failed  []string
 }
@@ -91,8 +90,8 @@ func prepare(binary string, demo bool) (*smoke, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find a folder: %w", err)
 	}
-	// A repository that is made anew needs a new place: Keelson remembers the
-	// tags of the old one, and would call the new ones moved.
+	// A new repository needs a new folder: Keelson remembers the tags of the old one, and would
+	// report the new tags as moved.
 	parent, name := "", "keelson-smoke-"
 	if demo {
 		parent, name = filepath.Dir(folder), "demo-"
@@ -118,7 +117,7 @@ func say(format string, args ...any) {
 	fmt.Printf("%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }
 
-// demo leaves everything running until it is interrupted.
+// demo keeps everything running until it is interrupted.
 func (s *smoke) demo(ctx context.Context, from sources) (err error) {
 	s.scene.lab.Say = func(line string) { say("%s", line) }
 	defer func() { err = errors.Join(err, s.cleanUp(context.WithoutCancel(ctx), true)) }()
@@ -149,7 +148,7 @@ func (s *smoke) demo(ctx context.Context, from sources) (err error) {
 	return nil
 }
 
-// tour prints what to type next; every line works as it stands.
+// tour prints commands to try. Every line works unchanged.
 func (s *smoke) tour() {
 	bin := filepath.Dir(s.binary)
 	fmt.Printf(`It runs until you press Ctrl-C, which removes all of it. In another terminal:
@@ -193,7 +192,7 @@ func (s *smoke) tour() {
 `, bin, s.scene.set.Dir, s.scene.kubeconfig(), s.repo.url, s.repo.work, testing, canary, production, s.controller.log)
 }
 
-// checks runs everything and removes it.
+// checks runs all checks and then removes everything, unless keep is set.
 func (s *smoke) checks(ctx context.Context, from sources, only string, keep bool) (err error) {
 	say("files of this run: %s", s.scene.folder)
 	if !keep {
@@ -220,7 +219,7 @@ func (s *smoke) checks(ctx context.Context, from sources, only string, keep bool
 	return nil
 }
 
-// publishFleet makes the repository and a git server in front of it.
+// publishFleet creates the repository and starts its git server.
 func (s *smoke) publishFleet(ctx context.Context, from sources) (err error) {
 	if s.repo, err = makeRepository(ctx, s.scene.folder, from); err != nil {
 		return err
@@ -253,7 +252,7 @@ func (s *smoke) check(ctx context.Context, c check) bool {
 	return true
 }
 
-// cleanUp ends all processes, and removes the files of a run that went well.
+// cleanUp ends all processes, and removes the files if the run went well.
 func (s *smoke) cleanUp(ctx context.Context, well bool) error {
 	err := errors.Join(s.controller.stop(), s.scene.down(ctx))
 	if s.repo != nil {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// withChange runs a check that changes git, and takes the change back after it.
+// withChange runs a check that changes git, and reverts the change afterwards.
 func (s *smoke) withChange(ctx context.Context, do func(context.Context, map[string]int64) (string, error)) (string, error) {
 	before, err := s.repo.head(ctx)
 	if err != nil {
@@ -54,7 +54,8 @@ func (s *smoke) publish(ctx context.Context, version string) error {
 	return s.repo.push(ctx, "run "+dns+" "+version)
 }
 
-// checkSelector publishes a version whose selector differs, and more.
+// checkSelector publishes a version with a changed selector, which must be held. Then it approves
+// the change.
 func (s *smoke) checkSelector(ctx context.Context) (string, error) {
 	return s.withChange(ctx, func(ctx context.Context, marks map[string]int64) (string, error) {
 		file, err := s.repo.templateWith(dns, "kind: Deployment")
@@ -89,13 +90,13 @@ func (s *smoke) checkSelector(ctx context.Context) (string, error) {
 	})
 }
 
-// replaced approves the change of the selector, which replaces the Deployment.
+// replaced approves the change of the selector, so that Keelson replaces the Deployment.
 func (s *smoke) replaced(ctx context.Context) (string, error) {
 	before, err := s.deployment(ctx, testing)
 	if err != nil {
 		return "", err
 	}
-	s.wayBack = func(ctx context.Context) error { // which is as dangerous
+	s.wayBack = func(ctx context.Context) error { // the revert changes the selector too, so it needs approval
 		if _, err := s.stops(ctx, "Held", func(deliveryStatus) bool { return true }); err != nil {
 			return err
 		}
@@ -121,8 +122,8 @@ func (s *smoke) replaced(ctx context.Context) (string, error) {
 	return "approved in git, it was replaced", nil
 }
 
-// approve approves what is held of coredns on the testing cluster, with the hash
-// that keelson diff shows.
+// approve approves the held change of coredns on the testing cluster, with the hash from keelson
+// diff.
 func (s *smoke) approve(ctx context.Context) error {
 	out, code, err := s.keelson(ctx, "diff", testing, dns, "-o", "json")
 	if err != nil || code != 1 {
@@ -147,8 +148,7 @@ func (s *smoke) approve(ctx context.Context) error {
 	return s.repo.push(ctx, "approve the selector")
 }
 
-// stops waits until coredns on the testing cluster is in a state, and is as it
-// should be there.
+// stops waits until coredns on the testing cluster has the given sync state and as returns true.
 func (s *smoke) stops(ctx context.Context, sync string, as func(deliveryStatus) bool) (d deliveryStatus, err error) {
 	err = until(ctx, func(ctx context.Context) error {
 		all, err := s.scene.deliveries(ctx)
@@ -163,9 +163,9 @@ func (s *smoke) stops(ctx context.Context, sync string, as func(deliveryStatus) 
 	return d, err
 }
 
-// blocked makes a mistake with coredns on the testing cluster, and with the
-// same push a good change of the beacon. The delivery must say where the
-// mistake is, coredns must stay as it was, and the beacon must arrive everywhere.
+// blocked makes a mistake with coredns on the testing cluster, and in the same push a valid change
+// of the beacon. The delivery must report where the mistake is. coredns must stay unchanged, and
+// the beacon must arrive everywhere.
 func (s *smoke) blocked(ctx context.Context, where string, mistake func(context.Context) error) (string, error) {
 	return s.withChange(ctx, func(ctx context.Context, marks map[string]int64) (string, error) {
 		push, err := s.setBeacon()
@@ -221,8 +221,8 @@ func (s *smoke) checkBrokenTemplate(ctx context.Context) (string, error) {
 	})
 }
 
-// checkEndlessTemplate publishes a version whose template never ends. The other
-// change arrives while it is still rendered.
+// checkEndlessTemplate publishes a version whose template never ends. The beacon must arrive
+// although the template is still rendered.
 func (s *smoke) checkEndlessTemplate(ctx context.Context) (string, error) {
 	return s.blocked(ctx, "and was ended", func(ctx context.Context) error {
 		file, err := s.repo.templateWith(dns, "kind: Deployment")
@@ -236,7 +236,7 @@ func (s *smoke) checkEndlessTemplate(ctx context.Context) (string, error) {
 	})
 }
 
-// checkSchema sets a value that the chart's schema refuses.
+// checkSchema sets a value that the chart's schema rejects.
 func (s *smoke) checkSchema(ctx context.Context) (string, error) {
 	return s.blocked(ctx, "clusters/"+testing+"/coredns.yaml:", func(ctx context.Context) error {
 		name, err := s.repo.integerValue(dns)
@@ -250,7 +250,7 @@ func (s *smoke) checkSchema(ctx context.Context) (string, error) {
 	})
 }
 
-// checkUnknownKey misspells a key.
+// checkUnknownKey adds a misspelt key.
 func (s *smoke) checkUnknownKey(ctx context.Context) (string, error) {
 	return s.blocked(ctx, "clusters/"+testing+"/coredns.yaml:", func(ctx context.Context) error {
 		if err := s.repo.metaConfig(testing, dns, func(m map[string]any) { m["valeus"] = map[string]any{} }); err != nil {
@@ -260,7 +260,7 @@ func (s *smoke) checkUnknownKey(ctx context.Context) (string, error) {
 	})
 }
 
-// checkMovedTag moves the tag of the version that runs, and moves it back.
+// checkMovedTag moves the tag of the running version, and moves it back.
 func (s *smoke) checkMovedTag(ctx context.Context) (string, error) {
 	version, err := s.version(ctx, testing, dns)
 	if err != nil {
@@ -282,7 +282,7 @@ func (s *smoke) checkMovedTag(ctx context.Context) (string, error) {
 	})
 }
 
-// checkMissingTag names a version that was never published.
+// checkMissingTag selects a version that was never published.
 func (s *smoke) checkMissingTag(ctx context.Context) (string, error) {
 	return s.blocked(ctx, "clusters/"+testing+"/coredns.yaml:", func(ctx context.Context) error {
 		if err := s.repo.setVersion(testing, dns, "v9.9.9"); err != nil {
@@ -292,7 +292,7 @@ func (s *smoke) checkMissingTag(ctx context.Context) (string, error) {
 	})
 }
 
-// checkSymlink publishes a version that holds a symbolic link.
+// checkSymlink publishes a version that contains a symbolic link.
 func (s *smoke) checkSymlink(ctx context.Context) (string, error) {
 	return s.blocked(ctx, "secrets.yaml", func(ctx context.Context) error {
 		if _, err := run(ctx, s.repo.work, "ln", "-s", "/etc/passwd", "components/coredns/template/templates/secrets.yaml"); err != nil {

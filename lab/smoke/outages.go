@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// beaconAt checks which push the clusters have.
+// beaconAt fails unless all clusters but the excepted ones have the push.
 func (s *smoke) beaconAt(ctx context.Context, push string, except ...string) error {
 	for _, c := range s.scene.clusters {
 		if slices.Contains(except, c) {
@@ -33,7 +33,7 @@ func (s *smoke) beaconAt(ctx context.Context, push string, except ...string) err
 	return nil
 }
 
-// setBeacon gives the beacon a new value on all clusters and returns it.
+// setBeacon sets a new value of the beacon on all clusters and returns it.
 func (s *smoke) setBeacon() (string, error) {
 	push := time.Now().Format("150405.000")
 	for _, c := range s.scene.clusters {
@@ -44,7 +44,7 @@ func (s *smoke) setBeacon() (string, error) {
 	return push, nil
 }
 
-// arrival is the time from a push until it is on all clusters but some.
+// arrival returns the time from a push until it has arrived on all clusters but the excepted ones.
 func (s *smoke) arrival(ctx context.Context, except ...string) (time.Duration, string, error) {
 	started := time.Now()
 	push, err := s.setBeacon()
@@ -58,7 +58,7 @@ func (s *smoke) arrival(ctx context.Context, except ...string) (time.Duration, s
 	return time.Since(started).Round(10 * time.Millisecond), push, err
 }
 
-// checkDeadGit stops the git server; drift is still restored meanwhile.
+// checkDeadGit stops the git server. Keelson must still revert drift meanwhile.
 func (s *smoke) checkDeadGit(ctx context.Context) (string, error) {
 	marks, err := s.scene.marks()
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *smoke) eventMessage(ctx context.Context, reason string) (string, error)
 	return "", fmt.Errorf("the hub has no event %s", reason)
 }
 
-// checkDeadCluster stops one API server. The others must not notice.
+// checkDeadCluster stops one API server. Deliveries to the other clusters must continue.
 func (s *smoke) checkDeadCluster(ctx context.Context) (string, error) {
 	all, _, err := s.arrival(ctx)
 	if err != nil {

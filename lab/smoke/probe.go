@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// probes is the namespace of what the smoke's probe creates; it is called workloads.
+// The probe of this program is called workloads. probes is the namespace of the objects that it
+// creates.
 const (
 	probes    = "keelson-probes"
 	probeFile = "probes/workloads.yaml"
@@ -22,8 +23,8 @@ const (
 `
 )
 
-// checkProbe has production tested from outside before a rollout is through: by what
-// works, and by an image that crashes.
+// checkProbe adds a black-box test of production to the pipeline. A rollout passes with a working
+// image, and pauses with an image that crashes.
 func (s *smoke) checkProbe(ctx context.Context) (string, error) {
 	config, err := s.scene.admin(production)
 	if err != nil {
@@ -75,8 +76,8 @@ func (s *smoke) checkProbe(ctx context.Context) (string, error) {
 	return strings.TrimSpace(passed) + "\n" + because + "\nnothing is left in its namespace", s.removeProbe(ctx)
 }
 
-// writeProbe writes one of a Deployment, which is upgraded to an image with a tag, a
-// StatefulSet, a DaemonSet and a Job.
+// writeProbe writes a Probe with a StatefulSet, a DaemonSet, a Job and a Deployment. The Deployment
+// is upgraded to an image with the given tag.
 func (s *smoke) writeProbe(tag string) error {
 	return s.repo.write(probeFile, `apiVersion: keelson.io/v1alpha1
 kind: Probe
@@ -95,7 +96,7 @@ subjects:
 `)
 }
 
-// removeProbe takes it out of git, and lets the rollout go on that it stopped.
+// removeProbe removes the Probe from git, and resumes the rollout that it paused.
 func (s *smoke) removeProbe(ctx context.Context) error {
 	if err := os.Remove(s.repo.path(probeFile)); err != nil {
 		return fmt.Errorf("remove the probe: %w", err)
@@ -119,7 +120,7 @@ func (s *smoke) removeProbe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A run that has begun comes to its end first.
+	// A running test ends before the Probe disappears.
 	return until(ctx, func(ctx context.Context) error {
 		out, code, err := s.keelson(ctx, "probe", "list", "-o", "json")
 		switch {
@@ -132,7 +133,7 @@ func (s *smoke) removeProbe(ctx context.Context) error {
 	})
 }
 
-// nothingLeft waits until there is nothing of a probe in its namespace.
+// nothingLeft waits until the probe's namespace contains no pods, Deployments and Jobs.
 func (s *smoke) nothingLeft(ctx context.Context, admin kubernetes.Interface) error {
 	return until(ctx, func(ctx context.Context) error {
 		pods, err := admin.CoreV1().Pods(probes).List(ctx, metav1.ListOptions{})

@@ -12,7 +12,7 @@ import (
 	"github.com/keelson-io/keelson/lab/audit"
 )
 
-// checkPush publishes a version of coredns and lets every cluster run it.
+// checkPush publishes a version of coredns and runs it on every cluster.
 func (s *smoke) checkPush(ctx context.Context) (string, error) {
 	const next = "v1.12.1"
 	if err := s.repo.replace("components/coredns/images.yaml", `tag: \S+`, "tag: v1.12.1"); err != nil {
@@ -55,8 +55,8 @@ func (s *smoke) checkPush(ctx context.Context) (string, error) {
 		took.Round(10*time.Millisecond), patches, strings.Join(fields, "\n")), nil
 }
 
-// changedFields compares each patch with the request before it for the same
-// object, both from the audit log, and returns the fields that changed.
+// changedFields compares each patch with the previous request for the same object, both from the
+// audit log. It returns the fields that changed and the number of patches.
 func (s *smoke) changedFields(marks map[string]int64) ([]string, int, error) {
 	fields := map[string]bool{}
 	patches := 0

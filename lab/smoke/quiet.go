@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// checkQuiet listens to a converged fleet while commits come that change
-// nothing: each makes Keelson look at every delivery again.
+// checkQuiet observes a converged fleet while commits without effect are pushed. Each commit makes
+// Keelson check every delivery again.
 func (s *smoke) checkQuiet(ctx context.Context) (string, error) {
 	if err := s.converged(ctx); err != nil {
 		return "", err
 	}
-	// What the last change still causes (status, events) is over after this.
+	// Wait until the last change causes no more requests (status, events).
 	if err := pause(ctx, 5*time.Second); err != nil {
 		return "", err
 	}
@@ -49,8 +49,8 @@ func (s *smoke) checkQuiet(ctx context.Context) (string, error) {
 		passes, quietFor, watches, len(s.scene.clusters)+1, (after.CPU - before.CPU).Round(10*time.Millisecond), memory), nil
 }
 
-// onlyWatchesSince counts the watches that Keelson began, and fails on any
-// other request of its.
+// onlyWatchesSince counts the watches that Keelson started, and fails on any other request of
+// Keelson.
 func (s *smoke) onlyWatchesSince(marks map[string]int64) (int, error) {
 	watches := 0
 	for _, c := range append([]string{hub}, s.scene.clusters...) {
@@ -68,7 +68,7 @@ func (s *smoke) onlyWatchesSince(marks map[string]int64) (int, error) {
 	return watches, nil
 }
 
-// memory says what the controller and the clusters hold resident.
+// memory describes the resident memory of the controller and of the clusters.
 func (s *smoke) memory(ctx context.Context, ours int64) (string, error) {
 	all, err := s.scene.lab.Status(ctx, 0)
 	if err != nil {

@@ -18,20 +18,19 @@ import (
 	"github.com/keelson-io/keelson/lab/gitserver"
 )
 
-// repository is the fleet repository: a bare one that is pushed to, and a
-// clone in which to work.
+// repository is the fleet repository: a bare repository, and a working clone that pushes to it.
 type repository struct {
 	bare, work string
 	url        string // for Keelson
-	address    string // of the git server; empty: none runs
+	address    string // of the git server; empty: never started
 	server     *gitserver.Server
 }
 
-// sources are the folders that a fleet is made of, as its README says.
+// sources are the folders from which the fleet is copied, as described in its README.
 type sources struct{ fleet, workloads string }
 
-// makeRepository publishes a fleet: one commit, and a tag for the version that each
-// component's Chart.yaml names.
+// makeRepository publishes a fleet as one commit. Each component's version in Chart.yaml gets a
+// tag.
 func makeRepository(ctx context.Context, folder string, from sources) (*repository, error) {
 	r := &repository{bare: filepath.Join(folder, "fleet.git"), work: filepath.Join(folder, "fleet")}
 	r.url = r.bare
@@ -68,7 +67,7 @@ func makeRepository(ctx context.Context, folder string, from sources) (*reposito
 	return r, r.tagAll(ctx)
 }
 
-// serve lets Keelson read over HTTP, as from a forge.
+// serve starts a git server, so that Keelson reads over HTTP, as from a forge.
 func (r *repository) serve(ctx context.Context) (err error) {
 	if r.server, err = gitserver.Start(ctx, filepath.Dir(r.bare), r.address); err != nil {
 		return err
@@ -102,7 +101,7 @@ func (r *repository) push(ctx context.Context, message string) error {
 	return err
 }
 
-// tag publishes a version of a component, as it is in the last commit.
+// tag publishes the last commit as a version of a component.
 func (r *repository) tag(ctx context.Context, component, version string) error {
 	name := component + "/" + version
 	if _, err := r.git(ctx, "tag", name); err != nil {
@@ -112,7 +111,7 @@ func (r *repository) tag(ctx context.Context, component, version string) error {
 	return err
 }
 
-// moveTag does what nobody should.
+// moveTag moves a published tag, which users must not do.
 func (r *repository) moveTag(ctx context.Context, name, to string) error {
 	if _, err := r.git(ctx, "tag", "-f", name, to); err != nil {
 		return err
@@ -155,7 +154,7 @@ func (r *repository) write(name, content string) error {
 	return nil
 }
 
-// metaConfig edits the file of a component on a cluster, which may not exist.
+// metaConfig edits the file of a component on a cluster. The file is created if needed.
 func (r *repository) metaConfig(cluster, component string, edit func(map[string]any)) error {
 	name := "clusters/" + cluster + "/" + component + ".yaml"
 	m := map[string]any{"apiVersion": "keelson.io/v1alpha1", "kind": "MetaConfig"}
@@ -173,7 +172,7 @@ func (r *repository) metaConfig(cluster, component string, edit func(map[string]
 	return r.write(name, string(data))
 }
 
-// setVersion names a version in the cluster's own file.
+// setVersion sets the version in the cluster's own file.
 func (r *repository) setVersion(cluster, component, version string) error {
 	return r.metaConfig(cluster, component, func(m map[string]any) { m["version"] = version })
 }
@@ -190,7 +189,8 @@ func (r *repository) setValue(cluster, component, key string, value any) error {
 	})
 }
 
-// replace edits one file of the repository by a pattern that must match.
+// replace edits one file of the repository. The first match of the pattern is replaced; without a
+// match it fails.
 func (r *repository) replace(name, pattern, by string) error {
 	data, err := os.ReadFile(r.path(name))
 	if err != nil {
@@ -208,7 +208,7 @@ func (r *repository) replace(name, pattern, by string) error {
 	return r.write(name, string(out))
 }
 
-// integerValue finds a top-level value that a component's schema wants whole.
+// integerValue returns a top-level value that is an integer in a component's schema.
 func (r *repository) integerValue(component string) (string, error) {
 	name := "components/" + component + "/template/values.schema.json"
 	data, err := os.ReadFile(r.path(name))
@@ -229,7 +229,7 @@ func (r *repository) integerValue(component string) (string, error) {
 	return "", fmt.Errorf("%s: no top-level value is an integer", name)
 }
 
-// templateWith finds the template of a component that holds a text.
+// templateWith returns the template file of a component that contains the text.
 func (r *repository) templateWith(component, text string) (string, error) {
 	files, err := filepath.Glob(r.path("components/" + component + "/template/templates/*.yaml"))
 	if err != nil {
@@ -251,7 +251,7 @@ func (r *repository) templateWith(component, text string) (string, error) {
 	return "", fmt.Errorf("no template of %s holds %q", component, text)
 }
 
-// restore goes back to an earlier commit's files, in a new commit.
+// restore restores the files of an earlier commit. The caller commits them.
 func (r *repository) restore(ctx context.Context, commit string) error {
 	if _, err := r.git(ctx, "rm", "-rq", "--ignore-unmatch", "."); err != nil {
 		return err
@@ -265,7 +265,7 @@ func (r *repository) head(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// run runs a program and returns what it printed; the error holds it, too.
+// run runs a program and returns its output. An error includes the output, too.
 func run(ctx context.Context, dir, name string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Dir = dir

@@ -14,13 +14,13 @@ import (
 	"github.com/keelson-io/keelson/lab/audit"
 )
 
-// ferry is a component with one Deployment that goes through a pipeline: testing,
-// canary, production. From bad on it crashes on the canary cluster alone.
+// ferry is a component with one Deployment. It has a pipeline: testing, canary, production. Version
+// bad crashes on the canary cluster only.
 const (
 	ferry     = "ferry"
 	good, bad = "v1.1.0", "v1.2.0"
 	last      = "v1.3.0"
-	staged    = "staged" // its pipeline
+	staged    = "staged" // name of the pipeline
 )
 
 const ferryDeployment = `apiVersion: apps/v1
@@ -41,7 +41,7 @@ spec:
         image: {{ .Values.images.ferry.ref }}SUFFIX
 `
 
-// addFerry puts the ferry and its pipeline into the fleet.
+// addFerry adds the ferry and its pipeline to the fleet.
 func (s *smoke) addFerry(ctx context.Context) error {
 	const head = "apiVersion: keelson.io/v1alpha1\nkind: "
 	if err := s.writePipeline(""); err != nil {
@@ -50,7 +50,8 @@ func (s *smoke) addFerry(ctx context.Context) error {
 	for name, content := range map[string]string{
 		"components/ferry/component.yaml":      head + "Component\nnamespace: ferry\npipeline: " + staged + "\n",
 		"components/ferry/template/Chart.yaml": "apiVersion: v2\nname: ferry\nversion: 1.0.0\n",
-		// What later versions read stands there before, so a version is all that changes.
+		// Values of later versions exist from the start, so that a rollout changes only the
+		// version.
 		"components/ferry/template/values.yaml": "suffix: \"\"\n",
 	} {
 		if err := s.repo.write(name, content); err != nil {
@@ -63,7 +64,7 @@ func (s *smoke) addFerry(ctx context.Context) error {
 	return s.sail(ctx, "v1.0.0", "")
 }
 
-// writePipeline writes the ferry's, with more lines for its last stage.
+// writePipeline writes the ferry's pipeline, with additional lines for its last stage.
 func (s *smoke) writePipeline(last string) error {
 	var pipeline strings.Builder
 	pipeline.WriteString("apiVersion: keelson.io/v1alpha1\nkind: Pipeline\ndescription: what the smoke looks at\nstages:\n")
@@ -73,7 +74,7 @@ func (s *smoke) writePipeline(last string) error {
 	return s.repo.write("pipelines/"+staged+".yaml", pipeline.String()+last)
 }
 
-// sail publishes a version of the ferry and lets every cluster run it.
+// sail publishes a version of the ferry and runs it on every cluster.
 func (s *smoke) sail(ctx context.Context, version, suffix string) error {
 	images := "apiVersion: keelson.io/v1alpha1\nkind: Images\nimages:\n  ferry: {repository: registry.example.com/ferry, tag: " + version + "}\n"
 	if err := s.repo.write("components/ferry/images.yaml", images); err != nil {
@@ -91,7 +92,7 @@ func (s *smoke) sail(ctx context.Context, version, suffix string) error {
 	return s.runFerry(ctx, version)
 }
 
-// runFerry lets every cluster run a version of the ferry.
+// runFerry sets a version of the ferry on every cluster.
 func (s *smoke) runFerry(ctx context.Context, version string) error {
 	for _, c := range s.scene.clusters {
 		if err := s.repo.setVersion(c, ferry, version); err != nil {
@@ -101,7 +102,7 @@ func (s *smoke) runFerry(ctx context.Context, version string) error {
 	return s.repo.push(ctx, "run "+ferry+" "+version)
 }
 
-// checkRollout brings a version to all clusters, one stage after the other.
+// checkRollout rolls a version out to all clusters, one stage after the other.
 func (s *smoke) checkRollout(ctx context.Context) (string, error) {
 	marks, err := s.scene.marks()
 	if err != nil {
@@ -133,7 +134,7 @@ func (s *smoke) checkRollout(ctx context.Context) (string, error) {
 	return s.timeline(ctx)
 }
 
-// checkRolloutStops brings a version that crashes in canary; its revert goes back.
+// checkRolloutStops rolls out a version that crashes in canary, and reverts it.
 func (s *smoke) checkRolloutStops(ctx context.Context) (string, error) {
 	marks, err := s.scene.marks()
 	if err != nil {
@@ -172,7 +173,7 @@ func (s *smoke) checkRolloutStops(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s\n%s\nproduction never saw it, by its audit log; the revert brought the others back", because, waits), nil
 }
 
-// checkFreeze holds production; when the file is gone, the change goes on.
+// checkFreeze freezes production. After the Freeze is removed, the rollout continues.
 func (s *smoke) checkFreeze(ctx context.Context) (string, error) {
 	const (
 		file   = "freezes/smoke.yaml"
@@ -223,8 +224,7 @@ func (s *smoke) checkFreeze(ctx context.Context) (string, error) {
 	return waits + "\nlifted, it went on", nil
 }
 
-// ferryWrites are the writes of the ferry's Deployment on a cluster, and not those of Jobs
-// of its checks.
+// ferryWrites returns the writes in the ferry's namespace on a cluster, without Jobs of its checks.
 func (s *smoke) ferryWrites(cluster string, marks map[string]int64) ([]audit.Event, error) {
 	events, err := s.scene.since(cluster, marks)
 	if err != nil {
@@ -239,8 +239,8 @@ func (s *smoke) ferryWrites(cluster string, marks map[string]int64) ([]audit.Eve
 	return out, nil
 }
 
-// rollout waits until the ferry's is in a phase, because of a cluster, and returns
-// why ("": of none).
+// rollout waits until the ferry's Rollout is in a phase for a reason that contains of ("": any
+// reason). It returns phase and reason.
 func (s *smoke) rollout(ctx context.Context, phase, of string) (because string, err error) {
 	d, err := s.scene.dynamic(hub)
 	if err != nil {
@@ -262,7 +262,7 @@ func (s *smoke) rollout(ctx context.Context, phase, of string) (because string, 
 	return phase + ": " + because, err
 }
 
-// waits is why a cluster has not got the ferry, in one sentence.
+// waits returns the sentence that explains why a cluster does not have the new version yet.
 func (s *smoke) waits(ctx context.Context, cluster string) (string, error) {
 	out, code, err := s.keelson(ctx, "rollout", "explain", ferry, cluster)
 	if err != nil || code != 0 {
@@ -271,7 +271,7 @@ func (s *smoke) waits(ctx context.Context, cluster string) (string, error) {
 	return strings.TrimSpace(out), nil
 }
 
-// timeline is what happened on the way, as it is shown.
+// timeline returns the course of the rollout, as keelson rollout show prints it.
 func (s *smoke) timeline(ctx context.Context) (string, error) {
 	out, code, err := s.keelson(ctx, "rollout", "show", ferry)
 	if err != nil || code != 0 {

@@ -25,28 +25,27 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// hub is the cluster that holds status; the others run components.
+// hub is the cluster that stores statuses. All other clusters run components.
 const hub = "hub"
 
-// keelsonUser is the user that Keelson connects as, so that audit logs tell
-// its requests from everybody else's.
+// keelsonUser is the user of Keelson's requests. It distinguishes them in the audit logs.
 const keelsonUser = "keelson"
 
 const componentLabel = "keelson.io/component"
 
-// scene is the clusters of one run.
+// scene holds the clusters of one run.
 type scene struct {
 	lab      *cluster.Lab
 	set      binaries.Set
 	folder   string // for files of the run
 	keelson  string // the binary
 	clusters []string
-	// workloads are the processes beside the clusters.
+	// workloads are the keelson workloads processes, one per cluster.
 	workloads []*process.Child
 }
 
-// up makes the hub and the clusters, all at once, and what runs beside them. The first
-// one has the nodes for an upgrade in partitions.
+// up starts the hub and all clusters in parallel, and the processes beside them. The testing
+// cluster gets the nodes for an upgrade in partitions.
 func (s *scene) up(ctx context.Context) error {
 	yes, nodes := true, proxyNodes
 	var wg sync.WaitGroup
@@ -75,7 +74,7 @@ func (s *scene) up(ctx context.Context) error {
 	return s.writeKubeconfig()
 }
 
-// down ends everything and removes it.
+// down stops and removes everything.
 func (s *scene) down(ctx context.Context) error {
 	errs := []error{s.stopWorkloads()}
 	for _, name := range append([]string{hub}, s.clusters...) {
@@ -86,7 +85,7 @@ func (s *scene) down(ctx context.Context) error {
 
 func (s *scene) kubeconfig() string { return filepath.Join(s.folder, "kubeconfig.yaml") }
 
-// writeKubeconfig merges the clusters' files into one with a context a cluster.
+// writeKubeconfig merges the clusters' kubeconfigs into one file with a context per cluster.
 func (s *scene) writeKubeconfig() error {
 	merged := clientcmdapi.NewConfig()
 	for _, name := range append([]string{hub}, s.clusters...) {
@@ -113,7 +112,7 @@ func (s *scene) writeKubeconfig() error {
 	return nil
 }
 
-// admin is a client that is not Keelson.
+// admin returns a client configuration as admin, a different user than Keelson.
 func (s *scene) admin(name string) (*rest.Config, error) {
 	path, err := s.lab.Kubeconfig(name, cluster.Admin)
 	if err != nil {
@@ -124,7 +123,7 @@ func (s *scene) admin(name string) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
 	}
 	c.QPS = -1
-	c.WarningHandlerWithContext = rest.NoWarnings{} // of kinds that are listed only to look
+	c.WarningHandlerWithContext = rest.NoWarnings{} // about deprecated kinds that are only listed
 	return c, nil
 }
 
@@ -140,7 +139,7 @@ func (s *scene) dynamic(name string) (dynamic.Interface, error) {
 	return d, nil
 }
 
-// deliveries reads the statuses from the hub by "CLUSTER.COMPONENT".
+// deliveries reads the statuses from the hub, by "CLUSTER.COMPONENT".
 func (s *scene) deliveries(ctx context.Context) (map[string]deliveryStatus, error) {
 	d, err := s.dynamic(hub)
 	if err != nil {
@@ -175,7 +174,7 @@ func (d deliveryStatus) String() string {
 	return fmt.Sprintf("%s/%s %s %s %s %s", d.cluster, d.component, d.version, d.sync, d.health, d.message)
 }
 
-// managed lists every object of a cluster that carries Keelson's label.
+// managed lists every object of a cluster with Keelson's label.
 func (s *scene) managed(ctx context.Context, name string) ([]unstructured.Unstructured, error) {
 	config, err := s.admin(name)
 	if err != nil {
@@ -215,7 +214,7 @@ func listable(lists []*metav1.APIResourceList) []schema.GroupVersionResource {
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			continue // no API server serves such a one
+			continue // impossible in the answer of an API server
 		}
 		for _, r := range list.APIResources {
 			if slices.Contains(r.Verbs, "list") && !strings.Contains(r.Name, "/") {
@@ -226,7 +225,7 @@ func listable(lists []*metav1.APIResourceList) []schema.GroupVersionResource {
 	return out
 }
 
-// marks remember where the audit logs end.
+// marks returns the current ends of the audit logs.
 func (s *scene) marks() (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, name := range append([]string{hub}, s.clusters...) {
@@ -241,8 +240,8 @@ func (s *scene) marks() (map[string]int64, error) {
 	return out, nil
 }
 
-// since returns Keelson's requests to a cluster since the marks; a watch only
-// when it began, a request only when it was answered.
+// since returns Keelson's requests to a cluster since the marks. Each watch appears once, when it
+// starts, and each other request once, when it is answered.
 func (s *scene) since(name string, marks map[string]int64) ([]audit.Event, error) {
 	path, err := s.lab.AuditLog(name)
 	if err != nil {
@@ -257,8 +256,8 @@ func (s *scene) since(name string, marks map[string]int64) ([]audit.Event, error
 	}), nil
 }
 
-// objectWrites are the requests that wrote managed objects: no records, no
-// status, no events, no failed ones, and no questions about rights.
+// objectWrites returns the successful writes of managed objects, without records, events, dry runs
+// and access reviews.
 func objectWrites(events []audit.Event) []audit.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e audit.Event) bool {
 		return !e.Write() || e.DryRun || e.Code >= 300 || e.Resource.Resource == "events" || e.Resource.Resource == "selfsubjectaccessreviews" ||

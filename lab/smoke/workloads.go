@@ -23,20 +23,20 @@ import (
 )
 
 const (
-	// workloads is the component that ships with Keelson, and its Deployment.
+	// workloads is the component that ships with Keelson. Its Deployment has the same name.
 	workloads          = "workload-controllers"
 	workloadsNamespace = "keelson-system"
 	proxy              = "asi-proxy"
 	proxySet           = "asi-proxy-ds-1"
 	proxyNamespace     = "kube-system"
-	// proxyNodes is how many nodes of testing the proxy is on: all.
+	// proxyNodes is the number of nodes of the testing cluster. The proxy runs on all of them.
 	proxyNodes = 5
 )
 
-// startWorkloads starts keelson workloads beside a cluster. Its nodes are played, so that
-// the pods of workload-controllers run nothing: this is what they would run, with the
-// rights of their ServiceAccount, from before Keelson brings the CRDs that it needs. No
-// API server reaches it, so it serves no webhooks; and it is the only replica.
+// startWorkloads starts a keelson workloads process beside a cluster. The nodes are simulated, so
+// the pods of workload-controllers run nothing, and this process does their work. It has the rights
+// of their ServiceAccount. It starts before Keelson applies the CRDs that it needs. It serves no
+// webhooks, because no API server reaches it, and it is the only replica.
 func (s *scene) startWorkloads(name string) error {
 	path, err := s.lab.Kubeconfig(name, cluster.Admin)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *scene) startWorkloads(name string) error {
 	return nil
 }
 
-// stopWorkloads ends them. One that has ended before is an error: it should not.
+// stopWorkloads ends the processes. A process that ended earlier is an error.
 func (s *scene) stopWorkloads() error {
 	var errs []error
 	for _, child := range s.workloads {
@@ -75,8 +75,8 @@ func (s *scene) stopWorkloads() error {
 	return errors.Join(errs...)
 }
 
-// checkPartition brings a version of asi-proxy to the five nodes of testing by four
-// pushes of its meta-config.
+// checkPartition rolls a version of asi-proxy out to the five nodes of testing, by four pushes of
+// its meta-config.
 func (s *smoke) checkPartition(ctx context.Context) (string, error) {
 	const next = "v1.1.0"
 	before, err := s.proxies(ctx)
@@ -109,8 +109,8 @@ func (s *smoke) checkPartition(ctx context.Context) (string, error) {
 	return strings.Join(lines, "\n") + "\nthe same pods, one restart each; by the audit logs each push was one patch of that DaemonSet, and nothing else on any cluster", nil
 }
 
-// step pushes a partition, and looks that the update comes to it, stands there, and that
-// nothing else moved.
+// step pushes a partition. It checks that the update reaches the partition, stops there, and
+// changes nothing else.
 func (s *smoke) step(ctx context.Context, partition int, before map[string]corev1.Pod) (string, error) {
 	marks, err := s.scene.marks()
 	if err != nil {
@@ -156,8 +156,8 @@ func allOf(events []audit.Event, is func(audit.Event) bool) bool {
 	return !slices.ContainsFunc(events, func(e audit.Event) bool { return !is(e) })
 }
 
-// stands holds that Keelson calls the component done, and that as many pods as the
-// partition says are as before, and the others updated in place.
+// stands fails unless Keelson reports the component as done, the pods of the partition are
+// unchanged, and all other pods were updated in place.
 func (s *smoke) stands(ctx context.Context, partition int, before map[string]corev1.Pod) error {
 	d, err := s.scene.dynamic(testing)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *smoke) stands(ctx context.Context, partition int, before map[string]cor
 	return nil
 }
 
-// workloadStatus is the first line of what keelson says of the proxy's DaemonSet.
+// workloadStatus returns the first line of keelson workload status for the proxy's DaemonSet.
 func (s *smoke) workloadStatus(ctx context.Context) (string, error) {
 	c := exec.CommandContext(ctx, s.binary, "workload", "status", "daemonset/"+proxySet, "-n", proxyNamespace, "--kubeconfig", s.scene.kubeconfig(), "--context", testing)
 	out, err := c.Output()
@@ -218,7 +218,7 @@ func (s *smoke) workloadStatus(ctx context.Context) (string, error) {
 	return line, nil
 }
 
-// proxies are the proxy's pods on testing, by name.
+// proxies returns the proxy's pods on testing, by name.
 func (s *smoke) proxies(ctx context.Context) (map[string]corev1.Pod, error) {
 	config, err := s.scene.admin(testing)
 	if err != nil {
@@ -239,8 +239,9 @@ func (s *smoke) proxies(ctx context.Context) (map[string]corev1.Pod, error) {
 	return out, nil
 }
 
-// checkOwn brings a version of workload-controllers, Keelson's own component, by the way
-// of all others: shown before, stage by stage, and what it runs stays as it is.
+// checkOwn rolls out a version of workload-controllers, Keelson's own component, like any other
+// component. Diff and preview show the change, it goes stage by stage, and the managed pods stay
+// unchanged.
 func (s *smoke) checkOwn(ctx context.Context) (string, error) {
 	const (
 		old, next = "v0.1.0", "v0.1.1"
@@ -310,7 +311,7 @@ func (s *smoke) checkOwn(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s\n%d patches a cluster, of its objects alone, each cluster when the one before had baked; the pods of %s stayed", shown, n, proxy), nil
 }
 
-// shown is what diff and preview say of a commit that is not pushed yet, after another.
+// shown checks the output of diff and preview for a commit after base that is not pushed yet.
 func (s *smoke) shown(ctx context.Context, base, old, next string) (string, error) {
 	local := func(args ...string) (string, error) {
 		c := exec.CommandContext(ctx, s.binary, append(args, "--repo", s.repo.work, "--kubeconfig", s.scene.kubeconfig(), "--context", hub)...)
@@ -348,8 +349,9 @@ func stderrOf(err error) []byte {
 	return nil
 }
 
-// inStages holds that each cluster got as many patches of the controllers' objects as the
-// others, the first one 2 s after the last of the cluster before, and returns how many.
+// inStages fails unless each cluster got the same number of patches of the controllers' objects.
+// The first patch must come at least 2 s after the last one of the previous cluster. It returns
+// that number.
 func (s *smoke) inStages(marks map[string]int64) (int, error) {
 	var before []audit.Event
 	for i, c := range s.scene.clusters {

@@ -1,5 +1,5 @@
-// Command testimage is all that is in the lab's container images, which real nodes
-// run: each image calls it with another first word.
+// Command testimage is the only program in the lab's container images, which real nodes
+// run. Each image calls it with one of these arguments:
 //
 //	testimage pause                     holds a pod's namespaces
 //	testimage web                       answers with its version, its host and a count
@@ -67,11 +67,11 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Answer is what the web server says to each request.
+// Answer is the JSON response of the web server to each request.
 type Answer struct {
-	Version string `json:"version"` // of its image
+	Version string `json:"version"` // of the image
 	Host    string `json:"host"`
-	Count   int64  `json:"count"` // of requests to this process, this one included
+	Count   int64  `json:"count"` // number of requests to this process, including this request
 }
 
 func serve(ctx context.Context) (code int, err error) {
@@ -84,7 +84,7 @@ func serve(ctx context.Context) (code int, err error) {
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(Answer{Version: os.Getenv("VERSION"), Host: host, Count: count.Add(1)}) // the client is gone
+		_ = json.NewEncoder(w).Encode(Answer{Version: os.Getenv("VERSION"), Host: host, Count: count.Add(1)}) // an error means that the client has disconnected
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)

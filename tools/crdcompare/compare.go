@@ -11,17 +11,17 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// difference is one way in which a CRD isn't as the one that it stands in for.
+// difference is one difference between a CRD and the reference that it replaces.
 type difference struct {
-	// Path is where: NAME/VERSION.path.to.field, with [] for the items of a list.
+	// Path is NAME/VERSION.path.to.field, with [] for the items of a list.
 	Path string `json:"path"`
-	// What is different there, with the reference's side first.
+	// What describes the difference, the reference's side first.
 	What string `json:"what"`
 }
 
-// compare returns where a CRD refuses, prunes, defaults or merges what the reference
-// takes as it is, and where it shows less. What it allows beyond that is no difference,
-// but for fields: those would be lost on the way back.
+// compare returns where a CRD rejects, prunes, defaults or merges values that the reference accepts
+// unchanged, and where it shows less. A wider CRD is no difference, except for additional fields:
+// the reference would lose them after a switch back.
 func compare(reference, ours *apiextensionsv1.CustomResourceDefinition) []difference {
 	c := comparison{path: reference.Spec.Names.Plural}
 	for what, pair := range map[string][2]any{
@@ -56,7 +56,7 @@ func (c *comparison) found(format string, args ...any) {
 	c.differences = append(c.differences, difference{c.path, fmt.Sprintf(format, args...)})
 }
 
-// at compares what lies below.
+// at runs do for a path below the current one.
 func (c *comparison) at(step string, do func(*comparison)) {
 	below := comparison{path: c.path + step}
 	do(&below)
@@ -69,7 +69,7 @@ func (c *comparison) same(what string, reference, ours any) {
 	}
 }
 
-// has finds what is missing from ours.
+// has reports the values that are missing from ours.
 func (c *comparison) has(what string, reference, ours []string) {
 	for _, r := range reference {
 		if !slices.Contains(ours, r) {
@@ -134,7 +134,8 @@ func (c *comparison) schema(reference, ours *apiextensionsv1.JSONSchemaProps) {
 	c.below(reference, ours)
 }
 
-// limits are what a schema refuses values by: ours has the reference's, or none.
+// limits returns the constraints that reject values. Each of ours must be absent or equal to the
+// reference's.
 func limits(reference, ours *apiextensionsv1.JSONSchemaProps) map[string][2]any {
 	return map[string][2]any{
 		"format":                   {reference.Format, ours.Format},
@@ -160,7 +161,7 @@ func limits(reference, ours *apiextensionsv1.JSONSchemaProps) map[string][2]any 
 	}
 }
 
-// below compares fields, items and values.
+// below compares fields, items and values of maps.
 func (c *comparison) below(reference, ours *apiextensionsv1.JSONSchemaProps) {
 	for _, name := range slices.Sorted(maps.Keys(reference.Properties)) {
 		field, ok := ours.Properties[name]
@@ -202,7 +203,7 @@ func (c *comparison) inner(step string, reference, ours *apiextensionsv1.JSONSch
 	}
 }
 
-// show is a value as it stands in a manifest.
+// show formats a value as JSON, or as "none" if it is empty.
 func show(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

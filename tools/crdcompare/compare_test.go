@@ -54,8 +54,8 @@ func parse(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition 
 	return &crd
 }
 
-// Each way to refuse, lose or merge otherwise what the reference takes is found, at
-// its place; to allow more is no difference.
+// Each kind of rejection, loss or different merge is reported at its path. Allowing more is no
+// difference.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ why, from, to, wants string }{
@@ -103,7 +103,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A difference passes with a reason, for as long as it is there.
+// A difference passes only while it is listed with a reason. A listed difference must exist.
 func TestIntended(t *testing.T) {
 	t.Parallel()
 	narrowed := strings.Replace(reference, "enum: [A, B]", "enum: [A]", 1)
@@ -140,8 +140,8 @@ func TestIntended(t *testing.T) {
 	}
 }
 
-// What ships stands in for OpenKruise's CRDs, but for what kruise.yaml gives reasons
-// for.
+// The shipped CRDs can replace OpenKruise's, except for the differences that kruise.yaml gives
+// reasons for.
 func TestShipped(t *testing.T) {
 	t.Parallel()
 	shipped, err := filepath.Glob("../../components/workload-controllers/template/crds/*.yaml")

@@ -1,9 +1,9 @@
-// Command crdcompare says where a CRD is not as the one that it stands in for: which
-// objects it would refuse, prune, default or merge in another way, and what it doesn't
-// show. `make crd-compat` runs it.
+// Command crdcompare reports how a CRD differs from the CRD that it replaces: which objects it
+// would reject, prune, default or merge differently, and what it doesn't show. `make crd-compat`
+// runs it.
 //
-// Differences that are intended are listed in a file, each with its reason. One that
-// isn't listed, and one that is listed and isn't there, fail the comparison.
+// Intended differences are listed in a file, each with its reason. An unlisted difference fails the
+// comparison, and so does a listed one that doesn't exist.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// intent is a difference that is wanted.
+// intent is an intended difference.
 type intent struct {
 	difference
 	Why string `json:"why"`
@@ -33,7 +33,7 @@ type intent struct {
 
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("crdcompare", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the error says it
+	flags.SetOutput(io.Discard) // the returned error includes it
 	file := flags.String("intended", "", "a file of differences that are intended: a list of {path, what, why}")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("usage: %w", err)
@@ -56,8 +56,8 @@ func run(args []string, out io.Writer) error {
 	return report(compare(reference, ours), intended, reference.Spec.Names.Plural, out)
 }
 
-// report prints the differences. Those that nobody intended, and intents of this CRD
-// that came to nothing, are an error.
+// report prints the differences. It fails on unintended differences, and on intents of this CRD
+// that match no difference.
 func report(differences []difference, intended []intent, plural string, out io.Writer) error {
 	var wrong int
 	for _, d := range differences {
@@ -82,7 +82,7 @@ func report(differences []difference, intended []intent, plural string, out io.W
 	return nil
 }
 
-// of is the CRD, by its plural, that a path lies in.
+// of returns the plural of the CRD that a path belongs to.
 func of(path string) string {
 	for i, c := range path {
 		if c == '/' || c == '.' {

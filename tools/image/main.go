@@ -1,6 +1,6 @@
-// Command image makes a container image of keelson without a container engine: the
-// static binary alone on nothing at all, for a user that is not root. `make image`
-// runs it. The same binaries make the same digest.
+// Command image builds a container image of keelson without a container engine. The image contains
+// only the static binary and a folder for temporary files, and runs as non-root. `make image` runs
+// it. Equal binaries give an equal digest.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// user and group are those that images without a user of their own use.
+	// user is the conventional UID and GID of images that have no user of their own.
 	user = "65532:65532"
 	path = "usr/bin/keelson"
 )
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// platforms are the flags --binary OS/ARCH=FILE.
+// platforms holds the values of the flags --binary OS/ARCH=FILE.
 type platforms map[string]string
 
 func (p platforms) String() string { return "" }
@@ -64,7 +64,7 @@ func (p platforms) Set(text string) error {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	binaries := platforms{}
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the error says it
+	flags.SetOutput(io.Discard) // the returned error includes it
 	flags.Var(binaries, "binary", "OS/ARCH=FILE")
 	folder := flags.String("layout", "", "the OCI layout to write")
 	push := flags.String("push", "", "REGISTRY/NAME:TAG to push to; credentials as docker has them")
@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// writeLayout replaces what is in the folder.
+// writeLayout replaces the content of the folder.
 func writeLayout(index v1.ImageIndex, folder, version string) error {
 	if err := os.RemoveAll(folder); err != nil {
 		return fmt.Errorf("write %s: %w", folder, err)
@@ -169,10 +169,10 @@ func makeImage(file string, platform v1.Platform, version string) (v1.Image, err
 	return image, nil
 }
 
-// configOf is how a container of the image is run.
+// configOf sets how a container of the image runs.
 func configOf(config *v1.ConfigFile, platform v1.Platform, version string) *v1.ConfigFile {
 	config.OS, config.Architecture, config.Variant = platform.OS, platform.Architecture, platform.Variant
-	config.Created = v1.Time{Time: time.Unix(0, 0).UTC()} // or the same binary had another digest tomorrow
+	config.Created = v1.Time{Time: time.Unix(0, 0).UTC()} // else the digest would depend on the time of the build
 	config.Config = v1.Config{
 		User: user, Entrypoint: []string{"/" + path}, WorkingDir: "/",
 		Env: []string{"PATH=/usr/bin", "HOME=/tmp"},
@@ -184,7 +184,7 @@ func configOf(config *v1.ConfigFile, platform v1.Platform, version string) *v1.C
 	return config
 }
 
-// layer is the file system: the binary, and a folder for temporary files.
+// layer returns the file system as tar: the binary, and a folder for temporary files.
 func layer(file string) ([]byte, error) {
 	binary, err := os.ReadFile(file)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// build makes the real binary, as the Makefile does.
+// build builds the real binary, as the Makefile does.
 func build(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "keelson")
@@ -34,7 +34,7 @@ func build(t *testing.T) string {
 	return file
 }
 
-// TestImage pushes to a registry and pulls again.
+// TestImage pushes an image to a registry and pulls it.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	binary := build(t)
@@ -94,7 +94,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestUsage: what is missing or given twice is said, and nothing is written.
+// TestUsage: missing and duplicate arguments are reported, and nothing is written.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for why, args := range map[string][]string{
@@ -112,7 +112,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// unpack puts what is in the image into a folder, and lists it.
+// unpack unpacks the image into a folder, and returns the paths.
 func unpack(t *testing.T, image v1.Image, root string) []string {
 	t.Helper()
 	content := mutate.Extract(image)

@@ -13,18 +13,18 @@ import (
 	"strings"
 )
 
-// fault is one small mistake that can be made in a file: bytes are replaced.
+// fault is one small mistake in a file: bytes that are replaced.
 type fault struct {
 	file         string
 	line, column int
 	start, end   int // byte offsets
 	with         string
-	what         string // for people
+	what         string // a description
 }
 
 func (f fault) String() string { return fmt.Sprintf("%s:%d:%d: %s", f.file, f.line, f.column, f.what) }
 
-// below is the fault with its file as seen from a folder.
+// below returns the fault with its file relative to a folder.
 func (f fault) below(dir string) fault {
 	if rel, err := filepath.Rel(dir, f.file); err == nil {
 		f.file = rel
@@ -32,17 +32,17 @@ func (f fault) below(dir string) fault {
 	return f
 }
 
-// apply returns the source with the fault in it.
+// apply returns the source with the fault.
 func (f fault) apply(src []byte) []byte {
 	return slices.Concat(src[:f.start], []byte(f.with), src[f.end:])
 }
 
-// faultsOf returns the faults that can be made in a Go file, in the order of the
-// source. Some don't compile: only the compiler knows which.
+// faultsOf returns the possible faults of a Go file, in the order of the source. Some don't
+// compile, which only the compiler can find out.
 //
-// Left alone is what no test of behavior could tell: sizes given to make, and
-// constants that are named so; the texts and arguments of errors; how constants
-// are numbered; cases that do nothing where there is no default.
+// It skips what a test of behavior can't detect: the arguments of make and values named …capacity,
+// the texts and arguments of errors, numberings with iota, and empty cases of switches without a
+// default.
 func faultsOf(file string, src []byte) ([]fault, error) {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
@@ -69,7 +69,7 @@ func (f *finder) offset(p token.Pos) int { return f.fset.Position(p).Offset }
 
 func (f *finder) text(n ast.Node) string { return string(f.src[f.offset(n.Pos()):f.offset(n.End())]) }
 
-// add notes that a range of the source is replaced.
+// add records a fault that replaces a range of the source.
 func (f *finder) add(from, to token.Pos, with, what string) {
 	at := f.fset.Position(from)
 	one := fault{file: f.file, line: at.Line, column: at.Column, start: at.Offset, end: f.offset(to), with: with, what: what}
@@ -79,17 +79,17 @@ func (f *finder) add(from, to token.Pos, with, what string) {
 	}
 }
 
-// replace notes that a node becomes another text.
+// replace records a fault that replaces a node by a text.
 func (f *finder) replace(n ast.Node, with string) {
 	f.add(n.Pos(), n.End(), with, fmt.Sprintf("%s becomes %s", short(f.text(n)), short(with)))
 }
 
-// operator notes that the operator of an expression becomes another.
+// operator records a fault that replaces the operator of an expression.
 func (f *finder) operator(n ast.Node, at token.Pos, from, to token.Token) {
 	f.add(at, at+token.Pos(len(from.String())), to.String(), fmt.Sprintf("%s becomes %s in %s", from, to, short(f.text(n))))
 }
 
-// drop notes that an element of a list is left out, with its comma.
+// drop records, for each element of a list, a fault that removes the element with its comma.
 func drop[N ast.Node](f *finder, list []N) {
 	for i, n := range list {
 		from, to := n.Pos(), n.End()
@@ -103,7 +103,7 @@ func drop[N ast.Node](f *finder, list []N) {
 	}
 }
 
-// short is source for one line of output.
+// short shortens source to one line of output.
 func short(s string) string {
 	const width = 70
 	s = strings.Join(strings.Fields(s), " ")
@@ -113,12 +113,12 @@ func short(s string) string {
 	return "`" + s + "`"
 }
 
-// visit notes the faults of one node, and says whether to look further inside.
+// visit records the faults of one node, and reports whether to visit its children.
 func (f *finder) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GenDecl:
 		return n.Tok != token.IMPORT && !bytes.Contains(f.src[f.offset(n.Pos()):f.offset(n.End())], []byte("iota"))
-	case *ast.Field: // its tag is no value
+	case *ast.Field: // skips struct tags
 		return false
 	case *ast.CallExpr:
 		return f.call(n)
@@ -165,7 +165,7 @@ func (f *finder) visit(n ast.Node) bool {
 	return true
 }
 
-// cases leaves out a case, or one of its values.
+// cases removes a case, or one of its values.
 func (f *finder) cases(body *ast.BlockStmt) {
 	otherwise := slices.ContainsFunc(body.List, func(s ast.Stmt) bool { return s.(*ast.CaseClause).List == nil })
 	for _, s := range body.List {
@@ -180,7 +180,7 @@ func (f *finder) cases(body *ast.BlockStmt) {
 	}
 }
 
-// call swaps min and max, and looks no further where arguments are no behavior.
+// call swaps min and max. It skips the arguments of calls that don't affect behavior.
 func (f *finder) call(n *ast.CallExpr) bool {
 	switch name := f.text(n.Fun); name {
 	case "make", "fmt.Errorf", "errors.New":
@@ -193,7 +193,7 @@ func (f *finder) call(n *ast.CallExpr) bool {
 	return true
 }
 
-// condition negates what is no operator: those have faults of their own.
+// condition negates conditions, except comparisons and negations, which have other faults.
 func (f *finder) condition(n ast.Expr) {
 	switch n := n.(type) {
 	case *ast.BinaryExpr:
@@ -236,7 +236,7 @@ func assignments() map[token.Token]token.Token {
 	}
 }
 
-// number makes integers one larger or smaller.
+// number increases and decreases integers by one.
 func (f *finder) number(n *ast.BasicLit) {
 	i, err := strconv.ParseInt(n.Value, 0, 64)
 	if n.Kind != token.INT || err != nil {
@@ -248,7 +248,7 @@ func (f *finder) number(n *ast.BasicLit) {
 	}
 }
 
-// result empties a returned text, and swallows a returned error.
+// result empties a returned text, and replaces a returned err by nil.
 func (f *finder) result(n *ast.ReturnStmt) {
 	for i, r := range n.Results {
 		switch r := r.(type) {
@@ -274,7 +274,7 @@ func (f *finder) branch(n *ast.BranchStmt) {
 	}
 }
 
-// statements leaves out what could have been forgotten.
+// statements removes statements that could have been forgotten.
 func (f *finder) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Each kind of fault: what the body of a function becomes.
+// TestFaultsOf checks for each kind of fault how it changes the body of a function.
 func TestFaultsOf(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -82,7 +82,7 @@ func TestFaultsOf(t *testing.T) {
 	}
 }
 
-// bodies are what the faults make of a function.
+// bodies returns the bodies of a function with each fault.
 func bodies(t *testing.T, body string) []string {
 	t.Helper()
 	const before, after = "package p\n\nimport \"fmt\"\n\ntype field struct {\n\ta int `json:\"a\"`\n}\n\nconst (\n\tzero = iota + 1\n\tone\n)\n\nfunc f() {\n\t", "\n}\n"

@@ -1,12 +1,11 @@
-// Command mutate seeds faults in a package, one at a time, and counts those that
-// the package's own tests catch:
+// Command mutate makes faults in a package, one at a time, and counts the faults that the package's
+// own tests catch:
 //
 //	mutate [-n 100] [-seed 1] [-threshold 80] [-files REGEXP] ./differ
 //
-// A fault is a negated condition, a moved boundary, a forgotten statement, case
-// or operand, and the like. The work tree is never touched: the compiler reads
-// the faulty file in place of the right one. The exit code is 1 when fewer are
-// caught than the threshold says, and 2 when the tests can't be run.
+// A fault is a negated condition, a moved boundary, a forgotten statement, case or operand, and the
+// like. The work tree is never changed: the compiler gets the faulty file by an overlay. The exit
+// code is 1 if fewer faults than the threshold are caught, and 2 if the tests can't run.
 package main
 
 import (
@@ -48,7 +47,7 @@ func main() {
 	os.Exit(2)
 }
 
-// runIn runs in the current folder.
+// runIn runs with the current folder.
 func runIn(ctx context.Context, s settings) error {
 	dir, err := os.Getwd()
 	if err != nil {

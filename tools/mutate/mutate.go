@@ -19,23 +19,23 @@ import (
 
 // settings of one run.
 type settings struct {
-	pkg       string // as go list takes it, relative to dir
+	pkg       string // package pattern for go list, relative to from
 	from      string // the folder that pkg is relative to
-	files     string // a regular expression: only those are made faulty
-	draw      int    // faults
+	files     string // regular expression of the file names that get faults
+	draw      int    // number of faults
 	seed      uint64
 	workers   int
 	timeout   time.Duration // of the tests with one fault
 	threshold int           // percent
 }
 
-// verdict is what became of one fault. The zero verdict is invalid.
+// verdict is the result of one fault. The zero verdict is not valid.
 type verdict uint8
 
 const (
 	killed   verdict = iota + 1 // a test failed
-	timedOut                    // the tests did not end: as good as killed
-	survived                    // no test noticed
+	timedOut                    // the tests did not end; counts as caught
+	survived                    // all tests passed
 	invalid                     // it does not compile
 )
 
@@ -44,20 +44,19 @@ var (
 	errBaseline = errors.New("the tests fail without any fault")
 )
 
-// memoryKiB bounds the address space of a test: a fault may well allocate
-// without an end.
+// memoryKiB limits the address space of a test, because a fault may allocate endlessly.
 const memoryKiB = 8 << 20
 
-// target is the package that the faults are made in.
+// target is the package that gets the faults.
 type target struct {
 	importPath, dir string
 	sources         map[string][]byte // by path
 	faults          []fault
 }
 
-// run seeds faults in a package, one at a time, and counts those that its tests
-// catch. The work tree is not touched. The error is [errBelow] when they are too
-// few, [errBaseline], or says what could not be run.
+// run makes faults in a package, one at a time, and counts the faults that its tests catch. The
+// work tree is not changed. The error is [errBelow] if too few were caught, [errBaseline], or says
+// what could not run.
 func run(ctx context.Context, out io.Writer, s settings) error {
 	t, err := load(ctx, s)
 	if err != nil {
@@ -67,7 +66,7 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	if err != nil {
 		return fmt.Errorf("make a folder for the faulty files: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(scratch) }() // a temporary folder: nothing depends on its end
+	defer func() { _ = os.RemoveAll(scratch) }() // a temporary folder: a leftover does no harm
 	j := judge{settings: s, target: t, scratch: scratch}
 	if err := j.baseline(ctx); err != nil {
 		return err
@@ -83,7 +82,7 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	return report(out, verdicts, s)
 }
 
-// load reads the package and finds its faults.
+// load reads the package and finds its possible faults.
 func load(ctx context.Context, s settings) (target, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Dir,GoFiles", s.pkg)
 	cmd.Dir = s.from
@@ -98,7 +97,7 @@ func load(ctx context.Context, s settings) (target, error) {
 		ImportPath, Dir string
 		GoFiles         []string
 	}
-	// A second package would make this fail: its JSON stands behind the first.
+	// Two packages make this fail, because two JSON values are no valid JSON.
 	if err := json.Unmarshal(data, &listed); err != nil {
 		return target{}, fmt.Errorf("%s is not one package: %w", s.pkg, err)
 	}
@@ -124,7 +123,7 @@ func load(ctx context.Context, s settings) (target, error) {
 	return t, nil
 }
 
-// judge runs the tests.
+// judge builds and runs the tests.
 type judge struct {
 	settings
 	target
@@ -132,8 +131,7 @@ type judge struct {
 	scratch string
 }
 
-// baseline runs the tests without a fault: were they to fail, every fault would
-// count as caught.
+// baseline runs the tests without a fault. If they failed, every fault would count as caught.
 func (j judge) baseline(ctx context.Context) error {
 	binary := filepath.Join(j.scratch, "baseline.test")
 	if out, err := j.build(ctx, binary, ""); err != nil {
@@ -148,8 +146,8 @@ func (j judge) baseline(ctx context.Context) error {
 	return nil
 }
 
-// all judges the first faults that compile, as many as are wanted, and tells of
-// each that survives. Which they are does not depend on who is ready first.
+// all judges the first s.draw faults that compile, and calls left for each survivor. The choice of
+// faults does not depend on the timing of the workers.
 func (j judge) all(ctx context.Context, left func(fault)) ([]verdict, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -166,7 +164,7 @@ func (j judge) all(ctx context.Context, left func(fault)) ([]verdict, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		for working > 0 && compiled+working >= j.draw {
-			ready.Wait() // one of those may turn out not to compile
+			ready.Wait() // a fault in work may turn out not to compile
 		}
 		if compiled >= j.draw || next == len(j.faults) || ctx.Err() != nil {
 			return 0, false
@@ -203,7 +201,7 @@ func (j judge) all(ctx context.Context, left func(fault)) ([]verdict, error) {
 	return verdicts[:next], context.Cause(ctx)
 }
 
-// one judges one fault.
+// one judges the i-th fault.
 func (j judge) one(ctx context.Context, i int) (verdict, error) {
 	f := j.faults[i]
 	dir := filepath.Join(j.scratch, strconv.Itoa(i))
@@ -236,28 +234,28 @@ func (j judge) one(ctx context.Context, i int) (verdict, error) {
 	return killed, nil
 }
 
-// build links the package's tests. Without symbols that takes a third less.
+// build links the package's tests. Without symbols this takes a third less time.
 func (j judge) build(ctx context.Context, binary, overlay string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay="+overlay, "-o", binary, j.importPath)
 	cmd.Dir = j.dir
 	return cmd.CombinedOutput() //nolint:wrapcheck // the callers say what was built
 }
 
-// test runs the tests where go test would, and with what bounds a test that a
-// fault has made endless.
+// test runs the tests in the package's folder like go test, with limits for tests that a fault has
+// made endless.
 func (j judge) test(ctx context.Context, binary string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, j.timeout+10*time.Second) // should its own limit not work
+	ctx, cancel := context.WithTimeout(ctx, j.timeout+10*time.Second) // in case the tests' own limit does not work
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -v "$0" && exec "$@"`, strconv.Itoa(memoryKiB),
 		binary, "-test.short", "-test.failfast", "-test.timeout="+j.timeout.String())
 	cmd.Dir, cmd.WaitDelay = j.dir, time.Second
-	// pgregory.net/rapid: the same draws each time, no files beside the tests, and
-	// no time spent on a small example.
+	// Settings of pgregory.net/rapid: the same draws each time, no files beside the tests, and no
+	// time for shrinking examples.
 	cmd.Env = append(os.Environ(), "RAPID_SEED="+strconv.FormatUint(j.seed, 10), "RAPID_NOFAILFILE=1", "RAPID_SHRINKTIME=0s")
 	return cmd.CombinedOutput() //nolint:wrapcheck // the callers say what was run
 }
 
-// report prints the figure.
+// report prints the result, and returns an error below the threshold.
 func report(out io.Writer, verdicts []verdict, s settings) error {
 	count := map[verdict]int{}
 	for _, v := range verdicts {

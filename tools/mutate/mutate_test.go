@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// sample is a module whose tests catch some faults, don't end with another, and
-// overlook a third.
+// sample is a module whose tests catch one fault, don't end with another, and miss a third.
 var sample = map[string]string{
 	"go.mod": "module example.com/sample\n\ngo 1.26\n",
 	"p/p.go": `package p
@@ -78,7 +77,7 @@ func write(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// TestRun: what is caught, and what is not, in a package of which all is known.
+// TestRun checks the result for a package with known survivors.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	root := write(t, sample)
@@ -106,15 +105,15 @@ mutants killed: 6 of 8 (75 %), seed 7
 	}
 }
 
-// inOrder sorts lines: survivors are told of as they are found.
+// inOrder sorts lines, because survivors are printed in any order.
 func inOrder(text string) string {
 	lines := strings.SplitAfter(text, "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "")
 }
 
-// TestRunDraws: as many faults as are wanted, the same for the same seed, and
-// too few caught are an error.
+// TestRunDraws: the given number of faults is drawn, equal seeds give equal draws, and too few
+// caught faults are an error.
 func TestRunDraws(t *testing.T) {
 	t.Parallel()
 	s := settings{pkg: "./p", from: write(t, sample), draw: 4, seed: 3, workers: 3, timeout: time.Second, threshold: 101}
@@ -130,7 +129,7 @@ func TestRunDraws(t *testing.T) {
 	}
 }
 
-// TestRunRefuses: what can't be judged is no figure.
+// TestRunRefuses: packages that can't be judged give an error instead of a figure.
 func TestRunRefuses(t *testing.T) {
 	t.Parallel()
 	failing := maps.Clone(sample)

@@ -1,8 +1,8 @@
-// Command policynoise counts how many upgrades of charts the danger rules hold or warn of.
+// Command policynoise counts how many chart upgrades the danger rules hold or warn about.
 //
-// It reads folders CHART/FROM..TO with old.yaml and new.yaml, the objects of two versions of
-// a chart as rendered with the same values, and runs keelson diff on each pair: the old
-// objects are recorded and live, and the new ones are wanted.
+// It reads folders CHART/FROM..TO with old.yaml and new.yaml. These hold the objects of two
+// versions of a chart, rendered with the same values. It runs keelson diff on each pair: the old
+// objects are recorded and live, and the new objects are the target.
 package main
 
 import (
@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// errNone is the error of a folder without upgrades: nothing was measured.
+// errNone is the error for a folder without upgrades, because nothing was measured.
 var errNone = errors.New("no CHART/FROM..TO/old.yaml and new.yaml there")
 
 type runner struct {
@@ -62,7 +62,7 @@ type runner struct {
 	flags   []string
 }
 
-// object is one object of keelson diff -o json, as far as it is read here.
+// object holds the needed fields of one object of keelson diff -o json.
 type object struct {
 	Kind, Namespace, Name, State, Rule, Because string
 	Warnings                                    []struct{ Rule, Because string }
@@ -72,7 +72,7 @@ type object struct {
 // stop is a rule that fires on an object of an upgrade.
 type stop struct{ rule, object, because string }
 
-// upgrade is what the rules make of one.
+// upgrade holds the stops of one upgrade.
 type upgrade struct {
 	name         string
 	held, warned []stop
@@ -103,7 +103,7 @@ func (r runner) report(ctx context.Context, out io.Writer, folder string) error 
 	return nil
 }
 
-// compare runs keelson diff, which exits with 1 where there is a difference.
+// compare runs keelson diff, which exits with 1 if there is a difference.
 func (r runner) compare(ctx context.Context, folder, dir string) (upgrade, error) {
 	before, after := filepath.Join(dir, "old.yaml"), filepath.Join(dir, "new.yaml")
 	args := append([]string{"diff", "--recorded", before, "--target", after, "--live", before, "-o", "json"}, r.flags...)
@@ -167,7 +167,7 @@ func count(all []upgrade, byRule map[string][2]int, column int, stops func(upgra
 }
 
 func write(out io.Writer, all []upgrade) {
-	byRule := map[string][2]int{} // upgrades that are held, and that are warned of
+	byRule := map[string][2]int{} // by rule: held upgrades, upgrades with warnings
 	held := count(all, byRule, 0, func(u upgrade) []stop { return u.held })
 	warned := count(all, byRule, 1, func(u upgrade) []stop { return u.warned })
 	share := func(n int) string {

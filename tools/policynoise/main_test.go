@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestReport counts what a program prints as keelson diff does.
+// TestReport uses a script that prints the same output as keelson diff.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -45,7 +45,7 @@ esac
 	}
 }
 
-// A folder without upgrades, or a program that fails, is no measurement of 0 %.
+// A folder without upgrades and a failing program give an error instead of 0 %.
 func TestReportOfNothing(t *testing.T) {
 	t.Parallel()
 	if err := (runner{keelson: "true"}).report(t.Context(), &bytes.Buffer{}, t.TempDir()); !errors.Is(err, errNone) {

@@ -1,6 +1,5 @@
-// Command testtimes summarizes what "go test -json" has written: how many tests passed,
-// failed and were skipped, why they were skipped, and which tests and packages took
-// longest.
+// Command testtimes summarizes the output of "go test -json": how many tests passed, failed and
+// were skipped, why they were skipped, and which tests and packages were slowest.
 package main
 
 import (
@@ -32,7 +31,7 @@ func main() {
 	}
 }
 
-// errNone is the error of files without a single test: a run of nothing has not passed.
+// errNone is the error for files without any test, because a run without tests has not passed.
 var errNone = errors.New("no test was run")
 
 func run(out io.Writer, most int, files []string) error {
@@ -49,7 +48,7 @@ func run(out io.Writer, most int, files []string) error {
 	return nil
 }
 
-// test names a test or a subtest. A package has no name.
+// test identifies a test or a subtest.
 type test struct{ pkg, name string }
 
 // event is a line of go test -json: see "go doc test2json".
@@ -61,11 +60,11 @@ type event struct {
 	Output  string
 }
 
-// result is how a test or a package ended.
+// result holds how a test or a package ended.
 type result struct {
 	action string
 	took   time.Duration
-	output []string // of a test, until it is known to have passed
+	output []string // of a test, dropped when it passes
 }
 
 type results struct {
@@ -78,7 +77,7 @@ func (r results) readFile(name string) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 16<<20)
 	for n := 1; lines.Scan(); n++ {
@@ -96,7 +95,7 @@ func (r results) readFile(name string) error {
 
 func (r results) add(e event) {
 	if e.Package == "" {
-		return // the output of a build
+		return // output of a build
 	}
 	ended := e.Action == "pass" || e.Action == "fail" || e.Action == "skip"
 	took := time.Duration(e.Elapsed * float64(time.Second))
@@ -138,11 +137,11 @@ func (r results) write(out io.Writer, most int) {
 	for _, pkg := range slowest(r.packages, most, strings.Compare) {
 		fmt.Fprintf(w, "%s\t%s\t\n", short(pkg), seconds(r.packages[pkg].took))
 	}
-	_ = w.Flush() // to out, which is checked by whoever reads it
+	_ = w.Flush() // a failed write to out is visible to its reader
 
 	count := map[string]int{}
 	for _, t := range r.tests {
-		count[cmp.Or(t.action, "fail")]++ // without an end the process was killed
+		count[cmp.Or(t.action, "fail")]++ // a test without an end: the process was killed
 	}
 	if count["skip"] > 0 {
 		fmt.Fprintln(out, "\nSKIPPED")
@@ -161,7 +160,7 @@ func slowest[K comparable](all map[K]*result, n int, compare func(a, b K) int) [
 	return keys[:min(n, len(keys))]
 }
 
-// reason returns what a skipped test has printed, without the lines of the framework.
+// reason returns the output of a skipped test, without the lines of the test framework.
 func reason(output []string) string {
 	var said []string
 	for _, line := range output {
@@ -173,7 +172,7 @@ func reason(output []string) string {
 	return cmp.Or(strings.Join(said, " "), "it gives no reason")
 }
 
-// short leaves out the module's host and owner.
+// short removes the module's host and owner.
 func short(pkg string) string {
 	if _, rest, found := strings.Cut(pkg, "/keelson/"); found {
 		return rest

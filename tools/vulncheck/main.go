@@ -1,5 +1,5 @@
-// Command vulncheck reads what "govulncheck -format json" writes, and fails where code of
-// ours reaches a known vulnerability that no line of a file accepts.
+// Command vulncheck reads the output of "govulncheck -format json". It fails if our code reaches a
+// known vulnerability that is not listed in the file of accepted ones.
 package main
 
 import (
@@ -29,21 +29,21 @@ func main() {
 	}
 }
 
-// vulnerability is one that a version of a module has. The standard library is the module
-// stdlib, whose version is that of Go.
+// vulnerability is one vulnerability in one module. The standard library is the module stdlib,
+// whose version is the version of Go.
 type vulnerability struct{ id, module string }
 
-// reached is a vulnerability that our code comes to.
+// reached is a vulnerability that our code reaches.
 type reached struct {
 	vulnerability
 	version, fixed string
-	from           string // FILE:LINE of ours where the way to it begins, or a function
+	from           string // last FILE:LINE of our module on the call path, or a function
 }
 
-// message is one of those that govulncheck writes: see the package
-// golang.org/x/vuln/internal/govulncheck, whose format -format json is.
+// message is one message of govulncheck. The format is defined in the package
+// golang.org/x/vuln/internal/govulncheck.
 type message struct {
-	Config *struct{} `json:"config"` // the first one
+	Config *struct{} `json:"config"` // in the first message
 	OSV    *struct {
 		ID      string `json:"id"`
 		Summary string `json:"summary"`
@@ -51,7 +51,7 @@ type message struct {
 	Finding *struct {
 		OSV          string  `json:"osv"`
 		FixedVersion string  `json:"fixed_version"`
-		Trace        []frame `json:"trace"` // from the vulnerable function to ours
+		Trace        []frame `json:"trace"` // from the vulnerable function to our code
 	} `json:"finding"`
 }
 
@@ -66,7 +66,7 @@ type frame struct {
 	} `json:"position"`
 }
 
-// report is what a scan has found.
+// report holds the findings of a scan.
 type report struct {
 	scanned   bool
 	summaries map[string]string // by ID
@@ -126,8 +126,8 @@ func (r reached) write(out io.Writer, summary, accepted string) {
 	}
 }
 
-// read takes in a whole scan. A finding of a module or a package alone is counted: nothing
-// of ours reaches it.
+// read reads a whole scan. A finding for only a module or a package is counted, but not reached by
+// our code.
 func read(in io.Reader) (*report, error) {
 	r := &report{summaries: map[string]string{}, modules: map[vulnerability]bool{}, reached: map[vulnerability]reached{}}
 	for d := json.NewDecoder(bufio.NewReader(in)); ; {
@@ -155,7 +155,7 @@ func read(in io.Reader) (*report, error) {
 	}
 }
 
-// ours is the last place of our module on the way to a vulnerable function.
+// ours returns the last position of our module on the path to a vulnerable function.
 func ours(trace []frame) string {
 	us := trace[len(trace)-1].Module
 	return trace[slices.IndexFunc(trace, func(f frame) bool { return f.Module == us })].String()
@@ -168,8 +168,8 @@ func (f frame) String() string {
 	return f.Package + "." + f.Function
 }
 
-// readAccepted reads lines of ID, module and reason. Empty lines and those that begin with #
-// are left out.
+// readAccepted reads lines of ID, module and reason. Empty lines and lines that start with # are
+// skipped.
 func readAccepted(file string) (map[vulnerability]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		why, in, accepted string
-		out, err          string // parts; an empty err: none
+		out, err          string // substrings; an empty err: no error
 	}{
 		"Reached": {
 			"What is reached fails, with the way to it and a fix.", scan, "",

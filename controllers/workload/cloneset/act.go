@@ -22,8 +22,8 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/slowstart"
 )
 
-// act does what the look has decided: pods come and go first, then others come to their
-// revision, and what was begun is brought to its end in any case.
+// act carries out the decision. It creates and deletes pods first. It updates pods only if there
+// was nothing to create or delete, and no error. It always completes what was begun.
 func (l *look) act(ctx context.Context) error {
 	old, updated := l.roster.sums.old, l.roster.sums.updated
 	var members []member
@@ -52,7 +52,7 @@ func (l *look) act(ctx context.Context) error {
 	return errors.Join(err, l.mark(ctx, m.mark), l.update(ctx, m.inPlace), l.settle(ctx, busy), l.forget(ctx))
 }
 
-// limit bounds how many pods this look creates, also to those whose claims are free.
+// limit bounds how many pods this reconcile creates, and waits for claims that become free soon.
 func (l *look) limit(c *counts) {
 	n := l.roster.claims.shares.limit(c.createOld + c.createNew)
 	if n < c.createOld+c.createNew {
@@ -63,8 +63,8 @@ func (l *look) limit(c *counts) {
 	c.createNew = n - c.createOld
 }
 
-// condemn are the members to delete, and those of which that was said before, whom a
-// hook holds back or has just let go.
+// condemn returns the pods to delete. held are pods whose deletion was decided before: a hook
+// still blocks them or has just released them.
 func (l *look) condemn(c counts, members []member) (doomed, held []member) {
 	for _, m := range c.doomed(members) {
 		if m.preparing {
@@ -76,17 +76,17 @@ func (l *look) condemn(c counts, members []member) (doomed, held []member) {
 	return atMost(doomed), held
 }
 
-// inTurn are the members that may come to another revision now, those first whose turn
-// it is.
+// inTurn returns the members that may change revision now, in the order of the update
+// strategies.
 func (l *look) inTurn(c counts, members []member) []member {
 	u := l.set.Spec.UpdateStrategy.RollingUpdate
 	if u == nil || u.PriorityStrategy == nil && len(u.ScatterStrategy) == 0 {
 		return members
 	}
-	priority, _ := podorder.NewPriority(u.PriorityStrategy) // it was checked
+	priority, _ := podorder.NewPriority(u.PriorityStrategy) // check has validated it
 	byName := map[string]member{}
 	all := make([]*corev1.Pod, 0, len(members))
-	waiting := map[bool][]*corev1.Pod{} // by whether they are updated
+	waiting := map[bool][]*corev1.Pod{} // by member.updated
 	for _, m := range members {
 		all = append(all, m.pod)
 		if byName[m.name] = m; m.idle() {
@@ -133,7 +133,7 @@ func (l *look) createOne(ctx context.Context, of *appsv1.ControllerRevision, id 
 		return err
 	}
 	if s, err := metav1.LabelSelectorAsSelector(l.set.Spec.Selector); err != nil || !s.Matches(labels.Set(pod.Labels)) {
-		return fmt.Errorf("spec.selector doesn't find pods of revision %s", of.Name) // it changed since
+		return fmt.Errorf("spec.selector doesn't find pods of revision %s", of.Name) // the selector changed since
 	}
 	if err := l.createClaims(ctx, id); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (l *look) createOne(ctx context.Context, of *appsv1.ControllerRevision, id 
 	return err
 }
 
-// newPod is a pod of a revision, with an id.
+// newPod returns a new pod of a revision, with an instance ID.
 func (l *look) newPod(of *appsv1.ControllerRevision, id string) (*corev1.Pod, error) {
 	t, err := revision.Template(of)
 	if err != nil {
@@ -180,9 +180,9 @@ func (l *look) newPod(of *appsv1.ControllerRevision, id string) (*corev1.Pod, er
 	return pod, nil
 }
 
-// delete deletes pods and their claims, or asks those who hold them back. A process that
-// is killed between the two leaves claims that the next look deletes, or a new pod takes
-// over.
+// delete deletes pods and their claims, or records that a hook blocks a pod. If the process is
+// killed between pod and claims, the next reconcile deletes the claims or reuses them for a new
+// pod.
 func (l *look) delete(ctx context.Context, doomed []member) error {
 	var told podclient.Told
 	defer func() { told.Tell(l.Events, l.set, "SuccessfulDelete", "Deleting", "succeed to delete %s") }()
@@ -201,7 +201,8 @@ func (l *look) delete(ctx context.Context, doomed []member) error {
 	return err
 }
 
-// mark asks for the replacement of pods that can't be updated in place.
+// mark labels pods that cannot be updated in place for replacement. With InPlaceOnly it records
+// only an event.
 func (l *look) mark(ctx context.Context, members []member) error {
 	var told podclient.Told
 	defer func() {
@@ -224,10 +225,9 @@ func (l *look) mark(ctx context.Context, members []member) error {
 	return err
 }
 
-// update brings pods to their other revision in place, as far as hooks and grace
-// periods let it.
+// update updates pods in place to their other revision, as far as hooks and grace periods allow.
 func (l *look) update(ctx context.Context, members []member) error {
-	told := map[bool]*podclient.Told{false: {}, true: {}} // by whether it goes back
+	told := map[bool]*podclient.Told{false: {}, true: {}} // by whether the pod goes back to the current revision
 	defer func() {
 		for back, to := range map[bool]*appsv1.ControllerRevision{false: l.updated, true: l.current} {
 			told[back].Tell(l.Events, l.set, "SuccessfulUpdatePodInPlace", "Updating", "successfully update %s in-place(revision "+to.Name+")")

@@ -17,12 +17,12 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 )
 
-// claim adopts the pods that the selector finds and nobody has, and releases those that
-// it doesn't find any more, as a ReplicaSet does. It returns how many it wrote: what is
-// there is known when the informer has shown them.
+// claim adopts pods without a controller that match the selector, and releases pods that no
+// longer match it, as a ReplicaSet does. It returns the number of writes. After a write, the
+// reconcile must wait until the informer has shown the pods.
 //
-// Only pods that some workload has made are adopted, with their revision in a label: the
-// others aren't even read.
+// Only pods that a workload created are adopted: they have their revision in a label. Other pods
+// are not even cached.
 func (l *look) claim(ctx context.Context) (int, error) {
 	set := l.set
 	orphans, err := l.orphans(ctx)
@@ -58,8 +58,8 @@ func (l *look) claim(ctx context.Context) (int, error) {
 	return wrote, errors.Join(errs...)
 }
 
-// orphans are the pods of the set's namespace that nobody has, aren't on their way out,
-// and that its selector finds.
+// orphans returns the active pods without a controller in the namespace of the set that match
+// its selector.
 func (l *look) orphans(ctx context.Context) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	if err := l.Objects.List(ctx, &list, client.InNamespace(l.set.Namespace), client.MatchingFields{podclient.OrphanIndex: podclient.Orphan}, client.UnsafeDisableDeepCopy); err != nil {
@@ -74,9 +74,8 @@ func (l *look) orphans(ctx context.Context) ([]*corev1.Pod, error) {
 	return out, nil
 }
 
-// stands reports as an error where a CloneSet isn't any more what the informer has: the
-// garbage collector makes orphans of the pods of one that is deleted so, and they are to
-// stay that.
+// stands returns an error if the CloneSet was deleted or replaced since the informer read it.
+// Deletion with orphaned dependents releases the pods, and they must not be adopted again.
 func (r *Reconciler) stands(ctx context.Context, set *v1beta1.CloneSet) error {
 	var is v1beta1.CloneSet
 	err := r.live.Get(ctx, client.ObjectKeyFromObject(set), &is)
@@ -89,14 +88,14 @@ func (r *Reconciler) stands(ctx context.Context, set *v1beta1.CloneSet) error {
 	return nil
 }
 
-// orphan reports whether nobody has a pod.
+// orphan reports whether a pod has no controller.
 func orphan(pod client.Object) bool { return metav1.GetControllerOfNoCopy(pod) == nil }
 
-// adopters are the CloneSets that a pod which nobody has may belong to.
+// adopters returns the CloneSets that may adopt a pod without a controller.
 func (r *Reconciler) adopters(ctx context.Context, pod client.Object) []reconcile.Request {
 	var list v1beta1.CloneSetList
 	if err := r.Objects.List(ctx, &list, client.InNamespace(pod.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
-		return nil // it is the informer's: it fails when the process ends
+		return nil // a list of the informer fails only when the process ends
 	}
 	var out []reconcile.Request
 	for i := range list.Items {

@@ -6,32 +6,32 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// member is a pod of a CloneSet that isn't on its way out.
+// member is an active pod of a CloneSet: not ended, and not being deleted.
 type member struct {
 	name string
 	pod  *corev1.Pod
-	// updated: it has the update revision.
+	// updated: the pod has the update revision.
 	updated bool
-	// available: it serves, and no hook says otherwise.
+	// available: the pod is available, and no hook takes it out of service.
 	available bool
-	// marked: somebody asked for its replacement.
+	// marked: a label or the spec asks for its replacement.
 	marked bool
-	// preparing: a hook holds back its deletion.
+	// preparing: a hook blocks its deletion.
 	preparing bool
-	// recallable: that can be taken back.
+	// recallable: the blocked deletion can be cancelled.
 	recallable bool
-	// recalled: it is, now, and nothing else befalls it in this look.
+	// recalled: this reconcile cancels the deletion, and does nothing else with the pod.
 	recalled bool
-	// begun: it was taken out of service to come to another revision.
+	// begun: the pod is out of service for a started update in place.
 	begun bool
-	// inPlace: it can come to the other revision without being replaced.
+	// inPlace: the pod can change revision without replacement.
 	inPlace bool
 }
 
-// recall takes back deletions that hooks hold back, where pods are wanted again: those
-// that are missed most, of members that are sorted by how little they are missed. They
-// serve nobody before the next look. None is taken back beside one that is to go and
-// can't yet, where there would be too many of them: it would have to go again.
+// recall cancels deletions that hooks block if more pods are wanted again. Members are sorted
+// for deletion, so recall starts at the end. Recalled pods do not serve before the next
+// reconcile. It recalls no pod beyond the surge while marked available pods still wait, because
+// that pod would be deleted again.
 func (w want) recall(members []member) []member {
 	members = slices.Clone(members)
 	kept, stay := 0, 0
@@ -53,7 +53,7 @@ func (w want) recall(members []member) []member {
 	return members
 }
 
-// tallies counts members by revision: those of the current one, and the updated.
+// tallies counts the members of the old revisions, and of the update revision.
 func tallies(members []member) (old, updated tally) {
 	for _, m := range members {
 		t := &old
@@ -65,7 +65,7 @@ func tallies(members []member) (old, updated tally) {
 	return old, updated
 }
 
-// add counts a member, by 1, or doesn't any more, by -1.
+// add adds a member to the counts if by is 1, or removes it if by is -1.
 func (t *tally) add(m *member, by int) {
 	switch {
 	case m.preparing:
@@ -81,7 +81,7 @@ func (t *tally) add(m *member, by int) {
 	}
 }
 
-// take returns the first n members for which it is so.
+// take returns the first n members that match.
 func take(members []member, n int, is func(member) bool) []member {
 	var out []member
 	for _, m := range members {
@@ -92,8 +92,8 @@ func take(members []member, n int, is func(member) bool) []member {
 	return out
 }
 
-// doomed are the members to delete now, of those that are sorted by how little they are
-// missed: those that were marked, as far as others serve, and the surplus.
+// doomed returns the members to delete now, of members that are sorted for deletion. These are
+// preparing members, marked members as far as availability permits, and the surplus.
 func (c counts) doomed(members []member) []member {
 	out := take(members, len(members), func(m member) bool { return m.preparing || m.marked && !m.available })
 	out = append(out, take(members, c.replace, func(m member) bool { return m.marked && m.available && !m.preparing })...)
@@ -104,11 +104,11 @@ func (c counts) doomed(members []member) []member {
 	return append(out, c.surplus(slices.DeleteFunc(slices.Clone(members), func(m member) bool { return gone[m.name] || m.recalled }))...)
 }
 
-// surplus are the members to delete of those that nobody asked for, or whose turn it
-// isn't yet, since there are too many.
+// surplus returns the members to delete because there are too many: marked members before their
+// turn, and unmarked members.
 func (c counts) surplus(members []member) []member {
 	var out []member
-	share := map[bool]*int{false: &c.removeOld, true: &c.removeUpdated} // by whether it is updated
+	share := map[bool]*int{false: &c.removeOld, true: &c.removeUpdated} // by member.updated
 	for _, next := range []func(member) bool{
 		func(m member) bool { return m.marked && c.spare > 0 },
 		func(m member) bool { return !m.available && *share[m.updated] > 0 },
@@ -122,7 +122,7 @@ func (c counts) surplus(members []member) []member {
 			}
 			out = append(out, m)
 			c.remove--
-			c.beyond-- // whoever goes makes one less
+			c.beyond-- // any deletion reduces the excess
 			if !m.marked {
 				*share[m.updated]--
 			}
@@ -135,12 +135,11 @@ func (c counts) surplus(members []member) []member {
 	return out
 }
 
-// moves are members that come to another revision now: in place, or by being marked for
-// replacement.
+// moves are the members that change revision now, in place or by a mark for replacement.
 type moves struct{ inPlace, mark []member }
 
-// moved chooses among members that are sorted by who comes first: those that aren't
-// available in any case, for they serve nobody.
+// moved chooses the members that change revision, of members in update order. Unavailable
+// members come first, because their change costs no availability.
 func (c counts) moved(members []member) moves {
 	var out moves
 	for _, available := range []bool{false, true} {
@@ -157,16 +156,17 @@ func (c counts) moved(members []member) moves {
 	return out
 }
 
-// idle reports whether nothing else is to befall a member.
+// idle reports whether a member is free for a change of revision: not marked, preparing or
+// recalled.
 func (m member) idle() bool { return !m.marked && !m.preparing && !m.recalled }
 
-// turn are the members whose turn it is where they are sorted by a strategy: the first
-// ones, as many as go. Without a strategy, those that serve nobody come first; with one,
-// a partition means those that it names.
+// turn returns the first members of an update strategy, as many as may change revision. Without
+// a strategy, unavailable members come first. With a strategy, the partition applies to the
+// order of the strategy.
 func (c counts) turn(members []member) []member {
-	left := map[bool]int{false: c.forward, true: c.back} // by whether it is updated
+	left := map[bool]int{false: c.forward, true: c.back} // by member.updated
 	members = slices.Clone(members)
-	slices.SortStableFunc(members, func(a, b member) int { // what was begun goes on
+	slices.SortStableFunc(members, func(a, b member) int { // started updates first
 		switch {
 		case a.begun == b.begun:
 			return 0
@@ -185,8 +185,7 @@ func (c counts) turn(members []member) []member {
 	return out
 }
 
-// goes reports whether a member can come to another revision now, and takes it off what
-// is left of the numbers.
+// goes reports whether a member can change revision now, and reduces the remaining numbers.
 func (c *counts) goes(m member) bool {
 	left, room := &c.forward, &c.mark
 	if m.updated {

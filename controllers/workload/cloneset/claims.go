@@ -20,35 +20,35 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/slowstart"
 )
 
-// late is for how long after its grace period a pod may still be stopping before nobody
-// waits for its claims any more.
+// late is how long a pod may still be stopping after its grace period. After that time no new
+// pod waits for its claims.
 const late = 30 * time.Second
 
-// instance is an id that claims have, and what became of the pod that they were for.
+// instance is the instance ID of some claims, with the state of its pod.
 type instance struct {
 	id string
-	// pod: one has the id, be it on its way out.
+	// pod: a pod has the ID, even if it is being deleted.
 	pod bool
-	// ends is until when its kubelet has time to stop it; zero: it isn't on its way out.
+	// ends is the end of the grace period of the pod; zero if it is not being deleted.
 	ends time.Time
-	// deleted: one of the claims is on its way out.
+	// deleted: at least one claim is being deleted.
 	deleted bool
 }
 
-// shares says what becomes of claims.
+// shares is what happens to claims.
 type shares struct {
-	// free ids are for new pods to take over, in order.
+	// free are the IDs whose claims new pods can reuse, in order.
 	free []string
-	// waits is for how many new pods claims become free soon, and after at most the time
-	// to look again.
+	// waits is for how many new pods claims become free soon. after is the time until the next
+	// check.
 	waits int
 	after time.Duration
-	// unneeded ids are those whose claims go.
+	// unneeded are the IDs whose claims are deleted.
 	unneeded []string
 }
 
-// share says what becomes of claims whose pods have gone, or go: they are for new pods,
-// or nobody's.
+// share decides about claims whose pods are gone or being deleted: new pods reuse them, or they
+// are deleted.
 func share(instances []instance, reuse bool, now time.Time) shares {
 	var s shares
 	for _, i := range instances {
@@ -68,21 +68,21 @@ func share(instances []instance, reuse bool, now time.Time) shares {
 	return s
 }
 
-// limit is how many of n new pods are created now: those that take over claims, and
-// those for whom none become free soon.
+// limit returns how many of n new pods are created now: pods that can reuse free claims, and
+// pods for which no claims become free soon.
 func (s shares) limit(n int) int { return max(n-s.waits, min(n, len(s.free))) }
 
-// claims are what is known of a CloneSet's claims, and what becomes of them.
+// claims are the known claims of a CloneSet, and the decision about them.
 type claims struct {
 	mark   podclient.Mark[*corev1.PersistentVolumeClaim]
 	all    map[types.UID]*corev1.PersistentVolumeClaim
 	byID   map[string][]*corev1.PersistentVolumeClaim
 	shares shares
-	// stale: pods changed so that something else may become of them.
+	// stale: a change of pods may change the decision.
 	stale bool
 }
 
-// readClaims finds out what becomes of the claims that there are.
+// readClaims reads the changed claims, and decides again if necessary.
 func (l *look) readClaims() {
 	c := &l.roster.claims
 	changes := l.claims.Since(&c.mark, l.set)
@@ -96,7 +96,7 @@ func (l *look) readClaims() {
 	for _, claim := range changes.Are {
 		c.all[claim.UID] = claim
 	}
-	// Those that wait do so until some time.
+	// A wait for claims ends by time, without a change.
 	if c.stale || len(changes.Are)+len(changes.Gone) > 0 || c.shares.waits > 0 {
 		l.share(c)
 	}
@@ -121,12 +121,12 @@ func (l *look) share(c *claims) {
 	}
 	c.shares = share(instances, l.set.Spec.ScaleStrategy.EnablePVCReuse, l.at)
 	if len(l.set.Spec.VolumeClaimTemplates) == 0 {
-		c.shares.free, c.shares.waits = nil, 0 // no new pod has any
+		c.shares.free, c.shares.waits = nil, 0 // new pods have no claims
 	}
 }
 
-// newIDs are those of n new pods: free ones whose claims they take over, then others
-// that nobody has.
+// newIDs returns the IDs of n new pods: first free IDs whose claims are reused, then unused
+// ones. It returns an error if the pods cannot be listed.
 func (l *look) newIDs(ctx context.Context, n int) ([]string, error) {
 	if n == 0 {
 		return nil, nil
@@ -151,8 +151,8 @@ func (l *look) newIDs(ctx context.Context, n int) ([]string, error) {
 	return ids, nil
 }
 
-// embodied are the ids that pods have, as the API server has them: that the informer
-// shows no pod is no reason to delete what it may have stored, or to give it away.
+// embodied returns the IDs of the pods in the namespace, from the API server. The informer may
+// not show a pod yet, and the data of its claims must not be deleted or reused.
 func (l *look) embodied(ctx context.Context) (map[string]bool, error) {
 	list, err := l.API.CoreV1().Pods(l.set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: v1beta1.LabelInstanceID})
 	if err != nil {
@@ -165,7 +165,7 @@ func (l *look) embodied(ctx context.Context) (map[string]bool, error) {
 	return ids, nil
 }
 
-// newClaim is the claim of an instance by a template.
+// newClaim returns the claim of an instance for a template.
 func (l *look) newClaim(t *corev1.PersistentVolumeClaim, id string) *corev1.PersistentVolumeClaim {
 	c := t.DeepCopy()
 	c.Name, c.GenerateName, c.Namespace = l.claimName(t, id), "", l.set.Namespace
@@ -182,7 +182,8 @@ func (l *look) claimName(t *corev1.PersistentVolumeClaim, id string) string {
 	return strings.Join([]string{t.Name, l.set.Name, id}, "-")
 }
 
-// addClaims has a pod use its claims, in place of what its template has by their names.
+// addClaims adds the claims of a pod as volumes. They replace volumes of the template with the
+// same name.
 func (l *look) addClaims(pod *corev1.PodSpec, id string) {
 	var volumes []corev1.Volume
 	named := map[string]bool{}
@@ -201,7 +202,7 @@ func (l *look) addClaims(pod *corev1.PodSpec, id string) {
 	pod.Volumes = volumes
 }
 
-// createClaims creates those claims of an instance that aren't there.
+// createClaims creates the missing claims of an instance.
 func (l *look) createClaims(ctx context.Context, id string) error {
 	for i := range l.set.Spec.VolumeClaimTemplates {
 		c := l.newClaim(&l.set.Spec.VolumeClaimTemplates[i], id)
@@ -221,7 +222,7 @@ func (l *look) createClaims(ctx context.Context, id string) error {
 	return nil
 }
 
-// usable says why a claim that is there can't be a new pod's.
+// usable returns why an existing claim cannot be used by a new pod; nil if it can.
 func (l *look) usable(ctx context.Context, name string) error {
 	is, err := l.API.CoreV1().PersistentVolumeClaims(l.set.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -235,7 +236,7 @@ func (l *look) usable(ctx context.Context, name string) error {
 	return nil
 }
 
-// dropClaims deletes claims that nobody needs any more.
+// dropClaims deletes unneeded claims.
 func (l *look) dropClaims(ctx context.Context) error {
 	var unneeded []string
 	for _, id := range l.roster.claims.shares.unneeded {
@@ -255,8 +256,8 @@ func (l *look) dropClaims(ctx context.Context) error {
 	return err
 }
 
-// deleteClaims deletes the claims of an instance. They stay until its pod has gone: the
-// API server protects what is in use.
+// deleteClaims deletes the claims of an instance. The API server protects claims in use, so they
+// remain until the pod is gone.
 func (l *look) deleteClaims(ctx context.Context, id string) error {
 	for _, c := range l.roster.claims.byID[id] {
 		if c.DeletionTimestamp != nil {
@@ -266,7 +267,7 @@ func (l *look) deleteClaims(ctx context.Context, id string) error {
 		err := l.API.CoreV1().RESTClient().Delete().Namespace(c.Namespace).Resource("persistentvolumeclaims").Name(c.Name).
 			Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(c.UID))}).Do(ctx).Into(&answer)
 		switch {
-		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // it has gone already
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // it is gone already
 		case err != nil:
 			return fmt.Errorf("delete claim %s/%s: %w", c.Namespace, c.Name, err)
 		default:

@@ -1,9 +1,9 @@
-// Package cloneset runs CloneSets: it creates pods, deletes those that are missed
-// least, and brings them to new revisions, in place where that can be.
+// Package cloneset runs CloneSets: it creates pods, deletes pods whose loss matters least, and
+// moves pods to new revisions, in place if possible.
 //
-// A look at a CloneSet takes its pods as the informer has them, decides in numbers
-// (decide), chooses pods (doomed, moved), and writes. Whatever is killed on the way is
-// seen by the next look: nothing is remembered but in the objects.
+// A reconcile reads the pods from the informer, decides on numbers (decide), chooses pods
+// (doomed, moved), and writes. All state is in the objects, so the next reconcile continues
+// after a killed process.
 package cloneset
 
 import (
@@ -30,24 +30,25 @@ import (
 
 const (
 	kind = "CloneSet"
-	// burst bounds how many pods one look creates, deletes or updates, so that the
-	// status tells how far it is.
+	// burst bounds how many pods one reconcile creates, deletes or updates, so that the status
+	// shows the progress.
 	burst = 250
 )
 
-// Reconciler brings CloneSets about.
+// Reconciler reconciles CloneSets.
 type Reconciler struct {
 	*host.Host
 	options inplace.Options
 	now     func() time.Time
-	live    client.Reader // reads are the API server's
+	live    client.Reader // reads from the API server
 	claims  *podclient.Known[*corev1.PersistentVolumeClaim]
-	claimed *expectations.Expectations // of claims
+	claimed *expectations.Expectations // for claims
 
 	rosters *host.Kept[roster]
 }
 
-// Add has a manager run CloneSets.
+// Add adds the controller of CloneSets to a manager. It returns an error if the client, the
+// index of pods or the controller cannot be built.
 func Add(ctx context.Context, m ctrl.Manager, o host.Options) error {
 	h, err := host.New(m, kind, "cloneset-controller", o)
 	if err != nil {
@@ -84,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 		return reconcile.Result{}, client.IgnoreNotFound(err) //nolint:wrapcheck // it says what and where
 	}
 	if set.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil // its pods are the garbage collector's
+		return reconcile.Result{}, nil // the garbage collector deletes its pods
 	}
 	if r.Expect.Waits(set.UID) || r.claimed.Waits(set.UID) {
 		return reconcile.Result{RequeueAfter: expectations.Patience}, nil
@@ -94,13 +95,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 	}
 	after, err := r.work(ctx, &set)
 	if err != nil && lasting(err) == nil {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // somebody was faster, say: look again
+		return reconcile.Result{RequeueAfter: time.Second}, nil // for example a conflict: try again
 	}
 	return reconcile.Result{RequeueAfter: after}, err
 }
 
-// work is one look at a CloneSet. It returns when the next one is due though nothing
-// changes; 0: never.
+// work is one reconcile of a CloneSet. It returns when the next one is due without a change; 0
+// means never.
 func (r *Reconciler) work(ctx context.Context, set *v1beta1.CloneSet) (time.Duration, error) {
 	l, err := r.look(ctx, set)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
-// look is one look at a CloneSet: what there is, what is wanted, and what was done.
+// look is one reconcile of a CloneSet: the observed and desired state, and the results.
 type look struct {
 	*Reconciler
 	set      *v1beta1.CloneSet
@@ -40,12 +40,12 @@ type look struct {
 	client podclient.Client
 
 	timer sync.Mutex
-	after time.Duration // when to look again; 0: when something changes
+	after time.Duration // when to reconcile again; 0: when something changes
 }
 
 func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, error) {
 	l := &look{Reconciler: r, set: set.DeepCopy(), at: r.now(), roster: r.rosters.Of(set), plans: inplace.NewPlans(r.options)}
-	l.want, _ = newWant(&set.Spec) // it was checked
+	l.want, _ = newWant(&set.Spec) // check has validated it
 	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: set.Spec.Lifecycle, Now: l.at}
 	l.policy = v1beta1.PodUpdateRecreate
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.PodUpdatePolicy != "" {
@@ -57,7 +57,7 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, er
 	return l, l.readPods()
 }
 
-// check refuses what can't be read.
+// check returns an error for a spec that cannot be followed.
 func check(s *v1beta1.CloneSetSpec) error {
 	if _, err := newWant(s); err != nil {
 		return err
@@ -69,7 +69,7 @@ func check(s *v1beta1.CloneSetSpec) error {
 	case selector.Empty():
 		return errors.New("spec.selector finds every pod")
 	case !selector.Matches(labels.Set(s.Template.Labels)):
-		return errors.New("spec.selector doesn't find pods of spec.template") // they would be released, and made again, for ever
+		return errors.New("spec.selector doesn't find pods of spec.template") // they would be released and created again endlessly
 	}
 	if u := s.UpdateStrategy.RollingUpdate; u != nil {
 		if _, err := podorder.NewPriority(u.PriorityStrategy); err != nil {
@@ -79,7 +79,7 @@ func check(s *v1beta1.CloneSetSpec) error {
 	return nil
 }
 
-// readRevisions finds the revision of the template, and makes it where there is none.
+// readRevisions finds the revision of the template, and creates it if it is missing.
 func (l *look) readRevisions(ctx context.Context) error {
 	owner := revision.Owner{Object: l.set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: l.set.Spec.Selector.MatchLabels, Collisions: l.set.Status.CollisionCount}
 	var err error
@@ -88,13 +88,13 @@ func (l *look) readRevisions(ctx context.Context) error {
 	}
 	l.updated, l.current = l.history.Updated, l.history.Named(l.set.Status.CurrentRevision)
 	if l.current == nil {
-		l.current = l.updated // which pods stay at, or go back to
+		l.current = l.updated // the revision that pods stay at, or go back to
 	}
 	l.want.alone = l.current.Name == l.updated.Name
 	return nil
 }
 
-// readPods takes in what befell the pods and their claims.
+// readPods reads the changes of the pods and their claims.
 func (l *look) readPods() error {
 	var err error
 	if l.selector, err = metav1.LabelSelectorAsSelector(l.set.Spec.Selector); err != nil {
@@ -110,7 +110,7 @@ func (l *look) readPods() error {
 	return nil
 }
 
-// judge says what a pod is to the CloneSet.
+// judge returns the facts about a pod.
 func (l *look) judge(p *corev1.Pod) facts {
 	o := podorder.Options{Now: l.at, MinReadySeconds: l.set.Spec.MinReadySeconds}
 	f := facts{
@@ -129,7 +129,7 @@ func (l *look) judge(p *corev1.Pod) facts {
 	return f
 }
 
-// target is the revision that a member goes to when it goes.
+// target returns the revision that a member moves to.
 func (l *look) target(m member) *appsv1.ControllerRevision {
 	if m.updated {
 		return l.current
@@ -142,7 +142,8 @@ func (l *look) marked(p *corev1.Pod) bool {
 	return labelled || slices.Contains(l.set.Spec.ScaleStrategy.PodsToDelete, p.Name)
 }
 
-// again looks again though nothing changes.
+// again requests a reconcile after a time, even without a change. The shortest time is used; 0
+// requests nothing.
 func (l *look) again(after time.Duration) {
 	l.timer.Lock()
 	defer l.timer.Unlock()
@@ -151,15 +152,15 @@ func (l *look) again(after time.Duration) {
 	}
 }
 
-// plan is how a pod comes to a revision in place; nil: it can't.
+// plan returns the plan to update a pod in place to a revision; nil if that is not possible.
 func (l *look) plan(p *corev1.Pod, to *appsv1.ControllerRevision) *inplace.Plan {
 	if l.policy == v1beta1.PodUpdateRecreate {
 		return nil
 	}
-	return l.plans.Between(l.history.Of(p), to) // of nil: nobody knows what it was made from
+	return l.plans.Between(l.history.Of(p), to) // the revision of the pod may be unknown: nil
 }
 
-// grace is how long a pod is out of its Services before it changes.
+// grace returns how long a pod is out of its Services before an update in place.
 func (l *look) grace() time.Duration {
 	u := l.set.Spec.UpdateStrategy.RollingUpdate
 	if u == nil || u.InPlaceUpdateStrategy == nil {

@@ -8,24 +8,25 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// want is what a CloneSet wants, in numbers of pods.
+// want is the desired state of a CloneSet, in numbers of pods.
 type want struct {
 	replicas int
-	// partition of them stay at the current revision, or go back to it.
+	// partition is how many pods stay at the current revision, or go back to it.
 	partition                int
 	maxUnavailable, maxSurge int
-	// toCreate is how many pods may be unavailable while others are created.
+	// toCreate is how many pods may be unavailable while pods are created.
 	toCreate int
-	// alone: the current revision is the update revision, so that nobody can go back,
-	// whatever the partition.
+	// alone: the current revision is the update revision, so no pod can go back, whatever the
+	// partition.
 	alone bool
-	// paused leaves every pod at its revision.
+	// paused keeps every pod at its revision.
 	paused bool
-	// excludePreparing doesn't count pods whose deletion a hook holds back.
+	// excludePreparing does not count pods whose deletion a hook blocks.
 	excludePreparing bool
 }
 
-// newWant reads a spec as OpenKruise does: KRUISE.md, "CloneSet".
+// newWant parses a spec with the rules of OpenKruise: KRUISE.md, "CloneSet". It returns an error
+// for an invalid number or percentage.
 func newWant(s *v1beta1.CloneSetSpec) (want, error) {
 	w := want{replicas: 1, excludePreparing: s.ScaleStrategy.ExcludePreparingDelete}
 	if s.Replicas != nil {
@@ -51,11 +52,11 @@ func newWant(s *v1beta1.CloneSetSpec) (want, error) {
 	w.maxSurge = read("updateStrategy.rollingUpdate.maxSurge", u.MaxSurge, zero, true)
 	w.maxUnavailable = read("updateStrategy.rollingUpdate.maxUnavailable", u.MaxUnavailable, intstr.FromString("20%"), w.maxSurge == 0)
 	if w.maxUnavailable == 0 && w.maxSurge == 0 {
-		w.maxUnavailable = 1 // or nothing would ever change
+		w.maxUnavailable = 1 // otherwise nothing would ever change
 	}
 	w.partition = min(read("updateStrategy.rollingUpdate.partition", u.Partition, zero, true), w.replicas)
 	if p := u.Partition; p != nil && p.Type == intstr.String && p.StrVal != "100%" && w.partition == w.replicas && w.replicas > 0 {
-		w.partition-- // less than all of them is not all of them
+		w.partition-- // a percentage below 100% must not be rounded up to all pods
 	}
 	w.toCreate = w.replicas
 	if m := s.ScaleStrategy.MaxUnavailable; m != nil {
@@ -64,37 +65,38 @@ func newWant(s *v1beta1.CloneSetSpec) (want, error) {
 	return w, err
 }
 
-// tally counts the pods of one revision that aren't on their way out.
+// tally counts the active pods of one revision: not ended, and not being deleted.
 type tally struct {
 	available, unavailable int
-	// marked ones are to be replaced, since somebody said so.
+	// Marked pods are to be replaced, by a label or the spec.
 	markedAvailable, markedUnavailable int
-	// preparing are marked or surplus, and a hook holds back their deletion: they go, and
-	// stand in for nobody.
+	// preparing are marked or surplus pods whose deletion a hook blocks. They will be deleted,
+	// and do not count as replicas.
 	preparing int
 }
 
 func (t tally) kept() int   { return t.available + t.unavailable }
 func (t tally) marked() int { return t.markedAvailable + t.markedUnavailable }
 
-// counts are what to do now.
+// counts are the numbers of changes to make now.
 type counts struct {
 	createOld, createNew int
-	// remove is how many pods there are too many. Of each revision as many as it has
-	// beyond its share; where that would take available ones that are needed, those that
-	// a surge allows stay until others serve, and beyond, any that isn't available goes.
+	// remove is how many pods there are too many. Each revision loses the pods beyond its share:
+	// removeOld and removeUpdated. If that would delete needed available pods, surplus pods
+	// within the surge stay until other pods serve. beyond is the number above the surge: of
+	// these, unavailable pods of any revision are deleted first.
 	remove, removeOld, removeUpdated, beyond int
-	// replace is how many available ones of those that are marked can go. Those that
-	// aren't available can go in any case.
+	// replace is how many marked available pods can be deleted. Marked unavailable pods can
+	// always be deleted.
 	replace int
-	// forward pods come to the update revision, and back ones to the current one: those
-	// that aren't available in any case, and available ones as far as room goes: spare
-	// in place, and mark by being marked.
+	// forward is how many pods move to the update revision, and back how many move to the
+	// current one. Unavailable pods always may. Available pods are limited: by spare in place,
+	// and by mark for replacement.
 	forward, back, spare, mark int
 }
 
-// chooses reports whether pods may have to go, or to change. Where it is false, none are
-// doomed and none are moved, whichever they are.
+// chooses reports whether pods may have to be deleted or changed. If it returns false, doomed
+// and moved choose no pods.
 func (c counts) chooses(old, updated tally) bool {
 	room := c.spare+c.mark > 0
 	forward := c.forward > 0 && (room || old.unavailable > 0)
@@ -102,7 +104,7 @@ func (c counts) chooses(old, updated tally) bool {
 	return forward || back || old.preparing+updated.preparing+old.marked()+updated.marked()+c.remove > 0
 }
 
-// decide says what to do. old are the pods that don't have the update revision.
+// decide returns what to do. old counts the pods without the update revision.
 func (w want) decide(old, updated tally) counts {
 	var c counts
 	if w.alone {
@@ -117,7 +119,7 @@ func (w want) decide(old, updated tally) counts {
 	unavailable := old.unavailable + updated.unavailable
 	marked := old.marked() + updated.marked()
 
-	// Whatever we do leaves so many available.
+	// Every change keeps at least replicas - maxUnavailable pods available.
 	c.spare = max(available-(w.replicas-w.maxUnavailable), 0)
 	c.replace = min(old.markedAvailable+updated.markedAvailable, c.spare)
 	c.spare -= c.replace
@@ -146,8 +148,8 @@ func (w want) decide(old, updated tally) counts {
 	return c
 }
 
-// surge is how many pods there are to be above replicas: as many as have to be replaced
-// before they go, and where no pod may be missing one to update others beside it.
+// surge returns how many pods to run above replicas: replacements that must come before their
+// pods go. If no pod may be unavailable, pods to update count as well.
 func (w want) surge(marked, unavailable, moves int) int {
 	n := min(max(unavailable+marked-w.maxUnavailable, 0), marked)
 	if w.maxUnavailable == 0 {
@@ -156,7 +158,7 @@ func (w want) surge(marked, unavailable, moves int) int {
 	return min(n, w.maxSurge)
 }
 
-// create shares new pods out: the partition is filled first.
+// create divides new pods between the revisions: the partition is filled first.
 func (c *counts) create(w want, n int, old tally) {
 	c.createOld = min(n, max(w.partition-old.kept(), 0))
 	c.createNew = n - c.createOld

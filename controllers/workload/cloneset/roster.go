@@ -13,10 +13,10 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
 )
 
-// roster is what one look at a CloneSet leaves to the next. What a pod is to its
-// CloneSet holds until one of the two changes, so a look judges those that changed; sums
-// and order follow. It holds nothing that isn't in the objects: a process that starts
-// anew makes it again.
+// roster holds the facts about the pods of a CloneSet, from one reconcile to the next. Facts
+// stay valid until the pod or the CloneSet changes, so a reconcile evaluates only changed pods
+// and then updates sums and order. All data comes from the objects: a new process builds it
+// again.
 type roster struct {
 	basis   basis
 	mark    podclient.Mark[*corev1.Pod]
@@ -24,53 +24,53 @@ type roster struct {
 	sums    sums
 	// crowds are the active pods of each node.
 	crowds map[string][]*entry
-	// order has the active ones, those first that are missed least, but for those that
-	// are in loose, whose place in it holds no more.
+	// order has the active pods, sorted for deletion. Entries in loose are not in their right
+	// place in order.
 	order, loose []*entry
-	// soon become others when time passes, and nobody says so.
+	// soon are the pods that become available by time alone, without an event.
 	soon map[*entry]struct{}
-	// unsettled are active, and may be in the middle of something.
+	// unsettled are active pods that may have unfinished steps.
 	unsettled map[*entry]struct{}
 
 	claims claims
 }
 
-// basis is what all that is known of pods depends on, beside the pods.
+// basis is the input of all facts, apart from the pods. If it changes, all facts are void.
 type basis struct {
 	generation                int64
 	current, updated, history string // names of revisions
 }
 
-// entry is a pod. It stays the same one while the pod changes.
+// entry is a pod. The entry stays the same while the pod changes.
 type entry struct {
 	facts
 	loose, gone bool
 }
 
-// facts are what a pod is to its CloneSet.
+// facts are the state of a pod in its CloneSet.
 type facts struct {
 	member
-	// active: it hasn't ended, and isn't on its way out.
+	// active: the pod has not ended, and is not being deleted.
 	active bool
-	// ready: it serves, be it not for long enough to be available.
+	// ready: the pod is ready, but perhaps not long enough to be available.
 	ready bool
-	// stranger: the selector doesn't find it any more.
+	// stranger: the selector no longer matches the pod.
 	stranger bool
 	revision string // hash
 	rank     podorder.Rank
-	// due is when it becomes available by itself; zero: never.
+	// due is when the pod becomes available by time alone; zero means never.
 	due time.Time
 }
 
-// sums are those of all pods.
+// sums are the counts of all active pods.
 type sums struct {
 	old, updated tally
-	all, renewed served // of both revisions, and of the updated one
+	all, renewed served // all: of every revision; renewed: of the update revision
 	strangers    int
-	revisions    map[string]int // pods that have them, by hash
+	revisions    map[string]int // number of pods, by hash
 }
 
-// served are pods, and how far they are.
+// served are counts of pods by their state.
 type served struct{ replicas, ready, available int32 }
 
 func (s *served) add(f *facts, by int32) {
@@ -90,8 +90,8 @@ func newRoster() *roster {
 	}
 }
 
-// sync takes in what changed, as judge has it, and returns when the next pod becomes
-// another one by itself; 0: none.
+// sync applies the changes, with the facts from judge. It returns when the next pod becomes
+// available by time alone; 0 if there is none.
 func (r *roster) sync(b basis, since func(*podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod], judge func(*corev1.Pod) facts, now time.Time) time.Duration {
 	if b != r.basis {
 		r.basis, r.mark = b, podclient.Mark[*corev1.Pod]{}
@@ -121,7 +121,7 @@ func (r *roster) sync(b basis, since func(*podclient.Mark[*corev1.Pod]) podclien
 	return after
 }
 
-// put takes in a pod as it is now.
+// put adds or updates a pod.
 func (r *roster) put(p *corev1.Pod, is facts) {
 	e := r.entries[p.UID]
 	if e == nil {
@@ -146,11 +146,11 @@ func (r *roster) put(p *corev1.Pod, is facts) {
 	keep(r.unsettled, e, e.active)
 }
 
-// drop takes in that a pod has gone.
+// drop removes a deleted pod.
 func (r *roster) drop(uid types.UID) {
 	e := r.entries[uid]
 	if e == nil {
-		return // it came and went
+		return // it existed only briefly
 	}
 	r.count(e, -1)
 	r.leave(e)
@@ -158,7 +158,7 @@ func (r *roster) drop(uid types.UID) {
 	delete(r.entries, uid)
 	delete(r.soon, e)
 	delete(r.unsettled, e)
-	e.facts, e.gone = facts{}, true // whatever still points to it holds no pod
+	e.facts, e.gone = facts{}, true // remaining pointers to the entry must not keep the pod
 	r.claims.stale = true
 	if len(r.order)+len(r.loose) > 2*len(r.entries)+burst {
 		r.sort()
@@ -173,7 +173,7 @@ func keep(set map[*entry]struct{}, e *entry, is bool) {
 	}
 }
 
-// count adds what an entry is to the sums, or takes it off: by 1 or -1.
+// count adds an entry to the sums if by is 1, or removes it if by is -1.
 func (r *roster) count(e *entry, by int) {
 	s := &r.sums
 	if !e.active {
@@ -194,7 +194,7 @@ func (r *roster) count(e *entry, by int) {
 	s.all.add(&e.facts, int32(by)) //nolint:gosec // 1 or -1
 }
 
-// place is where an active pod stands among others; "": nowhere.
+// place returns the node of an active pod; "" if the pod is not active or has no node.
 func (f *facts) place() string {
 	if !f.active {
 		return ""
@@ -202,7 +202,7 @@ func (f *facts) place() string {
 	return f.pod.Spec.NodeName
 }
 
-// leave and join have those that share a pod's place ranked anew.
+// leave and join move a pod, and mark all pods of its place to be sorted again.
 func (r *roster) leave(e *entry) {
 	at := e.place()
 	if at == "" {
@@ -235,7 +235,7 @@ func (r *roster) loosen(e *entry) {
 	}
 }
 
-// sort puts those that are loose in their place.
+// sort moves the loose entries to their place in order.
 func (r *roster) sort() {
 	if len(r.loose) == 0 {
 		return
@@ -253,10 +253,10 @@ func byRank(a, b *entry) int {
 	if c := a.rank.Compare(b.rank); c != 0 {
 		return c
 	}
-	return strings.Compare(a.name, b.name) // so that two looks agree
+	return strings.Compare(a.name, b.name) // so that the order is deterministic
 }
 
-// merge returns what two sorted lists have, sorted.
+// merge merges two sorted lists.
 func merge(a, b []*entry) []*entry {
 	if len(b) == 0 {
 		return a
@@ -269,7 +269,7 @@ func merge(a, b []*entry) []*entry {
 	return append(out, a...)
 }
 
-// members are the active pods, those first that are missed least.
+// members returns the active pods, sorted for deletion.
 func (r *roster) members() []member {
 	r.sort()
 	out := make([]member, len(r.order))
@@ -279,7 +279,7 @@ func (r *roster) members() []member {
 	return out
 }
 
-// strangers are the active pods that the selector doesn't find any more.
+// strangers returns the active pods that the selector no longer matches.
 func (r *roster) strangers() []*corev1.Pod {
 	if r.sums.strangers == 0 {
 		return nil
@@ -293,13 +293,13 @@ func (r *roster) strangers() []*corev1.Pod {
 	return out
 }
 
-// active reports whether a pod hasn't ended, and isn't on its way out.
+// active reports whether a pod has not ended, and is not being deleted.
 func active(p *corev1.Pod) bool {
 	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
-// ids are those that pods have, also those that have ended: until when those that are
-// deleted have time.
+// ids returns the instance IDs of all pods, also of ended ones. The value is the end of the
+// grace period of a pod that is being deleted, otherwise zero.
 func (r *roster) ids() map[string]time.Time {
 	out := make(map[string]time.Time, len(r.entries))
 	for _, e := range r.entries {

@@ -16,7 +16,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/slowstart"
 )
 
-// settle brings to their end the updates that were begun, and pods into service.
+// settle completes started updates, and brings pods into service.
 func (l *look) settle(ctx context.Context, busy map[string]bool) error {
 	var open []*entry
 	for e := range l.roster.unsettled {
@@ -24,8 +24,8 @@ func (l *look) settle(ctx context.Context, busy map[string]bool) error {
 			open = append(open, e)
 		}
 	}
-	// All are asked, whatever befalls one: an annotation that somebody broke on one pod
-	// must not keep the others out of service.
+	// An error of one pod, such as a broken annotation, must not keep the other pods out of
+	// service.
 	errs, settled := make([]error, len(open)), make([]bool, len(open))
 	_, _ = slowstart.Run(len(open), podclient.AtOnce, func(i int) error {
 		var after time.Duration
@@ -41,15 +41,15 @@ func (l *look) settle(ctx context.Context, busy map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// forget deletes revisions that no pod has, beyond those that are kept.
+// forget deletes unused revisions beyond the history limit.
 func (l *look) forget(ctx context.Context) error {
 	return l.Revisions.Forget(ctx, l.history, l.set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
 		return r.Name == l.current.Name || l.roster.sums.revisions[revision.Hash(r.Name)] > 0
 	})
 }
 
-// writeStatus writes what was seen, at most once a second while it goes on changing,
-// and returns when to look again because of that.
+// writeStatus writes the observed status, at most once a second while it keeps changing. It
+// returns when to reconcile again for a delayed write.
 func (l *look) writeStatus(ctx context.Context, failed error) (time.Duration, error) {
 	now := l.status(failed)
 	if equality.Semantic.DeepEqual(&now, &l.set.Status) {

@@ -16,7 +16,7 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// Reasons of the condition Progressing, in the order in which they are looked for.
+// Reasons of the condition Progressing, in the order of their checks.
 const (
 	reasonAvailable = "CloneSetAvailable"
 	reasonPaused    = "CloneSetPaused"
@@ -25,10 +25,11 @@ const (
 	reasonUpdated   = "CloneSetUpdated"
 )
 
-// reasonRefused is that of a spec that isn't followed.
+// reasonRefused is the reason for a spec that is not followed.
 const reasonRefused = "SpecRefused"
 
-// refuse says why nothing is done about a CloneSet. Its pods stay as they are.
+// refuse records in the status and an event why a CloneSet is not reconciled. Its pods stay as
+// they are.
 func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.CloneSet, why error) error {
 	now := set.DeepCopy()
 	now.Status.ObservedGeneration = set.Generation
@@ -53,8 +54,8 @@ func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.CloneSet, why erro
 	return nil
 }
 
-// lasting is what is left of an error without all that passes by itself, which nobody
-// has to be told of; nil: nothing.
+// lasting returns the parts of an error that do not pass by themselves, such as conflicts do;
+// nil if none are left.
 func lasting(err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		var left []error
@@ -76,7 +77,8 @@ func lasting(err error) error {
 	return err
 }
 
-// status is what the look has seen. What it did is seen by the next one.
+// status returns the status before the changes of this reconcile. The next reconcile observes
+// those changes.
 func (l *look) status(failed error) v1beta1.CloneSetStatus {
 	was, all, renewed := l.set.Status, l.roster.sums.all, l.roster.sums.renewed
 	is := v1beta1.CloneSetStatus{
@@ -86,7 +88,7 @@ func (l *look) status(failed error) v1beta1.CloneSetStatus {
 		ExpectedUpdatedReplicas: int32(l.want.replicas - l.want.partition), //nolint:gosec // both were int32
 		LabelSelector:           metav1.FormatLabelSelector(l.set.Spec.Selector),
 	}
-	// When all have the new revision, and as many as are wanted, it is the current one.
+	// When all wanted pods have the update revision, that revision is the current one.
 	if is.UpdatedReplicas == is.Replicas && int(is.Replicas) == l.want.replicas {
 		is.CurrentRevision = is.UpdateRevision
 	}
@@ -94,7 +96,7 @@ func (l *look) status(failed error) v1beta1.CloneSetStatus {
 	return is
 }
 
-// conditions are as they were, but for what has changed.
+// conditions returns the earlier conditions with their changes.
 func (l *look) conditions(was []v1beta1.CloneSetCondition, is v1beta1.CloneSetStatus, failed error) []v1beta1.CloneSetCondition {
 	out := slices.DeleteFunc(slices.Clone(was), func(c v1beta1.CloneSetCondition) bool {
 		return c.Type == v1beta1.CloneSetProgressing && l.set.Spec.ProgressDeadlineSeconds == nil || c.Type == v1beta1.CloneSetFailedScale && failed == nil
@@ -124,14 +126,15 @@ func (l *look) conditions(was []v1beta1.CloneSetCondition, is v1beta1.CloneSetSt
 	return out
 }
 
-// progressed reports whether more is as it should be than before.
+// progressed reports whether more pods are updated, ready or available than before, or the
+// update revision changed.
 func (l *look) progressed(is v1beta1.CloneSetStatus) bool {
 	was := l.set.Status
 	return is.UpdateRevision != was.UpdateRevision || is.UpdatedReplicas > was.UpdatedReplicas || is.UpdatedReadyReplicas > was.UpdatedReadyReplicas ||
 		is.UpdatedAvailableReplicas > was.UpdatedAvailableReplicas
 }
 
-// progress is the condition Progressing: KRUISE.md has its order.
+// progress returns the condition Progressing: KRUISE.md has the order of its checks.
 func (l *look) progress(conditions []v1beta1.CloneSetCondition, is v1beta1.CloneSetStatus) (corev1.ConditionStatus, string, string) {
 	replicas := int32(l.want.replicas) //nolint:gosec // it was one
 	switch {

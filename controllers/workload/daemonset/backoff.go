@@ -7,39 +7,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// After a pod has failed its node gets another at once, the next after a second, then
-// after twice as long each time: numbers of the DaemonSets of apps/v1.
+// The first failed pod of a node is replaced at once, the next after a second, then after twice
+// as long each time. These are the numbers of the DaemonSets of apps/v1.
 const (
 	backoffFirst = time.Second
 	backoffMost  = 15 * time.Minute
 )
 
-// backoff holds back pods of nodes on which they fail again and again. It is the one
-// thing that is remembered nowhere else: a process that starts anew tries each node at
-// once, and then waits again.
+// backoff delays the replacement of pods on nodes where they fail repeatedly. It is the only
+// state that is not in the objects: a new process replaces a failed pod at once, and then delays
+// again.
 type backoff struct {
 	mu    sync.Mutex
 	waits map[spot]wait
 	swept time.Time
 }
 
-// spot is where pods fail. Those of another revision may not.
+// spot is a node on which pods of a revision fail. Another revision may not fail.
 type spot struct {
 	set            types.UID
 	revision, node string
 }
 
 type wait struct {
-	since time.Time // of the last pod that was deleted
+	since time.Time // when the last failed pod was deleted
 	long  time.Duration
 }
 
 func newBackoff() *backoff { return &backoff{waits: map[spot]wait{}} }
 
-// over reports whether a spot had no trouble for long enough to begin anew.
+// over reports whether a spot had no failure for twice backoffMost, so that its delay starts
+// again.
 func (w wait) over(now time.Time) bool { return now.Sub(w.since) > 2*backoffMost }
 
-// left is how long the failed pod of a spot stays; 0: it can go.
+// left returns how long the failed pod of a spot must stay; 0 if it can be deleted.
 func (b *backoff) left(at spot, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +48,7 @@ func (b *backoff) left(at spot, now time.Time) time.Duration {
 	return max(w.since.Add(w.long).Sub(now), 0)
 }
 
-// next takes in that a failed pod was deleted.
+// next records that a failed pod was deleted, and doubles the delay.
 func (b *backoff) next(at spot, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package daemonset runs DaemonSets of apps.kruise.io: a pod on each node that should
-// run one, brought to new revisions by partition, by node, in place, by replacement, or
-// beside the old one.
+// Package daemonset runs DaemonSets of apps.kruise.io: a pod on each node that should run one.
+// Pods move to new revisions by partition and node selector. They are updated in place,
+// replaced, or surged beside the old pod.
 package daemonset
 
 import (
@@ -27,7 +27,7 @@ import (
 
 const kind = "DaemonSet"
 
-// Reconciler brings DaemonSets about.
+// Reconciler reconciles DaemonSets.
 type Reconciler struct {
 	*host.Host
 	options inplace.Options
@@ -42,7 +42,8 @@ func newReconciler(h *host.Host, o host.Options) *Reconciler {
 	return &Reconciler{Host: h, options: o.InPlace, now: o.Now, backoff: newBackoff(), nodes: newNodes(), rosters: host.NewKept(newRoster)}
 }
 
-// Add has a manager run DaemonSets.
+// Add adds the controller of DaemonSets to a manager. It returns an error if the client or the
+// controller cannot be built.
 func Add(_ context.Context, m ctrl.Manager, o host.Options) error {
 	h, err := host.New(m, kind, "daemonset-controller", o)
 	if err != nil {
@@ -58,18 +59,19 @@ func Add(_ context.Context, m ctrl.Manager, o host.Options) error {
 	return nil
 }
 
-// matters reports whether a change of a node may make it another one to a DaemonSet.
+// matters reports whether a change of a node can matter to a DaemonSet: its labels or spec
+// differ.
 func matters(e event.UpdateEvent) bool {
 	was, ok := e.ObjectOld.(*corev1.Node)
 	is, isNode := e.ObjectNew.(*corev1.Node)
 	return !ok || !isNode || !equality.Semantic.DeepEqual(was.Labels, is.Labels) || !equality.Semantic.DeepEqual(was.Spec, is.Spec)
 }
 
-// all has every DaemonSet looked at.
+// all returns a request for every DaemonSet.
 func (r *Reconciler) all(ctx context.Context) []reconcile.Request {
 	var list v1beta1.DaemonSetList
 	if err := r.Objects.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // it is the informer's: it fails when the process ends
+		return nil // a list of the informer fails only when the process ends
 	}
 	var out []reconcile.Request
 	for i := range list.Items {
@@ -88,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 		return reconcile.Result{}, client.IgnoreNotFound(err) //nolint:wrapcheck // it says what and where
 	}
 	if set.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil // its pods are the garbage collector's
+		return reconcile.Result{}, nil // the garbage collector deletes its pods
 	}
 	if r.Expect.Waits(set.UID) {
 		return reconcile.Result{RequeueAfter: expectations.Patience}, nil
@@ -103,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 	err = l.act(ctx)
 	after, statusErr := l.writeStatus(ctx)
 	if err = errors.Join(err, statusErr); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // somebody was faster: look again
+		return reconcile.Result{RequeueAfter: time.Second}, nil // a conflict: try again
 	}
 	l.again(after)
 	return reconcile.Result{RequeueAfter: l.after}, err

@@ -22,7 +22,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/slowstart"
 )
 
-// look is one look at a DaemonSet: what there is, what is wanted, and what was done.
+// look is one reconcile of a DaemonSet: the observed and desired state, and the results.
 type look struct {
 	*Reconciler
 	set     *v1beta1.DaemonSet
@@ -31,11 +31,11 @@ type look struct {
 	history revision.History
 	roster  *roster
 	fit     fit
-	chosen  labels.Selector // of the nodes whose pods are updated
+	chosen  labels.Selector // selects the nodes whose pods are updated
 	plans   *inplace.Plans
 
 	timer sync.Mutex
-	after time.Duration // when to look again; 0: when something changes
+	after time.Duration // when to reconcile again; 0: when something changes
 }
 
 func (r *Reconciler) look(ctx context.Context, set *v1beta1.DaemonSet) (*look, error) {
@@ -61,8 +61,8 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.DaemonSet) (*look, e
 	return l, err
 }
 
-// hooks are those that DaemonSets have: OpenKruise passes over the others, and pods
-// that came from it may hold them.
+// hooks returns the hooks that DaemonSets support, which is only PreDelete. OpenKruise ignores
+// the other hooks, and its pods may have their labels or finalizers.
 func hooks(set *v1beta1.DaemonSet) *v1beta1.Lifecycle {
 	if set.Spec.Lifecycle == nil || set.Spec.Lifecycle.PreDelete == nil {
 		return nil
@@ -70,7 +70,7 @@ func hooks(set *v1beta1.DaemonSet) *v1beta1.Lifecycle {
 	return &v1beta1.Lifecycle{PreDelete: set.Spec.Lifecycle.PreDelete}
 }
 
-// check refuses what can't be read.
+// check returns an error for a spec that cannot be followed.
 func check(set *v1beta1.DaemonSet) error {
 	if _, err := newWant(set, 0); err != nil {
 		return err
@@ -82,7 +82,7 @@ func check(set *v1beta1.DaemonSet) error {
 	return err
 }
 
-// nodeSelector chooses the nodes whose pods are updated.
+// nodeSelector returns the selector of the nodes whose pods are updated.
 func nodeSelector(set *v1beta1.DaemonSet) (labels.Selector, error) {
 	u := set.Spec.UpdateStrategy.RollingUpdate
 	if u == nil || u.Selector == nil {
@@ -95,14 +95,14 @@ func nodeSelector(set *v1beta1.DaemonSet) (labels.Selector, error) {
 	return selector, nil
 }
 
-// judge finds out what a node runs, and should.
+// judge returns the facts about a node: what it runs, and what it should run.
 func (l *look) judge(e *entry) facts {
 	f := facts{place: place{node: e.node}}
 	if e.is != nil {
 		f.selected = l.chosen.Matches(labels.Set(e.is.Labels))
 		f.runs, f.stays = l.fit.eligible(e.is)
 	}
-	if len(e.pods) > 1 { // those first that are missed most
+	if len(e.pods) > 1 { // in reverse order of deletion
 		podorder.ForDeletion(e.pods, podorder.Options{Now: l.client.Now, MinReadySeconds: l.set.Spec.MinReadySeconds})
 		slices.Reverse(e.pods)
 	}
@@ -112,7 +112,7 @@ func (l *look) judge(e *entry) facts {
 	return f
 }
 
-// put takes in that a node has a pod.
+// put adds a pod to the facts of its node.
 func (l *look) put(f *facts, p *corev1.Pod) {
 	if p.DeletionTimestamp != nil {
 		f.occupied = true
@@ -140,12 +140,13 @@ func (l *look) put(f *facts, p *corev1.Pod) {
 	}
 }
 
-// spot is where a pod fails, if it does.
+// spot returns the backoff key of a pod.
 func (l *look) spot(p *corev1.Pod) spot {
 	return spot{l.set.UID, revision.Hash(p.Labels[revision.Label]), nodeOf(p)}
 }
 
-// plan is how a pod comes to the new revision in place; nil: it can't.
+// plan returns the plan to update a pod in place to the new revision; nil if that is not
+// possible.
 func (l *look) plan(p *corev1.Pod) *inplace.Plan {
 	u := l.set.Spec.UpdateStrategy.RollingUpdate
 	if u == nil || u.Type != v1beta1.DaemonSetInPlaceIfPossible {
@@ -154,7 +155,8 @@ func (l *look) plan(p *corev1.Pod) *inplace.Plan {
 	return l.plans.Between(l.history.Of(p), l.history.Updated)
 }
 
-// again looks again though nothing changes.
+// again requests a reconcile after a time, even without a change. The shortest time is used; 0
+// requests nothing.
 func (l *look) again(after time.Duration) {
 	l.timer.Lock()
 	defer l.timer.Unlock()
@@ -163,7 +165,7 @@ func (l *look) again(after time.Duration) {
 	}
 }
 
-// act does what was decided, and brings to its end what was begun.
+// act carries out the decision, and completes what was begun.
 func (l *look) act(ctx context.Context) error {
 	var p plan
 	if !l.want.idle(&l.roster.sums) {
@@ -179,7 +181,7 @@ func (l *look) act(ctx context.Context) error {
 			rest = append(rest, pod)
 		}
 	}
-	// All are tried, whatever befalls one.
+	// An error of one pod must not stop the other actions.
 	var created, removed, updated podclient.Told
 	defer func() {
 		created.Tell(l.Events, l.set, "SuccessfulCreate", "Creating", "Created %s")
@@ -197,8 +199,8 @@ func (l *look) act(ctx context.Context) error {
 	)
 }
 
-// settle brings to their end the updates that were begun, and pods into service: of all,
-// whatever befalls one.
+// settle completes started updates, and brings pods into service. An error of one pod does not
+// stop the other pods.
 func (l *look) settle(ctx context.Context, pods []*corev1.Pod) error {
 	errs, settled := make([]error, len(pods)), make([]bool, len(pods))
 	_, _ = slowstart.Run(len(pods), podclient.AtOnce, func(i int) error {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// tolerated are the taints that pods of DaemonSets live with: they are what keeps a
-// node going, or watches it when it doesn't.
+// tolerated returns the tolerations of a pod of a DaemonSet: those of the spec, and those of
+// Kubernetes. Such pods run or monitor a node, and must stay on an unhealthy one.
 // https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#taints-and-tolerations
 func tolerated(spec *corev1.PodSpec) []corev1.Toleration {
 	taints := []corev1.Taint{
@@ -35,9 +35,9 @@ func tolerated(spec *corev1.PodSpec) []corev1.Toleration {
 	return out
 }
 
-// fit says which nodes a template is for.
+// fit decides which nodes a template is for.
 type fit struct {
-	node        string // the only one; "": any
+	node        string // the only node; "" means any
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []corev1.Toleration
 }
@@ -47,8 +47,8 @@ func newFit(template *corev1.PodTemplateSpec) fit {
 	return fit{template.Spec.NodeName, nodeaffinity.GetRequiredNodeAffinity(pod), tolerated(&template.Spec)}
 }
 
-// eligible reports whether a pod should run on a node, and whether one that does should
-// go on: a taint NoSchedule keeps new ones away, and leaves those that are there.
+// eligible reports whether a node should run a pod, and whether an existing pod may stay. A
+// taint NoSchedule excludes new pods, but existing ones stay.
 func (f fit) eligible(node *corev1.Node) (runs, stays bool) {
 	if f.node != "" && f.node != node.Name {
 		return false, false
@@ -64,8 +64,8 @@ func (f fit) eligible(node *corev1.Node) (runs, stays bool) {
 	return stays && !untolerated(corev1.TaintEffectNoSchedule), stays
 }
 
-// bound has a pod scheduled to a node alone: the scheduler still finds out whether there
-// is room, and kubelets see no pod that it hasn't.
+// bound returns an affinity that allows only one node. The scheduler still checks for room, and
+// kubelets see no pod that is not scheduled.
 func bound(affinity *corev1.Affinity, node string) *corev1.Affinity {
 	only := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
 	out := affinity.DeepCopy()
@@ -75,14 +75,15 @@ func bound(affinity *corev1.Affinity, node string) *corev1.Affinity {
 	if out.NodeAffinity == nil {
 		out.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	// What the template says of nodes was judged already, by name there is one.
+	// eligible has checked the node affinity of the template already, and here the node is
+	// selected by name.
 	out.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{only}}},
 	}
 	return out
 }
 
-// nodeOf is the node that a pod is on, or bound to; "": none.
+// nodeOf returns the node that a pod is on, or bound to by its affinity; "" if there is none.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName

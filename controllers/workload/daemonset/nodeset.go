@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// nodes are those of the cluster as the informer showed them last, which all DaemonSets
-// share, and when each changed. It is safe for concurrent use.
+// nodes holds the nodes of the cluster as the informer last showed them, and when each changed.
+// All DaemonSets share it. It is safe for concurrent use.
 type nodes struct {
 	mu      sync.Mutex
 	version int64 // counts changes
@@ -27,9 +27,9 @@ type versioned struct {
 
 func newNodes() *nodes { return &nodes{all: map[string]versioned{}} }
 
-// since shows the nodes that came or changed after a version, and lets one find out
-// which have gone; it returns the version to ask for the next time. A version of 0 is
-// shown all.
+// since calls changed for each node that was added or changed after a version. It then calls
+// gone with a function that reports whether a node exists, and returns the current version. A
+// version of 0 means all nodes. If the version is current, nothing is called.
 func (n *nodes) since(version int64, changed func(*corev1.Node), gone func(there func(string) bool)) int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,7 +61,7 @@ func (n *nodes) lost(name string) {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// heard keeps what is known of nodes, and has all DaemonSets looked at.
+// heard returns an event handler that records nodes, and enqueues all DaemonSets.
 func (n *nodes) heard(all func(context.Context) []reconcile.Request) handler.EventHandler {
 	look := func(ctx context.Context, q queue) {
 		for _, r := range all(ctx) {

@@ -10,21 +10,23 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// want is what a DaemonSet wants, in numbers of nodes.
+// want is the desired state of a DaemonSet, in numbers of nodes.
 type want struct {
 	maxUnavailable, maxSurge int
 	// partition is how many nodes stay at the old revision.
 	partition int
-	// burst bounds how many pods one look creates, deletes or updates.
+	// burst bounds how many pods one reconcile creates, deletes or updates.
 	burst int
-	// moves is false where pods come to a new revision when somebody deletes them, or
-	// not at all for now.
+	// moves is false if pods change revision only after their deletion (OnDelete), or updates
+	// are paused.
 	moves bool
-	// progressive leaves nodes without a pod, as many as the partition says.
+	// progressive applies the partition to creation as well: that many nodes get no pod of the
+	// newest revision.
 	progressive bool
 }
 
-// newWant reads a DaemonSet for so many nodes that should run a pod.
+// newWant parses a DaemonSet for a number of nodes that should run a pod. It returns an error
+// for an invalid number or percentage.
 func newWant(set *v1beta1.DaemonSet, nodes int) (want, error) {
 	s := &set.Spec
 	u := s.UpdateStrategy.RollingUpdate
@@ -35,7 +37,7 @@ func newWant(set *v1beta1.DaemonSet, nodes int) (want, error) {
 		moves:       s.UpdateStrategy.Type != v1beta1.DaemonSetOnDelete && (u.Paused == nil || !*u.Paused),
 		progressive: s.ScaleStrategy != nil && s.ScaleStrategy.PartitionedScaling,
 	}
-	if s.ScaleStrategy == nil { // manifests of v1alpha1 say it so, and may have been sent as v1beta1
+	if s.ScaleStrategy == nil { // manifests of v1alpha1 use an annotation, and may have been sent as v1beta1
 		w.progressive = set.Annotations[v1alpha1.AnnotationProgressiveCreate] == "true"
 	}
 	var err error
@@ -52,39 +54,39 @@ func newWant(set *v1beta1.DaemonSet, nodes int) (want, error) {
 	w.maxSurge = read("updateStrategy.rollingUpdate.maxSurge", u.MaxSurge, 0)
 	w.maxUnavailable = read("updateStrategy.rollingUpdate.maxUnavailable", u.MaxUnavailable, 1)
 	if w.maxUnavailable == 0 && w.maxSurge == 0 {
-		w.maxUnavailable = 1 // or nothing would ever change
+		w.maxUnavailable = 1 // otherwise nothing would ever change
 	}
 	w.partition = min(read("updateStrategy.rollingUpdate.partition", u.Partition, 0), nodes)
 	w.burst = max(read("burstReplicas", s.BurstReplicas, 250), 1)
 	return w, err
 }
 
-// place is a node with the pods that it has of a DaemonSet, by name; "": none.
+// place is a node with its pods of a DaemonSet, by name; "" means none.
 type place struct {
 	node string
-	// runs: it should run a pod. stays: one that it has goes on.
+	// runs: the node should run a pod. stays: an existing pod may stay.
 	runs, stays bool
-	// selected: its pod may come to the new revision.
+	// selected: the pod may move to the new revision.
 	selected bool
-	// old and updated are its pods of other revisions, and of the newest.
+	// old is a pod of another revision, updated one of the newest revision.
 	old, updated                   string
 	oldAvailable, updatedAvailable bool
-	// surplus are others that it has, and failed ones.
+	// surplus are further pods, and ended ones.
 	surplus []string
-	// occupied: a pod is on its way out, or has failed and stays for a while. None is
-	// created beside it: agents own what they watch.
+	// occupied: a pod is being deleted, or has failed and stays for its backoff. No pod is
+	// created beside it, because two agents may conflict over the node.
 	occupied bool
-	// inPlace: the old pod can come to the new revision without being replaced.
+	// inPlace: the old pod can move to the new revision without replacement.
 	inPlace bool
 }
 
-// plan is what to do now, by node; remove and update are pods.
+// plan is what to do now. create has names of nodes; remove and update have names of pods.
 type plan struct {
 	create         []string
 	remove, update []string
 }
 
-// decide says what to do with places that are sorted by name.
+// decide returns what to do with places, which must be sorted by name.
 func (w want) decide(places []*place) plan {
 	var p plan
 	running, updated, olds := 0, 0, 0
@@ -113,15 +115,14 @@ func (w want) decide(places []*place) plan {
 	return p
 }
 
-// fills reports whether one more node gets a pod, where so many that should run one have
-// one of the newest revision. Where creation is progressive, the partition is how many
-// don't, be it that they have another or none: so is OpenKruise's.
+// fills reports whether one more node gets a pod. updated of the running nodes have a pod of the
+// newest revision. If creation is progressive, the partition is how many nodes have an old pod
+// or none, as in OpenKruise.
 func (w want) fills(running, updated int) bool {
 	return !w.progressive || updated < running-w.partition
 }
 
-// idle reports whether there is nothing to decide, by sums alone: where it is so,
-// decide would have nothing done.
+// idle reports, by sums alone, whether decide would do nothing.
 func (w want) idle(s *sums) bool {
 	creates := s.empty > 0 && w.fills(s.running, s.updated)
 	room := s.poor > 0 || w.maxUnavailable > s.running-s.available || w.maxSurge > s.surging
@@ -129,21 +130,21 @@ func (w want) idle(s *sums) bool {
 	return s.crowded == 0 && !creates && !moves
 }
 
-// reachable is how many nodes come to the new revision: see reach.
+// reachable returns how many nodes move to the new revision: see reach.
 func (w want) reachable(s *sums) int { return max(min(s.reachable, s.running-w.partition), 0) }
 
-// fillable reports whether a node can be given a pod.
+// fillable reports whether a pod can be created on a node.
 func (p *place) fillable() bool {
 	return p.runs && p.old == "" && p.updated == "" && !p.occupied && len(p.surplus) == 0
 }
 
-// leaving are the pods that go, whatever the strategy says.
+// leaving returns the pods that are deleted whatever the strategy.
 func (p *place) leaving() []string {
 	switch {
 	case !p.stays:
 		return slices.Concat(p.surplus, present(p.old, p.updated))
 	case p.old != "" && p.updated != "" && (p.updatedAvailable || !p.oldAvailable):
-		return slices.Concat(p.surplus, present(p.old)) // its replacement is there, or it serves nobody
+		return slices.Concat(p.surplus, present(p.old)) // its replacement is available, or the old pod is not
 	}
 	return p.surplus
 }
@@ -152,10 +153,9 @@ func present(pods ...string) []string {
 	return slices.DeleteFunc(pods, func(p string) bool { return p == "" })
 }
 
-// reach are the nodes that come to the new revision: those that need a pod and are
-// selected, without the last ones, as many as the partition says. Those that have come
-// there already count first, then those that have no pod, which get a new one, and then
-// those whose pod isn't available.
+// reach returns the selected nodes that move to the new revision, without the last ones, as many
+// as the partition says. Nodes that have the revision come first. Then come nodes without a pod,
+// which get a new one, and then nodes whose pod is not available.
 func (w want) reach(places []*place) []*place {
 	var order [4][]*place
 	nodes := 0
@@ -171,7 +171,7 @@ func (w want) reach(places []*place) []*place {
 	return all[:min(len(all), max(nodes-w.partition, 0))]
 }
 
-// rank is lower for nodes whose turn comes sooner.
+// rank returns the update order of a node; a lower rank comes first.
 func (p *place) rank() int {
 	switch {
 	case p.updated != "":
@@ -187,8 +187,8 @@ func (p *place) rank() int {
 // serves reports whether a node has an available pod.
 func (p *place) serves() bool { return p.oldAvailable || p.updatedAvailable }
 
-// move brings pods to the new revision: those that aren't available in any case, and
-// others as far as not too many nodes are without an available pod, or run two.
+// move moves pods to the new revision. Unavailable pods always move. Available ones move within
+// the limits of nodes without an available pod, and of nodes with two pods.
 func (w want) move(places []*place, p *plan) {
 	spare, surge := w.room(places)
 	for _, at := range w.reach(places) {
@@ -211,7 +211,8 @@ func (w want) move(places []*place, p *plan) {
 	}
 }
 
-// room is how many nodes more may be without an available pod, and how many run two.
+// room returns how many more nodes may be without an available pod, and how many more may run
+// two pods.
 func (w want) room(places []*place) (spare, surge int) {
 	spare, surge = w.maxUnavailable, w.maxSurge
 	for _, at := range places {
@@ -225,7 +226,8 @@ func (w want) room(places []*place) (spare, surge int) {
 	return spare, surge
 }
 
-// renew brings the old pod of a place to the new revision, in place where it can be.
+// renew moves the old pod of a place to the new revision: in place if possible, otherwise by
+// deletion.
 func (p *plan) renew(at *place) {
 	if at.inPlace {
 		p.update = append(p.update, at.old)

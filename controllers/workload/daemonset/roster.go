@@ -12,44 +12,44 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
-// roster is what one look at a DaemonSet leaves to the next. What a node is to its
-// DaemonSet holds until the node, its pods or the DaemonSet change, so a look judges the
-// nodes on which something did; sums follow. It holds nothing that isn't in the objects:
-// a process that starts anew makes it again.
+// roster holds the facts about the nodes of a DaemonSet, from one reconcile to the next. Facts
+// stay valid until the node, its pods or the DaemonSet change, so a reconcile evaluates only
+// changed nodes and then updates sums. All data comes from the objects: a new process builds it
+// again.
 type roster struct {
 	basis   basis
 	mark    podclient.Mark[*corev1.Pod]
-	version int64 // of the nodes
+	version int64 // of nodes, at the last sync
 	pods    map[types.UID]*corev1.Pod
-	byName  map[string]*corev1.Pod // those that aren't on their way out
-	entries map[string]*entry      // by name of the node
+	byName  map[string]*corev1.Pod // without pods that are being deleted
+	entries map[string]*entry      // by node name
 	sums    sums
-	sorted  []*place // by name; nil: make it again
-	// soon become others when time passes, and nobody says so.
+	sorted  []*place // by name; nil: must be rebuilt
+	// soon are the nodes whose facts change by time alone, without an event.
 	soon map[*entry]struct{}
-	// unsettled aren't on their way out, and may be in the middle of something.
+	// unsettled are pods that are not being deleted and may have unfinished steps.
 	unsettled map[types.UID]*corev1.Pod
 }
 
-// basis is what all that is known of nodes depends on, beside them and their pods.
+// basis is the input of all facts, apart from nodes and pods. If it changes, all facts are void.
 type basis struct {
 	generation       int64
 	updated, history string // names of revisions
 }
 
-// entry is a node with what it has.
+// entry is a node with its pods.
 type entry struct {
 	facts
-	is   *corev1.Node // nil: it has gone
+	is   *corev1.Node // nil: the node does not exist
 	pods []*corev1.Pod
 }
 
-// facts are what a node with its pods is to its DaemonSet.
+// facts are the state of a node and its pods in the DaemonSet.
 type facts struct {
 	place
-	// ready: its pod serves, be it not for long enough to be available.
+	// ready: a pod is ready, but perhaps not long enough to be available.
 	ready bool
-	// due is when it is to be judged again though nothing changes; zero: never.
+	// due is when to evaluate the node again without a change; zero means never.
 	due time.Time
 }
 
@@ -60,8 +60,8 @@ func newRoster() *roster {
 	}
 }
 
-// sync takes in what changed, and returns when the next node is to be judged again; 0:
-// when it or its pods change.
+// sync applies the changes, and returns when to evaluate the next node again without a change; 0
+// means never.
 func (r *roster) sync(b basis, since func(*podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod], all *nodes, judge func(*entry) facts, now time.Time) time.Duration {
 	if b != r.basis {
 		r.basis, r.mark = b, podclient.Mark[*corev1.Pod]{}
@@ -108,7 +108,7 @@ func (r *roster) sync(b basis, since func(*podclient.Mark[*corev1.Pod]) podclien
 	return after
 }
 
-// at is the entry of a node.
+// at returns the entry of a node, and adds a missing one.
 func (r *roster) at(node string) *entry {
 	e := r.entries[node]
 	if e == nil {
@@ -118,7 +118,7 @@ func (r *roster) at(node string) *entry {
 	return e
 }
 
-// put takes in a pod as it is now.
+// put adds or updates a pod.
 func (r *roster) put(p *corev1.Pod, touched map[*entry]struct{}) {
 	r.drop(p.UID, touched)
 	e := r.at(nodeOf(p))
@@ -131,11 +131,11 @@ func (r *roster) put(p *corev1.Pod, touched map[*entry]struct{}) {
 	}
 }
 
-// drop takes in that a pod has gone, or isn't as it was.
+// drop removes a deleted pod, or the old state of a changed one.
 func (r *roster) drop(uid types.UID, touched map[*entry]struct{}) {
 	p := r.pods[uid]
 	if p == nil {
-		return // it came and went, or is new
+		return // it existed only briefly, or is new
 	}
 	e := r.at(nodeOf(p))
 	e.pods = slices.DeleteFunc(e.pods, func(o *corev1.Pod) bool { return o.UID == uid })
@@ -155,7 +155,7 @@ func (r *roster) drop(uid types.UID, touched map[*entry]struct{}) {
 
 func hashOf(p *corev1.Pod) string { return revision.Hash(p.Labels[revision.Label]) }
 
-// judge has a node judged again.
+// judge evaluates a node again, and updates the sums.
 func (r *roster) judge(e *entry, judge func(*entry) facts) {
 	r.sums.add(&e.facts, -1)
 	e.facts = judge(e)
@@ -164,13 +164,13 @@ func (r *roster) judge(e *entry, judge func(*entry) facts) {
 	if !e.due.IsZero() {
 		r.soon[e] = struct{}{}
 	}
-	if e.is == nil && len(e.pods) == 0 { // nor does it count for anything
+	if e.is == nil && len(e.pods) == 0 { // its facts are empty as well
 		delete(r.entries, e.node)
 		r.sorted = nil
 	}
 }
 
-// places are those that there are, by name.
+// places returns all places, by name.
 func (r *roster) places() []*place {
 	if r.sorted == nil {
 		r.sorted = make([]*place, 0, len(r.entries))
@@ -181,27 +181,26 @@ func (r *roster) places() []*place {
 	return r.sorted
 }
 
-// sums are those of all nodes.
+// sums are the counts of all nodes.
 type sums struct {
-	// running should run a pod, and filled ones of them have one; empty ones can be given
-	// one.
+	// running nodes should run a pod; filled of them have one. An empty node can get a pod.
 	running, filled, empty int
-	// reachable should run a pod and are selected, and renewed ones of them have one of
-	// the newest revision.
+	// reachable nodes should run a pod and are selected; renewed of them have a pod of the
+	// newest revision.
 	reachable, renewed int
-	// olds have a pod of another revision, which isn't available in poor ones; surging ones
-	// have one of the newest beside it.
+	// olds have a pod of another revision. On poor ones that pod is not available. Surging ones
+	// also have a pod of the newest revision.
 	olds, poor, surging int
-	// crowded have a pod that is to go whatever the strategy says.
+	// crowded have a pod that is deleted whatever the strategy.
 	crowded int
-	// updated, ready and available should run a pod, and have such a one; misscheduled
-	// shouldn't, and have one.
+	// updated, ready and available nodes should run a pod, and have one in that state.
+	// misscheduled should not run a pod, but have one.
 	updated, ready, available, misscheduled int
 
-	revisions map[string]int // pods that have them, by hash
+	revisions map[string]int // number of pods, by hash
 }
 
-// add adds what a node is to the sums, or takes it off: by 1 or -1.
+// add adds a node to the sums if by is 1, or removes it if by is -1.
 func (s *sums) add(f *facts, by int) {
 	has := f.old != "" || f.updated != ""
 	for _, c := range [...]struct {

@@ -17,18 +17,20 @@ import (
 )
 
 const (
-	// conditionRefused is True where a spec isn't followed: a CloneSet's is called so.
+	// conditionRefused is True if a spec is not followed. CloneSets have a condition of the same
+	// name.
 	conditionRefused = appsv1.DaemonSetConditionType(v1beta1.CloneSetFailedScale)
 	reasonRefused    = "SpecRefused"
 
-	// conditionProgressing is there where a selector chooses nodes: how many that are no
-	// number says. Its reasons are those of a CloneSet's.
+	// conditionProgressing exists if a node selector is set, because no number of the status
+	// counts the selected nodes. Its reasons are like those of CloneSets.
 	conditionProgressing = appsv1.DaemonSetConditionType(v1beta1.CloneSetProgressing)
 	reasonUpdated        = "DaemonSetUpdated"
 	reasonPartition      = "ProgressPartitionAvailable"
 )
 
-// refuse says why nothing is done about a DaemonSet. Its pods stay as they are.
+// refuse records in the status and an event why a DaemonSet is not reconciled. Its pods stay as
+// they are.
 func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.DaemonSet, why error) error {
 	now := set.DeepCopy()
 	now.Status.ObservedGeneration = set.Generation
@@ -54,7 +56,8 @@ func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.DaemonSet, why err
 
 func isRefused(c appsv1.DaemonSetCondition) bool { return c.Type == conditionRefused }
 
-// status is what the look has seen. What it did is seen by the next one.
+// status returns the status before the changes of this reconcile. The next reconcile observes
+// those changes.
 func (l *look) status() v1beta1.DaemonSetStatus {
 	s := &l.roster.sums
 	n := func(n int) int32 { return int32(n) } //nolint:gosec // of nodes
@@ -66,10 +69,10 @@ func (l *look) status() v1beta1.DaemonSetStatus {
 	}
 }
 
-// conditions are as they were, but for what has changed.
+// conditions returns the earlier conditions with their changes.
 func (l *look) conditions() []appsv1.DaemonSetCondition {
 	out := slices.DeleteFunc(slices.Clone(l.set.Status.Conditions), func(c appsv1.DaemonSetCondition) bool {
-		return isRefused(c) || c.Type == conditionProgressing // it is followed now
+		return isRefused(c) || c.Type == conditionProgressing // the spec is followed now, and Progressing is computed anew
 	})
 	if l.chosen.Empty() {
 		return out
@@ -84,14 +87,13 @@ func (l *look) conditions() []appsv1.DaemonSetCondition {
 		c.Reason = reasonPartition
 	}
 	if i := slices.IndexFunc(l.set.Status.Conditions, func(c appsv1.DaemonSetCondition) bool { return c.Type == conditionProgressing }); i >= 0 {
-		c.LastTransitionTime = l.set.Status.Conditions[i].LastTransitionTime // it was True
+		c.LastTransitionTime = l.set.Status.Conditions[i].LastTransitionTime // the condition is always True
 	}
 	return append(out, c)
 }
 
-// writeStatus writes what was seen, where that is something else than before, and at
-// most once a second while it goes on changing. It returns when to look again because
-// of that.
+// writeStatus writes the status if it differs, at most once a second while it keeps changing. It
+// returns when to reconcile again for a delayed write.
 func (l *look) writeStatus(ctx context.Context) (time.Duration, error) {
 	is := l.status()
 	if equality.Semantic.DeepEqual(is, l.set.Status) {

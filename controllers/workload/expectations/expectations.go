@@ -1,9 +1,9 @@
-// Package expectations keeps a controller from deciding on what it has changed since:
-// what its informer shows may be older than its own last write.
+// Package expectations keeps a controller from decisions on outdated data: its informer may be
+// older than its own last write.
 //
-// One number does for creations, updates and deletions. A resourceVersion counts up over
-// all objects of a resource, and a watch brings events in its order: an informer that has
-// shown a version has shown all that came before.
+// One number covers creations, updates and deletions. A resourceVersion increases over all
+// objects of a resource, and a watch sends events in that order. An informer that has shown a
+// version has shown all earlier ones.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 package expectations
 
@@ -16,17 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Patience is after how long a write counts as seen: an informer that lists anew can
-// swallow a life that was short, and then brings no event as late as that.
+// Patience is how long a write is waited for. An informer that relists can miss an object that
+// existed only briefly, and then never shows the version of that write.
 const Patience = 30 * time.Second
 
-// Expectations are of one resource: of Pods, say. They are safe for concurrent use.
+// Expectations track the writes of one resource, such as Pods. They are safe for concurrent use.
 type Expectations struct {
 	now func() time.Time
 
 	mu     sync.Mutex
 	seen   uint64
-	writes map[types.UID]write // by owner; those that were not seen
+	writes map[types.UID]write // by owner: the last write that may be unseen
 }
 
 type write struct {
@@ -34,13 +34,13 @@ type write struct {
 	at      time.Time
 }
 
-// New returns expectations of a resource of which nothing was seen.
+// New returns expectations of a resource without any seen version.
 func New(now func() time.Time) *Expectations {
 	return &Expectations{now: now, writes: map[types.UID]write{}}
 }
 
-// Wrote takes in what the API server answered to a creation, an update or a deletion
-// on behalf of an owner.
+// Wrote records the answer of the API server to a creation, an update or a deletion on behalf of
+// an owner.
 func (e *Expectations) Wrote(owner types.UID, answer metav1.Object) {
 	version := versionOf(answer)
 	e.mu.Lock()
@@ -50,7 +50,7 @@ func (e *Expectations) Wrote(owner types.UID, answer metav1.Object) {
 	}
 }
 
-// Saw takes in an object as the informer's event brought it, also that of a deletion.
+// Saw records an object of an informer event, also of a deletion event.
 func (e *Expectations) Saw(o metav1.Object) {
 	version := versionOf(o)
 	e.mu.Lock()
@@ -58,7 +58,8 @@ func (e *Expectations) Saw(o metav1.Object) {
 	e.seen = max(e.seen, version)
 }
 
-// Waits reports whether the informer is behind what was written for an owner.
+// Waits reports whether the informer has not yet shown the last write for an owner. After
+// [Patience] it returns false.
 func (e *Expectations) Waits(owner types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,7 +74,8 @@ func (e *Expectations) Waits(owner types.UID) bool {
 	return false
 }
 
-// versionOf is 0 of what is no number, for which nobody waits.
+// versionOf returns the resourceVersion, or 0 if it is not a number. A version of 0 is never
+// waited for.
 func versionOf(o metav1.Object) uint64 {
 	n, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
 	if err != nil {

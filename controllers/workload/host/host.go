@@ -1,6 +1,6 @@
-// Package host is what the reconcilers of all workloads stand on: a manager whose
-// informers keep what they read and nothing else, a client that writes pods, and the
-// pods of each workload as the informer showed them last.
+// Package host is the common base of the reconcilers of workloads. It has a manager whose
+// informers keep only the fields in use, a client that writes pods, and the pods of each
+// workload as the informer last showed them.
 package host
 
 import (
@@ -37,19 +37,19 @@ import (
 
 // Options are the settings of a reconciler.
 type Options struct {
-	// Workers is how many workloads of its kind are looked at at once.
+	// Workers is how many workloads of its kind are reconciled at once.
 	Workers int
-	// InPlace says what the cluster can do.
+	// InPlace has the abilities of the cluster.
 	InPlace inplace.Options
-	// Now tells the time.
+	// Now returns the current time.
 	Now func() time.Time
 }
 
-// Host is what the reconciler of one kind stands on.
+// Host is the base of the reconciler of one kind.
 type Host struct {
-	Objects   client.Client // reads are the informers'
+	Objects   client.Client // reads from the informers
 	API       kubernetes.Interface
-	Known     *podclient.Known[*corev1.Pod] // as the informer showed them
+	Known     *podclient.Known[*corev1.Pod] // as the informer last showed them
 	Events    events.EventRecorder
 	Expect    *expectations.Expectations
 	Revisions revision.Store
@@ -58,14 +58,15 @@ type Host struct {
 	workers int
 
 	mu       sync.Mutex
-	statuses map[types.UID]time.Time // when each was written last
+	statuses map[types.UID]time.Time // when each status was last written
 }
 
-// New returns what the reconciler of a kind of apps.kruise.io needs.
+// New returns the base of the reconciler of a kind of apps.kruise.io. It returns an error if the
+// client cannot be built.
 func New(m ctrl.Manager, kind, reporter string, o Options) (*Host, error) {
 	c := rest.CopyConfig(m.GetConfig())
-	// Every write of a pod is answered by the whole pod: in JSON that costs three times
-	// as much to read.
+	// The answer to each write is the whole pod, which takes three times as long to parse in
+	// JSON.
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	api, err := kubernetes.NewForConfigAndClient(c, m.GetHTTPClient())
 	if err != nil {
@@ -78,7 +79,8 @@ func New(m ctrl.Manager, kind, reporter string, o Options) (*Host, error) {
 	}, nil
 }
 
-// Watch has workloads like an object looked at when their spec or their pods change.
+// Watch returns a builder of a controller for workloads of the type of an object. It reconciles
+// a workload when its spec or its pods change.
 func (h *Host) Watch(m ctrl.Manager, like client.Object) *builder.Builder {
 	return ctrl.NewControllerManagedBy(m).Named(strings.ToLower(h.kind)).
 		For(like, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -86,11 +88,11 @@ func (h *Host) Watch(m ctrl.Manager, like client.Object) *builder.Builder {
 		WithOptions(controller.Options{MaxConcurrentReconciles: h.workers})
 }
 
-// statusEvery is how long a status that goes on changing is not written again.
+// statusEvery is the shortest time between two writes of a status that keeps changing.
 const statusEvery = time.Second
 
-// Paced is how long a status that goes on changing is not to be written yet. Where that
-// is 0 it counts as written now.
+// Paced returns how long to wait before the status of an object may be written. If it returns 0,
+// the status counts as written now.
 func (h *Host) Paced(of types.UID, now time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -101,12 +103,13 @@ func (h *Host) Paced(of types.UID, now time.Time) time.Duration {
 	return 0
 }
 
-// NewManager returns a manager for the reconcilers of workloads. It works in one
-// namespace alone, or in all where that is "". Options are those that differ from one
-// process to another: who leads, where it logs, what else it knows, watches and serves.
+// NewManager returns a manager for the reconcilers of workloads, limited to one namespace; ""
+// means all. It overrides the Metrics, Controller and Cache of the options, except for
+// Cache.ByObject. It returns an error if the types cannot be added or the manager cannot be
+// built.
 func NewManager(c *rest.Config, namespace string, o ctrl.Options) (ctrl.Manager, error) {
 	c = rest.CopyConfig(c)
-	c.QPS = -1 // the API server says itself when it is too much: priority and fairness
+	c.QPS = -1 // the API server limits requests itself, by priority and fairness
 	if o.Scheme == nil {
 		o.Scheme = runtime.NewScheme()
 	}
@@ -125,7 +128,7 @@ func NewManager(c *rest.Config, namespace string, o ctrl.Options) (ctrl.Manager,
 		o.Cache.DefaultNamespaces = map[string]cache.Config{namespace: {}}
 	}
 	o.Metrics = server.Options{BindAddress: "0"}                    // the command serves them
-	o.Controller = config.Controller{SkipNameValidation: new(true)} // one process may run several of these
+	o.Controller = config.Controller{SkipNameValidation: new(true)} // one process may run several managers
 	m, err := ctrl.NewManager(c, o)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
@@ -133,7 +136,7 @@ func NewManager(c *rest.Config, namespace string, o ctrl.Options) (ctrl.Manager,
 	return m, nil
 }
 
-// Caches are what the informers keep: [slim] has it.
+// Caches returns the options of the informers: which objects they keep, and which fields (slim).
 func Caches() (cache.Options, error) {
 	made, err := labels.NewRequirement(revision.Label, selection.Exists, nil)
 	if err != nil {
@@ -145,7 +148,7 @@ func Caches() (cache.Options, error) {
 	}
 	return cache.Options{
 		DefaultTransform: slim,
-		ByObject: map[client.Object]cache.ByObject{ // others' are nobody's business
+		ByObject: map[client.Object]cache.ByObject{ // other pods and claims are not needed
 			&corev1.Pod{}:                   {Label: labels.NewSelector().Add(*made)},
 			&corev1.PersistentVolumeClaim{}: {Label: labels.NewSelector().Add(*claimed)},
 		},

@@ -7,26 +7,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Kept is what one look at a workload leaves to the next. It is safe for concurrent use;
-// what it keeps of one workload isn't: nobody looks at that twice at a time.
+// Kept holds a value for each workload, from one reconcile to the next. It is safe for
+// concurrent use. A value needs no lock, because a workload is never reconciled twice at once.
 type Kept[T any] struct {
 	mu   sync.Mutex
 	made func() *T
 	all  map[types.NamespacedName]keptOf[T]
 }
 
-// keptOf is of the object with a UID: another one may come under its name.
+// keptOf is the value of an object with a UID, because a later object can have the same name.
 type keptOf[T any] struct {
 	uid  types.UID
 	what *T
 }
 
-// NewKept keeps nothing, and has something made for each workload.
+// NewKept returns an empty Kept, which makes the first value of each workload by made.
 func NewKept[T any](made func() *T) *Kept[T] {
 	return &Kept[T]{made: made, all: map[types.NamespacedName]keptOf[T]{}}
 }
 
-// Of returns what the last look at a workload left, or something new.
+// Of returns the value of a workload, or a new value if there is none for its UID.
 func (k *Kept[T]) Of(o client.Object) *T {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -37,7 +37,7 @@ func (k *Kept[T]) Of(o client.Object) *T {
 	return k.all[name].what
 }
 
-// Forget drops what was kept of a workload that has gone.
+// Forget removes the value of a deleted workload.
 func (k *Kept[T]) Forget(name types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// slim takes out of an object, before an informer keeps it, what nobody here reads:
-// nothing that is kept is ever written back, for pods are patched, and templates come
-// from revisions. Whoever reads a field that isn't kept adds it here.
+// slim removes unused fields from an object before an informer keeps it. Slimmed pods and nodes
+// must never be written back: pods are patched, and templates come from revisions. Code that
+// needs another field must add it here.
 func slim(o any) (any, error) {
 	if m, ok := o.(metav1.Object); ok {
 		m.SetManagedFields(nil)
@@ -22,16 +22,16 @@ func slim(o any) (any, error) {
 	case *corev1.Pod:
 		return slimPod(o), nil
 	case *corev1.Node:
-		o.Status, o.Annotations = corev1.NodeStatus{}, nil // of each of its images, and more
+		o.Status, o.Annotations = corev1.NodeStatus{}, nil // large: it lists all images of the node
 	case *appsv1.ControllerRevision:
 		if !ours(o) {
-			o.Data.Raw, o.Data.Object = nil, nil // StatefulSets and DaemonSets of apps/v1 have theirs
+			o.Data.Raw, o.Data.Object = nil, nil // it belongs to a StatefulSet or DaemonSet of apps/v1
 		}
 	}
 	return o, nil
 }
 
-// ours reports whether an object belongs to a workload of apps.kruise.io.
+// ours reports whether the controller of an object is a workload of apps.kruise.io.
 func ours(o metav1.Object) bool {
 	owner := metav1.GetControllerOfNoCopy(o)
 	if owner == nil {
@@ -41,18 +41,19 @@ func ours(o metav1.Object) bool {
 	return err == nil && gv.Group == v1beta1.GroupVersion.Group
 }
 
-// slimPod keeps what says how a pod is, where it is, and what of it can change. A pod
-// of somebody else's is kept as a name: its version counts for what was seen.
+// slimPod keeps the state of a pod, its place, and the fields that can change. A pod with
+// another controller keeps only its identity and version, because its version counts for
+// expectations.
 func slimPod(p *corev1.Pod) *corev1.Pod {
-	if metav1.GetControllerOfNoCopy(p) != nil && !ours(p) { // one that nobody has may be adopted
+	if metav1.GetControllerOfNoCopy(p) != nil && !ours(p) { // a pod without a controller may be adopted
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion}}
 	}
 	delete(p.Annotations, corev1.LastAppliedConfigAnnotation)
 	kept := &corev1.Pod{ObjectMeta: p.ObjectMeta}
 	kept.Spec = corev1.PodSpec{
 		NodeName: p.Spec.NodeName, Affinity: p.Spec.Affinity, ReadinessGates: p.Spec.ReadinessGates,
-		Containers: make([]corev1.Container, len(p.Spec.Containers)), // no more room than it takes
-		// Claims belong to pods; other volumes are the kubelet's.
+		Containers: make([]corev1.Container, len(p.Spec.Containers)), // without spare capacity
+		// Only volumes of claims are needed.
 		Volumes: slices.Clip(slices.DeleteFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim == nil })),
 	}
 	for i, c := range p.Spec.Containers {
@@ -69,7 +70,8 @@ func slimPod(p *corev1.Pod) *corev1.Pod {
 	return kept
 }
 
-// prioritized is what a container's environment says of its turn.
+// prioritized returns only the variable of the update priority of a container; nil if there is
+// none.
 func prioritized(env []corev1.EnvVar) []corev1.EnvVar {
 	i := slices.IndexFunc(env, func(e corev1.EnvVar) bool { return e.Name == v1beta1.EnvContainerPriority })
 	if i < 0 {

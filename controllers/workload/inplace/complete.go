@@ -10,7 +10,7 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// incomplete is what doesn't run yet as the pod's spec says; "": all does.
+// incomplete returns what the pod is waiting for until it runs as its spec says; "" if nothing.
 func incomplete(pod *corev1.Pod, state v1beta1.InPlaceState) string {
 	for _, c := range pod.Spec.Containers {
 		is := status(pod, c.Name)
@@ -26,9 +26,9 @@ func incomplete(pod *corev1.Pod, state v1beta1.InPlaceState) string {
 
 // runs reports whether a container runs the image of the spec.
 //
-// That it has another imageID is enough. Tags of one digest have the same, and then the
-// runtime may go on to tell of the old tag: what counts is that the container is
-// another one, and was started after its kubelet had read the spec.
+// A changed imageID is sufficient. Tags of one digest share an imageID, and the runtime may then
+// still report the old tag. In that case the container must be a new one. It must also report
+// the image, or have started after the kubelet had read the spec.
 func runs(pod *corev1.Pod, c corev1.Container, is corev1.ContainerStatus, was v1beta1.InPlaceContainerStatus, since time.Time) bool {
 	if is.ImageID == "" {
 		return false
@@ -36,7 +36,7 @@ func runs(pod *corev1.Pod, c corev1.Container, is corev1.ContainerStatus, was v1
 	if is.ImageID != was.ImageID {
 		return true
 	}
-	if was.ContainerID == "" || is.ContainerID == "" { // OpenKruise noted the image alone, or it may be the same container: changes
+	if was.ContainerID == "" || is.ContainerID == "" { // OpenKruise recorded only the image, or the container need not change: see changes
 		return is.State.Running != nil && sameImage(is.Image, c.Image)
 	}
 	if is.ContainerID == was.ContainerID || is.State.Running == nil {
@@ -46,7 +46,7 @@ func runs(pod *corev1.Pod, c corev1.Container, is corev1.ContainerStatus, was v1
 	return sameImage(is.Image, c.Image) || read || !is.State.Running.StartedAt.Time.Before(since)
 }
 
-// sameImage reports whether two names of images are the same one: "nginx" is
+// sameImage reports whether two image names are equivalent: "nginx" is
 // "docker.io/library/nginx:latest".
 func sameImage(a, b string) bool {
 	if a == b {
@@ -71,7 +71,8 @@ func resized(want, is corev1.ResourceRequirements) bool {
 	return true
 }
 
-// because is what keeps a container from it.
+// because returns the reason for which a container waits, as a suffix of a message; "" if none
+// is known.
 func because(is corev1.ContainerStatus) string {
 	w := is.State.Waiting
 	if w == nil || w.Reason == "" {

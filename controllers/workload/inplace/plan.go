@@ -1,11 +1,12 @@
-// Package inplace updates a pod without replacing it: what can change so, in which
-// steps, and when it is done. It decides; whoever calls it writes.
+// Package inplace plans the update of a pod without its replacement: which changes are possible,
+// in which steps, and when the update is complete. It only decides; the caller writes.
 //
 // A pod with the readiness gate InPlaceUpdateReady goes through
 //
 //	condition False → (grace period) → new images and metadata → containers run them → condition True
 //
-// which are three writes: the first and last to its status, one to the pod.
+// These are three writes: two to the status and one to the pod. A resize, and each further batch
+// of containers by priority, adds writes.
 package inplace
 
 import (
@@ -17,24 +18,24 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Plan is what has to change of a pod to come from one revision to another.
+// Plan is the change of a pod from one revision to another.
 type Plan struct {
-	// Images are new ones, by container.
+	// Images are the new images, by container.
 	Images map[string]string
-	// Resources are new ones, by container.
+	// Resources are the new resources, by container.
 	Resources map[string]corev1.ResourceRequirements
-	// Labels and Annotations are new values; nil: it goes.
+	// Labels and Annotations are new values by key; nil removes the key.
 	Labels, Annotations map[string]*string
 }
 
-// Options are what depends on the cluster.
+// Options are the abilities of the cluster.
 type Options struct {
 	// Resize: the API server has the subresource pods/resize (from 1.33 on).
 	Resize bool
 }
 
-// NewPlan compares the templates of two revisions. Where the change can't be made in
-// place the plan is nil, and why says what stands in the way.
+// NewPlan compares the templates of two revisions. If the change cannot be made in place, the
+// plan is nil and why is the reason.
 func NewPlan(from, to *corev1.PodTemplateSpec, o Options) (plan *Plan, why string) {
 	p := &Plan{
 		Images: map[string]string{}, Resources: map[string]corev1.ResourceRequirements{},
@@ -43,7 +44,7 @@ func NewPlan(from, to *corev1.PodTemplateSpec, o Options) (plan *Plan, why strin
 	if len(from.Spec.Containers) != len(to.Spec.Containers) {
 		return nil, "containers come or go"
 	}
-	// What is left when all that can change is as it was must be what was.
+	// With all permitted changes undone, the rest must equal the old spec.
 	rest := to.DeepCopy()
 	rest.Labels, rest.Annotations = from.Labels, from.Annotations
 	for i := range rest.Spec.Containers {
@@ -71,7 +72,7 @@ func NewPlan(from, to *corev1.PodTemplateSpec, o Options) (plan *Plan, why strin
 	return p, ""
 }
 
-// changed are the values that a map gets, and the keys that it loses.
+// changed returns the new values of a map by key; nil for a key that is removed.
 func changed(from, to map[string]string) map[string]*string {
 	out := map[string]*string{}
 	for k, v := range to {
@@ -87,9 +88,9 @@ func changed(from, to map[string]string) map[string]*string {
 	return out
 }
 
-// resizable reports whether a change of resources is one of amounts of CPU and memory
-// that were set before, which is all that the API server takes for a running pod; it
-// must not change the pod's class of service, which guaranteed pods tie to equality.
+// resizable reports whether resources differ only in amounts of CPU and memory that were set
+// before. The API server accepts no other change for a running pod. The change must keep the QoS
+// class of the pod, which is Guaranteed only if requests equal limits.
 func resizable(spec *corev1.PodSpec, from, to corev1.ResourceRequirements) bool {
 	if equality.Semantic.DeepEqual(from, to) || !equality.Semantic.DeepEqual(from.Claims, to.Claims) {
 		return false
@@ -121,7 +122,7 @@ func guaranteed(r corev1.ResourceRequirements) bool {
 	return true
 }
 
-// different names the parts of a spec that differ, as its JSON does.
+// different returns the JSON paths of the parts of a spec that differ.
 func different(a, b *corev1.PodSpec) []string {
 	parts := map[string][2]any{
 		"containers":     {a.Containers, b.Containers},
@@ -140,8 +141,8 @@ func different(a, b *corev1.PodSpec) []string {
 	return out
 }
 
-// readInEnv is a label or an annotation that changes, and that a container reads when
-// it starts; "": none.
+// readInEnv returns the field path of a changing label or annotation that a container reads when
+// it starts; "" if there is none.
 func (p *Plan) readInEnv(c corev1.Container) string {
 	for _, e := range c.Env {
 		if e.ValueFrom == nil || e.ValueFrom.FieldRef == nil {

@@ -8,20 +8,20 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
-// Plans are those from some revisions to others, each of which is made once. It is safe
-// for concurrent use.
+// Plans caches plans between revisions, so that each is made once. It is safe for concurrent
+// use.
 type Plans struct {
 	options Options
 
 	mu  sync.Mutex
-	all map[[2]string]*Plan // by the names of both
+	all map[[2]string]*Plan // by both names
 }
 
-// NewPlans has made none yet.
+// NewPlans returns an empty cache.
 func NewPlans(o Options) *Plans { return &Plans{options: o, all: map[[2]string]*Plan{}} }
 
-// Between is how a pod comes from one revision to another in place; nil: it can't, or
-// one of them is nil or can't be read.
+// Between returns the plan from one revision to another. It returns nil if the update cannot be
+// made in place, or a revision is nil or cannot be parsed.
 func (p *Plans) Between(from, to *appsv1.ControllerRevision) *Plan {
 	if from == nil || to == nil {
 		return nil

@@ -21,23 +21,24 @@ const (
 	ReasonDone  = "InPlaceUpdateComplete"
 )
 
-// Step is what a pod needs next. The zero step: nothing until the pod changes.
+// Step is the next step of a pod. The zero step means to wait until the pod changes.
 type Step struct {
-	// Condition is what InPlaceUpdateReady becomes, in the pod's status.
+	// Condition is the new condition InPlaceUpdateReady, for the status of the pod.
 	Condition *corev1.PodCondition
 	// Patch is a strategic merge patch of the pod.
 	Patch []byte
-	// Resize is one of its subresource resize.
+	// Resize is a strategic merge patch of the subresource resize.
 	Resize []byte
-	// After is when to look again though nothing has changed.
+	// After is when to try again without a change of the pod; 0 means never.
 	After time.Duration
 	// Done: the pod runs what its spec says.
 	Done bool
-	// Waits says for what.
+	// Waits is what the pod is waiting for.
 	Waits string
 }
 
-// Begin is the next step of a pod to another revision.
+// Begin returns the next step of a pod to another revision. It returns an error if the state of
+// the update cannot be encoded.
 func Begin(pod *corev1.Pod, plan *Plan, to string, grace time.Duration, now time.Time) (Step, error) {
 	if plan.stops(pod) && HasGate(pod) {
 		c := condition(pod)
@@ -55,7 +56,8 @@ func Begin(pod *corev1.Pod, plan *Plan, to string, grace time.Duration, now time
 	return batch(pod, state, plan, now)
 }
 
-// Settle is the next step of a pod that nobody wants at another revision.
+// Settle returns the next step of a pod that stays at its revision. It returns an error if the
+// state annotation of the pod is invalid.
 func Settle(pod *corev1.Pod, now time.Time) (Step, error) {
 	state, updated, err := stateOf(pod)
 	if err != nil {
@@ -78,19 +80,19 @@ func Settle(pod *corev1.Pod, now time.Time) (Step, error) {
 	return Step{Done: true}, nil
 }
 
-// HasGate reports whether a pod is ready only while InPlaceUpdateReady is True.
+// HasGate reports whether a pod has the readiness gate InPlaceUpdateReady.
 func HasGate(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == v1beta1.InPlaceUpdateReady })
 }
 
-// Open reports whether the gate lets a pod be ready, or there is none. Its kubelet may
-// not have heard of it yet.
+// Open reports whether the gate is open, or there is no gate. The kubelet may not have seen the
+// condition yet.
 func Open(pod *corev1.Pod) bool {
 	c := condition(pod)
 	return !HasGate(pod) || c != nil && c.Status == corev1.ConditionTrue
 }
 
-// AddGate makes the pods of a template such ones.
+// AddGate adds the readiness gate to the spec of a pod, unless it has the gate.
 func AddGate(spec *corev1.PodSpec) {
 	if !HasGate(&corev1.Pod{Spec: *spec}) {
 		spec.ReadinessGates = append(spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: v1beta1.InPlaceUpdateReady})
@@ -109,7 +111,7 @@ func gate(status corev1.ConditionStatus, reason string, now time.Time) *corev1.P
 	return &corev1.PodCondition{Type: v1beta1.InPlaceUpdateReady, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(now)}
 }
 
-// stops reports whether a container is stopped by the change.
+// stops reports whether the change restarts a container.
 func (p *Plan) stops(pod *corev1.Pod) bool {
 	return len(p.Images) > 0 || slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 		_, resized := p.Resources[c.Name]
@@ -117,8 +119,8 @@ func (p *Plan) stops(pod *corev1.Pod) bool {
 	})
 }
 
-// batch changes the containers of the highest priority among those that have not
-// changed yet, and notes what the next ones become.
+// batch returns a step that changes the unchanged containers of the highest priority, and
+// records the remaining changes in the state.
 func batch(pod *corev1.Pod, state v1beta1.InPlaceState, plan *Plan, now time.Time) (Step, error) {
 	names := first(pod, state)
 	images, resources := state.NextContainerImages, state.NextContainerResources
@@ -167,9 +169,9 @@ func batch(pod *corev1.Pod, state v1beta1.InPlaceState, plan *Plan, now time.Tim
 	return step, nil
 }
 
-// changes is the container that another one has to come in place of; "": none has to.
-// Where the image that runs is wanted again, and the last change hasn't taken hold, its
-// kubelet may never have read of that, and leaves the container as it is.
+// changes returns the ID of the container that a new container must replace; "" if none must. If
+// the running image is wanted again before the last change took effect, the kubelet may have
+// missed that change. The kubelet then keeps the container.
 func changes(pod *corev1.Pod, is corev1.ContainerStatus, image string) string {
 	before, _, err := stateOf(pod)
 	if err == nil && before.LastContainerStatuses[is.Name].ContainerID == is.ContainerID && sameImage(is.Image, image) {
@@ -193,8 +195,8 @@ func without[V any](m map[string]V, names []string) map[string]V {
 	return m
 }
 
-// first are the containers of the highest priority among those that still have to
-// change, in the order of the pod.
+// first returns the containers of the highest priority that still have to change, in the order
+// of the pod.
 func first(pod *corev1.Pod, state v1beta1.InPlaceState) []string {
 	var names []string
 	highest := 0
@@ -214,7 +216,7 @@ func first(pod *corev1.Pod, state v1beta1.InPlaceState) []string {
 	return names
 }
 
-// priority is 0 where none is set.
+// priority returns the priority of a container; 0 if none is set, or it is not a number.
 func priority(c corev1.Container) int {
 	for _, e := range c.Env {
 		if e.Name == v1beta1.EnvContainerPriority {
@@ -227,8 +229,8 @@ func priority(c corev1.Container) int {
 	return 0
 }
 
-// stateOf reads what a pod remembers of its last update in place; false: there was
-// none.
+// stateOf parses the state of the last update in place from the annotation of a pod; false if
+// there is none.
 func stateOf(pod *corev1.Pod) (v1beta1.InPlaceState, bool, error) {
 	var state v1beta1.InPlaceState
 	text, ok := pod.Annotations[v1beta1.AnnotationInPlaceState]

@@ -1,7 +1,7 @@
-// Package kubelettest runs the pods of a namespace of a real API server as a kubelet
-// does, as far as controllers of workloads can tell: a container whose image changes is
-// started anew, what can't be pulled waits, and a pod is ready when its containers and
-// all of its gates are. Gates it leaves alone.
+// Package kubelettest simulates the kubelets of the pods in a namespace of a real API server, as
+// far as controllers of workloads need. A container whose image changes is restarted, and an
+// image that cannot be pulled waits. A pod is ready when its containers and all of its gates
+// are. It never changes the conditions of gates.
 package kubelettest
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/keelson-io/keelson/applier/apiservertest"
 )
 
-// Kubelet is one for all nodes. It is safe for concurrent use.
+// Kubelet simulates the kubelets of all nodes. It is safe for concurrent use.
 type Kubelet struct {
 	t         testing.TB
 	pods      kubernetes.Interface
@@ -34,14 +34,15 @@ type Kubelet struct {
 
 	mu    sync.Mutex
 	known map[types.UID]*corev1.Pod
-	todo  map[types.UID]*corev1.Pod // those to be worked on, as they were seen last
+	todo  map[types.UID]*corev1.Pod // pods to sync, as last seen
 	none  string                    // an image that can't be pulled
-	fails string                    // one whose containers fail, and their pods with them
-	anew  bool                      // all pods have to be looked at: one of these is another
-	seen  []string                  // what happened to the pods, as a watch has it
+	fails string                    // an image whose pods fail
+	anew  bool                      // none or fails changed: sync all pods
+	seen  []string                  // what happened to the pods, by the watch
 }
 
-// Start runs the pods of a namespace until the test ends.
+// Start runs the pods of a namespace until the test ends. It fails the test if the pods cannot
+// be listed.
 func Start(t testing.TB, pods kubernetes.Interface, namespace string) *Kubelet {
 	t.Helper()
 	k := &Kubelet{t: t, pods: pods, namespace: namespace, known: map[types.UID]*corev1.Pod{}, todo: map[types.UID]*corev1.Pod{}}
@@ -60,22 +61,23 @@ func Start(t testing.TB, pods kubernetes.Interface, namespace string) *Kubelet {
 	return k
 }
 
-// Lose names an image that can't be pulled from now on.
+// Lose makes an image impossible to pull from now on. It replaces the previous image of Lose.
 func (k *Kubelet) Lose(image string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.none, k.anew = image, true
 }
 
-// Fail names an image whose pods fail from now on, as one that is evicted does.
+// Fail makes the pods of an image fail from now on, like evicted pods. It replaces the previous
+// image of Fail.
 func (k *Kubelet) Fail(image string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fails, k.anew = image, true
 }
 
-// Happened returns what has happened to the pods since it was asked last: ADDED,
-// "deleting" and then DELETED, "gate STATUS" of InPlaceUpdateReady, and "image IMAGE" of the first container.
+// Happened returns what happened to the pods since its last call: ADDED, "deleting" and then
+// DELETED, "gate STATUS" of InPlaceUpdateReady, and "image IMAGE" of the first container.
 func (k *Kubelet) Happened() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -84,11 +86,11 @@ func (k *Kubelet) Happened() []string {
 	return out
 }
 
-// atOnce is how many pods are worked on at a time: nodes don't wait for each other.
+// atOnce is how many pods are synced at once, because nodes work independently.
 const atOnce = 8
 
-// run reads events as they come, beside the work: an event that waited for that would let
-// pods be worked on as they were, and a slow machine would do little else.
+// run reads events while work runs. If events had to wait, outdated pods would be synced, and a
+// slow machine would do little else.
 func (k *Kubelet) run(ctx context.Context, there []corev1.Pod, events <-chan watch.Event) {
 	for i := range there {
 		k.saw(watch.Added, &there[i])
@@ -115,7 +117,7 @@ func (k *Kubelet) run(ctx context.Context, there []corev1.Pod, events <-chan wat
 	}
 }
 
-// saw takes in an event.
+// saw records an event.
 func (k *Kubelet) saw(what watch.EventType, p *corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -128,7 +130,7 @@ func (k *Kubelet) saw(what watch.EventType, p *corev1.Pod) {
 	k.known[p.UID], k.todo[p.UID] = p, p
 }
 
-// work does what is to do, and leaves what has failed.
+// work syncs the pending pods. Pods that fail stay pending.
 func (k *Kubelet) work(ctx context.Context) {
 	k.mu.Lock()
 	if k.anew {
@@ -149,14 +151,14 @@ func (k *Kubelet) work(ctx context.Context) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			if k.todo[p.UID] == p {
-				delete(k.todo, p.UID) // what this has changed comes back as an event
+				delete(k.todo, p.UID) // a change comes back as an event
 			}
 		})
 	}
 	work.Wait()
 }
 
-// note keeps what a watch tells of a pod's gate and images. The caller has the lock.
+// note records the changes of the gate and image of a pod. The caller must hold the lock.
 func (k *Kubelet) note(what string, was, is *corev1.Pod) {
 	gate := func(p *corev1.Pod) string {
 		for _, c := range p.Status.Conditions {
@@ -178,7 +180,7 @@ func (k *Kubelet) note(what string, was, is *corev1.Pod) {
 	}
 }
 
-// sync is what a kubelet does with a pod, once.
+// sync does one step of a kubelet for a pod.
 func (k *Kubelet) sync(ctx context.Context, p *corev1.Pod) error {
 	k.mu.Lock()
 	none, fails := k.none, k.fails
@@ -206,7 +208,8 @@ func (k *Kubelet) sync(ctx context.Context, p *corev1.Pod) error {
 	return k.write(ctx, p, running(p, none))
 }
 
-// running is the status of a pod whose containers run, but for those whose image is none.
+// running returns the status of a pod whose containers run, except containers with the image
+// none.
 func running(p *corev1.Pod, none string) map[string]any {
 	is := p.Status.DeepCopy()
 	is.Phase, is.ObservedGeneration = corev1.PodRunning, p.Generation
@@ -246,7 +249,7 @@ func running(p *corev1.Pod, none string) map[string]any {
 	}
 }
 
-// write writes a pod's status, whatever somebody else has written meanwhile.
+// write writes the status of a pod, without a check of its resourceVersion.
 func (k *Kubelet) write(ctx context.Context, p *corev1.Pod, status map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
 	if err != nil {
@@ -259,7 +262,7 @@ func (k *Kubelet) write(ctx context.Context, p *corev1.Pod, status map[string]an
 	return nil
 }
 
-// nodeOf is the node that a pod is bound to, or any.
+// nodeOf returns the node that a pod must be on; "node" if there is none.
 func nodeOf(p *corev1.Pod) string {
 	a := p.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {

@@ -11,20 +11,19 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// holder is one who keeps a pod from being ready: the message of the condition
-// KruisePodReady is a list of them in JSON, as OpenKruise writes and reads it.
+// holder is a component that keeps a pod from being ready. The message of the condition
+// KruisePodReady is a JSON list of holders, in the format of OpenKruise.
 type holder struct {
 	UserAgent string `json:"userAgent"`
 	Key       string `json:"key"`
 }
 
-// agent is what the hooks of a lifecycle are called there. Others may keep a pod from
-// being ready as well, and go on doing it when no hook does any more.
+// agent is the user agent of lifecycle hooks in the list. Other agents may keep a pod from being
+// ready as well, also after no hook does.
 const agent = "Lifecycle"
 
-// AddGate makes pods of a template such ones that hooks can take out of their Services,
-// where a hook does that. A pod can't get a gate later, and one that nobody closes would
-// cost a write.
+// AddGate adds the readiness gate KruisePodReady to the spec of a pod, if a hook has
+// MarkPodNotReady. A pod cannot get a gate later, and an unneeded gate would cost a write.
 func AddGate(spec *corev1.PodSpec, hooks *v1beta1.Lifecycle) {
 	if hooks == nil || hasGate(spec) {
 		return
@@ -37,15 +36,15 @@ func AddGate(spec *corev1.PodSpec, hooks *v1beta1.Lifecycle) {
 	}
 }
 
-// Open reports whether the gate lets a pod be ready, or there is none. Its kubelet may
-// not have heard of it yet.
+// Open reports whether the gate is open, or there is no gate. The kubelet may not have seen the
+// condition yet.
 func Open(pod *corev1.Pod) bool {
 	c := gateOf(pod)
 	return !hasGate(&pod.Spec) || c != nil && c.Status == corev1.ConditionTrue
 }
 
-// Gate is what the condition KruisePodReady becomes by a verdict; nil: it is that
-// already, or the pod has no such gate.
+// Gate returns the condition KruisePodReady that a verdict asks for. It returns nil if the
+// condition needs no change, or the pod has no such gate.
 func Gate(pod *corev1.Pod, v Verdict, now time.Time) *corev1.PodCondition {
 	if !hasGate(&pod.Spec) {
 		return nil
@@ -53,7 +52,7 @@ func Gate(pod *corev1.Pod, v Verdict, now time.Time) *corev1.PodCondition {
 	is := gateOf(pod)
 	var holders []holder
 	if is != nil && is.Message != "" && json.Unmarshal([]byte(is.Message), &holders) != nil {
-		holders = []holder{{UserAgent: is.Message}} // whoever that is holds it as well
+		holders = []holder{{UserAgent: is.Message}} // another format: keep it as a holder
 	}
 	ours := func(h holder) bool { return h.UserAgent == agent }
 	switch held := slices.ContainsFunc(holders, ours); {
@@ -64,10 +63,10 @@ func Gate(pod *corev1.Pod, v Verdict, now time.Time) *corev1.PodCondition {
 	}
 	want := &corev1.PodCondition{Type: v1beta1.KruisePodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}
 	if is != nil && is.Message != "" {
-		want.Message = "[]" // a patch without any would leave the old one
+		want.Message = "[]" // a patch without a message would keep the old one
 	}
 	if len(holders) > 0 {
-		text, _ := json.Marshal(holders) // strings alone: it never fails
+		text, _ := json.Marshal(holders) // it has only strings, so it never fails
 		want.Status, want.Message = corev1.ConditionFalse, string(text)
 	}
 	if is != nil && is.Status == want.Status {

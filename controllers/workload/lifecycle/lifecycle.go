@@ -1,8 +1,8 @@
-// Package lifecycle has the hooks of pods: who must agree before a pod is taken into
-// service, updated in place, or deleted.
+// Package lifecycle implements the lifecycle hooks of pods: what must be agreed before a pod
+// serves, is updated in place, or is deleted.
 //
-// A hook is on a pod by a label or a finalizer. What a pod is waiting for is in its
-// label lifecycle.apps.kruise.io/state:
+// A hook is set on a pod by labels or finalizers. The label lifecycle.apps.kruise.io/state of a
+// pod is what the pod is waiting for:
 //
 //	PreparingNormal → Normal → PreparingUpdate → Updating → Updated → Normal
 //	any of them → PreparingDelete → deleted, or back to Normal
@@ -19,38 +19,39 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// Intent is what a workload wants with a pod.
+// Intent is what a workload wants to do with a pod.
 type Intent int
 
 // The values of [Intent].
 const (
-	Keep   Intent = iota // it is as it should be, or is not its turn
-	Update               // in place
+	Keep   Intent = iota // the pod is as it should be, or must wait
+	Update               // update in place
 	Delete
 )
 
-// Verdict is what the hooks of a pod say to an intent.
+// Verdict is the answer of the hooks of a pod to an intent.
 type Verdict struct {
-	// State is what the label becomes, if it is another one.
+	// State is the new lifecycle state of the pod, or its present one; "" means no state.
 	State v1beta1.LifecycleState
-	// Go: what is intended can be done now.
+	// Go: the intent can be carried out now.
 	Go bool
-	// NotReady: the pod is to be out of its Services until then.
+	// NotReady: the pod must be out of its Services for now.
 	NotReady bool
 }
 
-// StateOf is where a pod stands; "" where nobody noted it.
+// StateOf returns the lifecycle state of a pod; "" if there is none.
 func StateOf(pod *corev1.Pod) v1beta1.LifecycleState {
 	return v1beta1.LifecycleState(pod.Labels[v1beta1.LabelLifecycle])
 }
 
-// Normal reports whether a pod may serve: nothing that it waits for keeps it from that.
+// Normal reports whether the lifecycle state allows a pod to serve: the state is Normal or
+// missing.
 func Normal(pod *corev1.Pod) bool {
 	s := StateOf(pod)
 	return s == "" || s == v1beta1.LifecycleNormal
 }
 
-// AtBirth is the state that a pod is created with; "": no label.
+// AtBirth returns the lifecycle state of a new pod; "" means no label.
 func AtBirth(hooks *v1beta1.Lifecycle) v1beta1.LifecycleState {
 	switch {
 	case hooks == nil:
@@ -61,8 +62,8 @@ func AtBirth(hooks *v1beta1.Lifecycle) v1beta1.LifecycleState {
 	return v1beta1.LifecycleNormal
 }
 
-// Judge says whether a pod can go on, and which state that takes it to. Updated reports
-// that an update in place which was begun has come to its end.
+// Judge returns whether an intent can be carried out on a pod, and its lifecycle state. updated
+// says that a started update in place is complete; only Keep uses it.
 func Judge(pod *corev1.Pod, hooks *v1beta1.Lifecycle, intent Intent, updated bool) Verdict {
 	if hooks == nil {
 		hooks = &v1beta1.Lifecycle{}
@@ -76,7 +77,7 @@ func Judge(pod *corev1.Pod, hooks *v1beta1.Lifecycle, intent Intent, updated boo
 		return Verdict{State: is, Go: true}
 	case Update:
 		if is == v1beta1.LifecyclePreparingNormal && !agrees(hooks.PreNormal, pod) {
-			return Verdict{State: is, Go: true} // it serves nobody yet
+			return Verdict{State: is, Go: true} // it does not serve yet
 		}
 		if is != v1beta1.LifecycleUpdating && holds(hooks.InPlaceUpdate, pod) {
 			return Verdict{State: v1beta1.LifecyclePreparingUpdate, NotReady: hooks.InPlaceUpdate.MarkPodNotReady}
@@ -90,7 +91,7 @@ func Judge(pod *corev1.Pod, hooks *v1beta1.Lifecycle, intent Intent, updated boo
 	return kept(pod, hooks, updated)
 }
 
-// kept is how a pod comes back to Normal that nothing is wanted of.
+// kept returns the way back to Normal for a pod with the intent Keep.
 func kept(pod *corev1.Pod, hooks *v1beta1.Lifecycle, updated bool) Verdict {
 	is := StateOf(pod)
 	notReady := hooks.InPlaceUpdate != nil && hooks.InPlaceUpdate.MarkPodNotReady
@@ -111,12 +112,12 @@ func kept(pod *corev1.Pod, hooks *v1beta1.Lifecycle, updated bool) Verdict {
 			return Verdict{State: is}
 		}
 	case v1beta1.LifecyclePreparingDelete:
-		// Called back, but for one that was taken out of its Services: who held the hook
-		// has counted on its end.
+		// The deletion is cancelled, unless the hook took the pod out of its Services: the owner
+		// of the hook expects the end of the pod.
 		if hooks.PreDelete != nil && hooks.PreDelete.MarkPodNotReady {
 			return Verdict{State: is, NotReady: true}
 		}
-	case "": // it served before there were hooks
+	case "": // it is older than the hooks
 		if *hooks == (v1beta1.Lifecycle{}) {
 			return Verdict{}
 		}
@@ -125,7 +126,7 @@ func kept(pod *corev1.Pod, hooks *v1beta1.Lifecycle, updated bool) Verdict {
 	return Verdict{State: v1beta1.LifecycleNormal}
 }
 
-// holds reports whether a hook is on a pod: any label or finalizer of it.
+// holds reports whether a hook blocks a pod: the pod has any label or finalizer of the hook.
 func holds(h *v1beta1.LifecycleHook, pod *corev1.Pod) bool {
 	if h == nil {
 		return false
@@ -138,7 +139,7 @@ func holds(h *v1beta1.LifecycleHook, pod *corev1.Pod) bool {
 	return slices.ContainsFunc(h.FinalizersHandler, func(f string) bool { return slices.Contains(pod.Finalizers, f) })
 }
 
-// agrees reports whether all of a hook is on a pod.
+// agrees reports whether a pod has all labels and finalizers of a hook.
 func agrees(h *v1beta1.LifecycleHook, pod *corev1.Pod) bool {
 	if h == nil {
 		return true
@@ -151,7 +152,7 @@ func agrees(h *v1beta1.LifecycleHook, pod *corev1.Pod) bool {
 	return !slices.ContainsFunc(h.FinalizersHandler, func(f string) bool { return !slices.Contains(pod.Finalizers, f) })
 }
 
-// Patch is a strategic merge patch that notes a state, and since when.
+// Patch returns a strategic merge patch that sets a lifecycle state, and the time of the change.
 func Patch(pod *corev1.Pod, state v1beta1.LifecycleState, now time.Time) ([]byte, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":         pod.UID,

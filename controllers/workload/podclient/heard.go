@@ -15,14 +15,15 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
-// OrphanIndex is a field index of the pods, all under the value [Orphan], that some
-// workload has made, since they have a revision, and that nobody controls: [Orphans].
+// OrphanIndex is a field index of pods that a workload created and that have no controller:
+// [Orphans]. A revision label shows that a workload created a pod. All are under the value
+// [Orphan].
 const (
 	OrphanIndex = "keelson.orphan"
 	Orphan      = "true"
 )
 
-// Orphans fills [OrphanIndex].
+// Orphans is the indexer of [OrphanIndex]. It returns [Orphan] or nothing.
 func Orphans(o client.Object) []string {
 	if _, made := o.GetLabels()[revision.Label]; made && metav1.GetControllerOfNoCopy(o) == nil {
 		return []string{Orphan}
@@ -30,12 +31,11 @@ func Orphans(o client.Object) []string {
 	return nil
 }
 
-// queue is what a controller works off.
+// queue is the work queue of a controller.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Heard keeps what is known of objects, tells expectations of each that the informer has
-// shown, and has its workload looked at. What is known comes first: whoever sees that a
-// write was seen must find it.
+// Heard returns an event handler that updates known, then expect, and then enqueues the owner of
+// the object. Known comes first: a reconcile that finds a write seen must also find the object.
 func Heard[T client.Object](known *Known[T], expect *expectations.Expectations) handler.EventHandler {
 	heard := func(o client.Object, gone bool, q queue) {
 		owner := ownerOf(o, known.kind)
@@ -55,7 +55,7 @@ func Heard[T client.Object](known *Known[T], expect *expectations.Expectations) 
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { heard(e.Object, false, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			if was := ownerOf(e.ObjectOld, known.kind); was != nil && (ownerOf(e.ObjectNew, known.kind) == nil || ownerOf(e.ObjectNew, known.kind).UID != was.UID) {
-				heard(e.ObjectOld, true, q) // somebody set it free
+				heard(e.ObjectOld, true, q) // it was released
 			}
 			heard(e.ObjectNew, false, q)
 		},

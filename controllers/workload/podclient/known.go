@@ -11,11 +11,10 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// Known are the pods, or the claims, of the workloads of one kind as the informer showed
-// them last, and which of them changed since somebody asked. A list of the informer's
-// own copies each object; this one has pointers to them, which nobody may change. It is
-// filled by the events that [Heard] tells expectations of, so what was seen is known. It
-// is safe for concurrent use.
+// Known holds the pods, or the claims, of the workloads of one kind as the informer last showed
+// them. It also holds which objects changed since the last call of Since. A list of the informer
+// copies each object; Known has pointers, whose objects must not be changed. [Heard] fills it
+// before it updates expectations, so a seen write is in it. It is safe for concurrent use.
 type Known[T client.Object] struct {
 	kind string
 
@@ -23,40 +22,41 @@ type Known[T client.Object] struct {
 	have map[key]*have[T]
 }
 
-// key is a workload's. An object of another namespace may say that it belongs to it, and
-// doesn't.
+// key identifies a workload. The namespace is part of it because an object of another namespace
+// can name the workload as its owner, without belonging to it.
 type key struct {
 	namespace string
 	uid       types.UID
 }
 
-// have is what a workload has. It is dropped with the last object, so that nothing stays
-// of workloads that were.
+// have holds the objects of a workload. It is deleted with its last object, so that nothing
+// remains of deleted workloads.
 type have[T client.Object] struct {
 	all     map[types.UID]T
-	changed map[types.UID]struct{} // came, changed or went, since somebody asked
+	changed map[types.UID]struct{} // added, changed or deleted since the last call of Since
 }
 
-// NewKnown knows of no objects of a kind of apps.kruise.io.
+// NewKnown returns an empty Known of a kind of apps.kruise.io.
 func NewKnown[T client.Object](kind string) *Known[T] {
 	return &Known[T]{kind: kind, have: map[key]*have[T]{}}
 }
 
-// Mark is how far somebody knows what a workload has. The zero Mark knows nothing.
+// Mark is the position of a reader in the changes of a workload. After the zero Mark, Since
+// returns all objects.
 type Mark[T client.Object] struct{ have *have[T] }
 
-// Changes are what befell the objects of a workload since a [Mark].
+// Changes are the changes of the objects of a workload since a [Mark].
 type Changes[T client.Object] struct {
-	// Anew: whatever was known is void, and these are all that there are.
+	// Anew: discard all earlier objects; Are holds all objects that exist.
 	Anew bool
-	// Are came or changed, in no order.
+	// Are are the added or changed objects, in no order.
 	Are []T
-	// Gone are those that went; some may have come and gone meanwhile.
+	// Gone are the UIDs of deleted objects, including objects that existed only briefly.
 	Gone []types.UID
 }
 
-// Since returns what befell the objects of a workload since a mark, and moves that. A
-// workload has one mark: what one has been told of isn't told again.
+// Since returns the changes of the objects of a workload since a mark, and moves the mark. A
+// workload must have only one mark, because each change is returned once.
 func (k *Known[T]) Since(mark *Mark[T], owner metav1.Object) Changes[T] {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -90,7 +90,7 @@ func (h *have[T]) list() []T {
 	return out
 }
 
-// saw takes in an object that came or changed.
+// saw records an added or changed object.
 func (k *Known[T]) saw(owner types.UID, o T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -104,7 +104,7 @@ func (k *Known[T]) saw(owner types.UID, o T) {
 	h.changed[o.GetUID()] = struct{}{}
 }
 
-// lost takes in that an object has gone.
+// lost records a deleted object.
 func (k *Known[T]) lost(owner types.UID, o T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -120,8 +120,8 @@ func (k *Known[T]) lost(owner types.UID, o T) {
 	}
 }
 
-// ownerOf is the workload of apps.kruise.io that an object belongs to. Kubernetes' own
-// have the same kinds in another group.
+// ownerOf returns the controller of an object if it has the kind and the group apps.kruise.io,
+// otherwise nil. Workloads of Kubernetes have the same kinds in another group.
 func ownerOf(o metav1.Object, kind string) *metav1.OwnerReference {
 	owner := metav1.GetControllerOfNoCopy(o)
 	if owner == nil || owner.Kind != kind {

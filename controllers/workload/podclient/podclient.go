@@ -1,6 +1,6 @@
-// Package podclient writes pods on behalf of a workload: each write is of the pod that
-// was looked at, and none that came after it under its name, and the workload waits
-// until its informer has shown it.
+// Package podclient writes pods on behalf of a workload. The deletions and patches that it
+// builds carry the UID of the pod that was read, so they never apply to a later pod with the
+// same name. The workload then waits until its informer has shown the write.
 package podclient
 
 import (
@@ -22,25 +22,25 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
 )
 
-// gather is how long a workload waits for more events of its pods before it is looked
-// at: they come in crowds, and each look takes all of its pods.
+// gather is how long a reconcile is delayed after an event of a pod. Events come in bursts, and
+// one reconcile handles all pods of the workload.
 const gather = 100 * time.Millisecond
 
 // AtOnce bounds the requests that one workload has in flight.
 const AtOnce = 32
 
-// Client writes the pods of one workload, in one look at it.
+// Client writes the pods of one workload, during one reconcile.
 type Client struct {
 	API    kubernetes.Interface
 	Expect *expectations.Expectations
 	Owner  types.UID
-	// Hooks are what the workload's spec has of them; nil: none.
+	// Hooks are the lifecycle hooks of the spec of the workload; nil means none.
 	Hooks *v1beta1.Lifecycle
 	Now   time.Time
 }
 
-// Available reports whether a pod serves, and has for long enough; if not for long
-// enough, after which time it will have.
+// Available reports whether a pod is ready for at least minReadySeconds and is not held by a
+// lifecycle state. If only time is missing, it also returns how much.
 func (c Client) Available(pod *corev1.Pod, minReadySeconds int32) (bool, time.Duration) {
 	if !Ready(pod) || !lifecycle.Normal(pod) {
 		return false, 0
@@ -52,14 +52,15 @@ func (c Client) Available(pod *corev1.Pod, minReadySeconds int32) (bool, time.Du
 	return false, since.Add(time.Duration(minReadySeconds) * time.Second).Sub(c.Now)
 }
 
-// Ready reports whether a pod is ready, and none of its gates that are ours was closed:
-// its kubelet may not have heard of it yet.
+// Ready reports whether a pod is ready, and both gates of this controller are open. The gates
+// are checked because the kubelet may not have seen a closed gate yet.
 func Ready(pod *corev1.Pod) bool {
 	_, ready := podorder.ReadySince(pod)
 	return ready && inplace.Open(pod) && lifecycle.Open(pod)
 }
 
-// Create creates a pod, and opens its gates.
+// Create creates a pod, and opens its gates. If only a later write fails, it returns the pod and
+// the error.
 func (c Client) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	made, err := c.API.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
@@ -70,18 +71,19 @@ func (c Client) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error
 	return made, err
 }
 
-// Delete deletes a pod, or notes that its hooks hold it back: false.
+// Delete deletes a pod and returns true, also if the pod is gone already. If a hook blocks the
+// deletion, it records the lifecycle state and returns false.
 func (c Client) Delete(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	if v := lifecycle.Judge(pod, c.Hooks, lifecycle.Delete, false); !v.Go {
 		return false, c.note(ctx, pod, v)
 	}
-	// The typed client drops the answer, and with it the version to wait for.
+	// The typed client drops the answer, which has the version to wait for.
 	var answer corev1.Pod
 	err := c.API.CoreV1().RESTClient().Delete().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
 		Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}).Do(ctx).Into(&answer)
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		return true, nil // it has gone already
+		return true, nil // it is gone already
 	case err != nil:
 		return false, fmt.Errorf("delete pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
@@ -89,9 +91,9 @@ func (c Client) Delete(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return true, nil
 }
 
-// Update takes a pod as far to another revision as its hooks and its grace period let
-// it go now. It returns whether its spec was changed, and when to look again; 0: when
-// the pod changes.
+// Update moves a pod towards another revision in place, as far as its hooks and its grace period
+// allow now. It returns whether it patched the pod for the new revision, and after what time to
+// try again. A time of 0 means when the pod changes.
 func (c Client) Update(ctx context.Context, pod *corev1.Pod, plan *inplace.Plan, to string, grace time.Duration) (bool, time.Duration, error) {
 	v := lifecycle.Judge(pod, c.Hooks, lifecycle.Update, false)
 	if !v.Go {
@@ -111,10 +113,9 @@ func (c Client) Update(ctx context.Context, pod *corev1.Pod, plan *inplace.Plan,
 	}
 }
 
-// Settle brings a pod to the end of what was begun with it: nobody wants anything else
-// of it. It returns whether nothing was to be done, be it that its kubelet has to do
-// something first, so that nobody has to ask again before the pod or its hooks change;
-// and when to look again though they don't, 0: never.
+// Settle completes what was begun with a pod that needs no other change. settled is true if
+// nothing was written and nothing is due before the pod or its hooks change; the pod may still
+// wait for its kubelet. after is when to call again without a change; 0 means never.
 func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (settled bool, after time.Duration, err error) {
 	step, err := inplace.Settle(pod, c.Now)
 	if err != nil {
@@ -124,7 +125,7 @@ func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (settled bool, afte
 	v := lifecycle.Judge(pod, c.Hooks, lifecycle.Keep, done)
 	gate := lifecycle.Gate(pod, v, c.Now)
 	settled = step.Condition == nil && step.Patch == nil && step.Resize == nil && step.After == 0 && gate == nil && stands(pod, v)
-	if step.Condition != nil && gate != nil { // both in one write
+	if step.Condition != nil && gate != nil { // both in one request
 		pod, err = c.conditions(ctx, pod, step.Condition, gate)
 	} else {
 		pod, err = c.step(ctx, pod, step)
@@ -136,7 +137,7 @@ func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (settled bool, afte
 	return settled && err == nil, step.After, err
 }
 
-// step writes what an update in place needs next, and returns the pod as it is then.
+// step writes the next step of an update in place, and returns the pod after the write.
 func (c Client) step(ctx context.Context, pod *corev1.Pod, s inplace.Step) (*corev1.Pod, error) {
 	if s.Condition != nil {
 		return c.conditions(ctx, pod, s.Condition)
@@ -151,7 +152,7 @@ func (c Client) step(ctx context.Context, pod *corev1.Pod, s inplace.Step) (*cor
 	return pod, err
 }
 
-// conditions writes conditions of a pod's status, and leaves the others alone.
+// conditions writes conditions into the status of a pod, and keeps all other conditions.
 func (c Client) conditions(ctx context.Context, pod *corev1.Pod, are ...*corev1.PodCondition) (*corev1.Pod, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"conditions": are},
@@ -162,7 +163,8 @@ func (c Client) conditions(ctx context.Context, pod *corev1.Pod, are ...*corev1.
 	return c.Patch(ctx, pod, patch, "status")
 }
 
-// Patch writes a strategic merge patch. A pod that has gone meanwhile needs none.
+// Patch writes a strategic merge patch, in which the caller includes the UID of the pod. A pod
+// that no longer exists is not an error.
 func (c Client) Patch(ctx context.Context, pod *corev1.Pod, patch []byte, subresources ...string) (*corev1.Pod, error) {
 	answer, err := c.API.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
 	if apierrors.IsNotFound(err) {
@@ -175,9 +177,8 @@ func (c Client) Patch(ctx context.Context, pod *corev1.Pod, patch []byte, subres
 	return answer, nil
 }
 
-// note writes where a pod stands among its hooks, where that is another place. The gate
-// comes first: whoever reads of a state that takes a pod out of its Services can count
-// on it.
+// note writes the lifecycle state of a pod, if it changes. The gate is written first: a reader
+// of a state with MarkPodNotReady can rely on the closed gate.
 func (c Client) note(ctx context.Context, pod *corev1.Pod, v lifecycle.Verdict) error {
 	if gate := lifecycle.Gate(pod, v, c.Now); gate != nil {
 		var err error
@@ -195,7 +196,7 @@ func (c Client) note(ctx context.Context, pod *corev1.Pod, v lifecycle.Verdict) 
 	return err
 }
 
-// stands reports whether a pod is where its hooks want it.
+// stands reports whether a pod has the lifecycle state of the verdict already.
 func stands(pod *corev1.Pod, v lifecycle.Verdict) bool {
 	return v.State == "" || v.State == lifecycle.StateOf(pod)
 }

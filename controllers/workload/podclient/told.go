@@ -10,12 +10,11 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// eachUpTo is how many pods of one look get an event each. Of more there is one for
-// all: an event is a write, and nobody reads a thousand.
+// eachUpTo is the highest number of pods of one reconcile that get one event each. More pods
+// share a single event, because each event is a write.
 const eachUpTo = 10
 
-// Told are the pods of one look that the same is to be said of. It is safe for
-// concurrent use.
+// Told collects the pods of one reconcile that share an event. It is safe for concurrent use.
 type Told struct {
 	mu   sync.Mutex
 	pods []*corev1.Pod
@@ -28,8 +27,8 @@ func (t *Told) Add(pod *corev1.Pod) {
 	t.pods = append(t.pods, pod)
 }
 
-// Tell tells of the workload what has happened to its pods; %s in the text is the pod,
-// or how many pods.
+// Tell records on the workload what happened to its pods. The %s in the text becomes the pod, or
+// the number of pods with the first names.
 func (t *Told) Tell(recorder events.EventRecorder, of runtime.Object, reason, action, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

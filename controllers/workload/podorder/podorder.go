@@ -1,5 +1,5 @@
-// Package podorder says which pods a workload misses least: in which order they are
-// deleted where there are too many.
+// Package podorder sorts the pods of a workload: for deletion, those whose loss matters least
+// first, and for updates.
 package podorder
 
 import (
@@ -11,17 +11,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Options are what the order depends on beside the pods.
+// Options are the inputs of the order, apart from the pods.
 type Options struct {
 	Now time.Time
 	// MinReadySeconds is how long a pod has to be ready to be available.
 	MinReadySeconds int32
-	// Crowd is how many pods of the workload a pod shares its place with: the higher,
-	// the less it is missed. nil: those on its node.
+	// Crowd returns how many pods of the workload are in the same place as a pod. A higher
+	// number makes its deletion more likely. nil counts the pods on its node that are not being
+	// deleted.
 	Crowd func(*corev1.Pod) int
 }
 
-// ForDeletion sorts pods: the first is deleted first. Those of the same rank keep their
+// ForDeletion sorts pods in place: the first is deleted first. Pods of equal rank keep their
 // order.
 func ForDeletion(pods []*corev1.Pod, o Options) {
 	crowd := o.Crowd
@@ -43,9 +44,9 @@ func ForDeletion(pods []*corev1.Pod, o Options) {
 	}
 }
 
-// Rank is how little a pod is missed, by the keys of ReplicaSets.
+// Rank orders pods for deletion, by the keys of ReplicaSets.
 type Rank struct {
-	// Crowd is how many pods it shares its place with, itself among them.
+	// Crowd is how many pods are in its place, including itself.
 	Crowd int
 
 	assigned, available bool
@@ -54,7 +55,7 @@ type Rank struct {
 	ready, created      time.Time
 }
 
-// RankOf is the rank of a pod that is alone in its place.
+// RankOf returns the rank of a pod, with a Crowd of 1.
 func RankOf(p *corev1.Pod, o Options) Rank {
 	since, _ := ReadySince(p)
 	return Rank{
@@ -63,22 +64,22 @@ func RankOf(p *corev1.Pod, o Options) Rank {
 	}
 }
 
-// Compare is less than 0 where a pod is missed less than one of another rank: by the
-// most important key in which they differ.
+// Compare returns less than 0 if a pod of rank r is deleted before a pod of rank o. The first
+// key that differs decides.
 func (r Rank) Compare(o Rank) int {
 	return cmp.Or(
-		falseFirst(r.assigned, o.assigned),   // it never ran
+		falseFirst(r.assigned, o.assigned),   // not scheduled first
 		cmp.Compare(r.phase, o.phase),        // Pending, Unknown, Running
-		falseFirst(r.available, o.available), // it serves nobody
-		cmp.Compare(r.cost, o.cost),          // its owner said so
-		cmp.Compare(o.Crowd, r.Crowd),        // others stand in its place
-		newestFirst(r.ready, o.ready),        // it has the least to lose: caches, sessions
-		cmp.Compare(o.restarts, r.restarts),  // it has trouble
-		newestFirst(r.created, o.created),    // the youngest
+		falseFirst(r.available, o.available), // not available first
+		cmp.Compare(r.cost, o.cost),          // lower deletion cost first
+		cmp.Compare(o.Crowd, r.Crowd),        // more pods in the same place first
+		newestFirst(r.ready, o.ready),        // shortest ready first: fewest caches and sessions
+		cmp.Compare(o.restarts, r.restarts),  // more restarts first
+		newestFirst(r.created, o.created),    // newest first
 	)
 }
 
-// ReadySince is since when a pod is ready; false: it isn't.
+// ReadySince returns since when a pod is ready; false if it is not ready.
 func ReadySince(p *corev1.Pod) (time.Time, bool) {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
@@ -88,7 +89,7 @@ func ReadySince(p *corev1.Pod) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Available reports whether a pod has been ready for long enough.
+// Available reports whether a pod has been ready for at least minReadySeconds.
 func Available(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	since, ready := ReadySince(p)
 	if !ready {
@@ -107,7 +108,7 @@ func falseFirst(a, b bool) int {
 	return 1
 }
 
-// newestFirst sorts by time; none comes before any.
+// newestFirst sorts by time, newest first. A zero time comes before all others.
 func newestFirst(a, b time.Time) int {
 	if c := falseFirst(!a.IsZero(), !b.IsZero()); c != 0 {
 		return c
@@ -119,8 +120,8 @@ func phases(p corev1.PodPhase) int {
 	return slices.Index([]corev1.PodPhase{corev1.PodPending, corev1.PodUnknown, corev1.PodRunning}, p)
 }
 
-// cost is what the owner of a pod says that its deletion costs; 0 where that is no
-// number, as in Kubernetes.
+// cost returns the deletion cost in the annotation of a pod; 0 if it is not a number, as in
+// Kubernetes.
 func cost(p *corev1.Pod) int32 {
 	n, err := strconv.ParseInt(p.Annotations[corev1.PodDeletionCost], 10, 32)
 	if err != nil {
@@ -137,7 +138,7 @@ func restarts(p *corev1.Pod) int32 {
 	return most
 }
 
-// onNode counts the pods of each node.
+// onNode counts the pods of each node that are not being deleted.
 func onNode(pods []*corev1.Pod) func(*corev1.Pod) int {
 	crowds := map[string]int{}
 	for _, p := range pods {

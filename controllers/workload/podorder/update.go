@@ -15,8 +15,8 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// Priority is an [v1beta1.UpdatePriorityStrategy] that was read. The zero Priority
-// prefers nobody.
+// Priority is a parsed [v1beta1.UpdatePriorityStrategy]. The zero Priority gives all pods the
+// same priority.
 type Priority struct {
 	weights []weight
 	keys    []string
@@ -27,8 +27,9 @@ type weight struct {
 	selects labels.Selector
 }
 
-// NewPriority reads a strategy; nil: none. Where there are weights and orders the
-// weights hold, as with OpenKruise.
+// NewPriority parses a strategy; nil gives the zero Priority. If there are both weights and
+// orders, only the weights are used, as in OpenKruise. It returns an error for an invalid
+// selector.
 func NewPriority(s *v1beta1.UpdatePriorityStrategy) (Priority, error) {
 	var p Priority
 	if s == nil {
@@ -49,8 +50,8 @@ func NewPriority(s *v1beta1.UpdatePriorityStrategy) (Priority, error) {
 	return p, nil
 }
 
-// Sort puts those pods first that are updated first. Pods of the same priority keep
-// their order.
+// Sort sorts pods in place: the first is updated first. Pods of the same priority keep their
+// order.
 func (p Priority) Sort(pods []*corev1.Pod) {
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
 		levelA, orderA := p.of(a)
@@ -59,8 +60,8 @@ func (p Priority) Sort(pods []*corev1.Pod) {
 	})
 }
 
-// of is the sum of the weights that select a pod; or which label it has, more for one
-// that is named earlier, and the number in that.
+// of returns the sum of the weights that select a pod. With orders, level is higher for an
+// earlier label, and order is the number at the end of its value.
 func (p Priority) of(pod *corev1.Pod) (level, order int64) {
 	for _, w := range p.weights {
 		if w.selects.Matches(labels.Set(pod.Labels)) {
@@ -75,7 +76,8 @@ func (p Priority) of(pod *corev1.Pod) (level, order int64) {
 	return level, 0
 }
 
-// numberAtEnd is that in "zone-12"; 0 where there is none.
+// numberAtEnd returns the number at the end of a string, such as 12 in "zone-12"; 0 if there is
+// none.
 func numberAtEnd(s string) int64 {
 	digits := s[len(strings.TrimRight(s, "0123456789")):]
 	if digits == "" {
@@ -83,19 +85,19 @@ func numberAtEnd(s string) int64 {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
-		return math.MaxInt64 // larger than all that can be told apart
+		return math.MaxInt64 // it overflows: sort it as the largest
 	}
 	return n
 }
 
-// Scatter returns the pods that wait for their update in an order that keeps those with
-// a label of the terms apart: one of them first, one last, and the others spread evenly
-// between. All are the pods of the workload, those that wait among them, so that a
-// rollout goes on as it began: of ten pods, three with the label, the 1st, the 6th and
-// the 10th have it, however many of them were updated already.
+// Scatter returns the waiting pods in an order that spreads pods with a label of the terms. One
+// of them comes first, one last, and the rest evenly between. all are all pods of the workload,
+// including the waiting ones, so that a started rollout keeps its pattern. Of ten pods, three
+// with the label, the 1st, the 6th and the 10th have the label, however many are updated
+// already.
 //
-// Where there are several terms, that which most pods have is done first, so that it
-// yields to the others.
+// Several terms are applied one after another, the term that most pods match first. Later terms
+// therefore take precedence.
 func Scatter(waiting, all []*corev1.Pod, terms []v1beta1.UpdateScatterTerm) []*corev1.Pod {
 	waiting = slices.Clone(waiting)
 	terms = slices.Clone(terms)
@@ -110,7 +112,7 @@ func Scatter(waiting, all []*corev1.Pod, terms []v1beta1.UpdateScatterTerm) []*c
 	}
 	slices.SortStableFunc(terms, func(a, b v1beta1.UpdateScatterTerm) int { return cmp.Compare(count(b), count(a)) })
 	for _, t := range terms {
-		if with := count(t); with > 1 && with < len(all) { // or there is nothing to spread
+		if with := count(t); with > 1 && with < len(all) { // otherwise there is nothing to spread
 			scatter(waiting, t, pattern(with, len(all)-with))
 		}
 	}
@@ -122,8 +124,9 @@ func has(p *corev1.Pod, t v1beta1.UpdateScatterTerm) bool {
 	return has && value == t.Value
 }
 
-// scatter lays pods out in a pattern of those with a label, true, and those without.
-// What the pattern has more was updated before, so it is filled from its end.
+// scatter arranges pods in a pattern: true is a pod with the label, false a pod without. Surplus
+// places at the start of the pattern belong to updated pods, so the pattern is filled from its
+// end.
 func scatter(pods []*corev1.Pod, t v1beta1.UpdateScatterTerm, pattern []bool) {
 	var with, without []*corev1.Pod
 	for _, p := range pods {
@@ -147,8 +150,8 @@ func scatter(pods []*corev1.Pod, t v1beta1.UpdateScatterTerm, pattern []bool) {
 	}
 }
 
-// pattern spreads those with a label among those without: groups that begin with one
-// with it, as alike as can be, and one with it at the end.
+// pattern spreads pods with a label among those without. It consists of groups of similar size
+// that begin with labelled pods, and one labelled pod at the end.
 func pattern(with, without int) []bool {
 	var out []bool
 	with--
@@ -160,8 +163,8 @@ func pattern(with, without int) []bool {
 	return append(out, true)
 }
 
-// part is the i-th of as many parts of a number as there are groups: the first ones
-// take what is left over.
+// part returns the size of the i-th of several groups that share n. The first groups take the
+// remainder.
 func part(n, groups, i int) int {
 	if i < n%groups {
 		return n/groups + 1

@@ -1,5 +1,5 @@
-// Package revision keeps the history of a workload's template in ControllerRevisions,
-// as Kubernetes' own workloads and OpenKruise do: what they left is understood.
+// Package revision keeps the history of the template of a workload in ControllerRevisions, as
+// Kubernetes and OpenKruise do. ControllerRevisions that they wrote can be read.
 package revision
 
 import (
@@ -22,20 +22,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// Label is on pods and ControllerRevisions: the hash of the revision, without the name
-// of the workload. OpenKruise could be told to have the name there, too.
+// Label is on pods and ControllerRevisions. Its value is the hash of the revision, without the
+// name of the workload. OpenKruise can be configured to add the name.
 const Label = appsv1.ControllerRevisionHashLabelKey
 
-// changeCause is what kubectl rollout history shows of a revision.
+// changeCause is the annotation that kubectl rollout history shows of a revision.
 const changeCause = "kubernetes.io/change-cause"
 
-// Owner is a workload.
+// Owner is a workload, as the owner of revisions.
 type Owner struct {
 	metav1.Object
 	Kind schema.GroupVersionKind
-	// Labels are on the revisions, by which they are found.
+	// Labels are on the revisions, and select them.
 	Labels map[string]string
-	// Collisions counts the revisions whose hashes were the same as another's.
+	// Collisions counts the revisions whose hash was already taken by another revision.
 	Collisions *int32
 }
 
@@ -46,7 +46,7 @@ func (o Owner) collisions() int32 {
 	return *o.Collisions
 }
 
-// New returns the revision that a template is, with a number.
+// New returns the revision of a template, with a revision number.
 func New(owner Owner, template *corev1.PodTemplateSpec, number int64) (*appsv1.ControllerRevision, error) {
 	data, err := encode(template)
 	if err != nil {
@@ -71,7 +71,8 @@ func New(owner Owner, template *corev1.PodTemplateSpec, number int64) (*appsv1.C
 	}, nil
 }
 
-// encode makes of a template the strategic merge patch that brings it about.
+// encode returns a strategic merge patch that replaces the template of a workload with this
+// template.
 func encode(template *corev1.PodTemplateSpec) ([]byte, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(template)
 	if err != nil {
@@ -85,7 +86,7 @@ func encode(template *corev1.PodTemplateSpec) ([]byte, error) {
 	return data, nil
 }
 
-// hashOf is short, and made of characters that spell no word.
+// hashOf returns a short hash, of characters that form no words.
 func hashOf(data []byte, collisions int32) string {
 	h := fnv.New32()
 	_, _ = h.Write(data) // never fails
@@ -95,7 +96,8 @@ func hashOf(data []byte, collisions int32) string {
 	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 }
 
-// Template is what a revision holds.
+// Template returns the template of a revision. It returns an error if the data cannot be parsed
+// or has no template.
 func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	var held struct {
 		Spec struct {
@@ -111,8 +113,8 @@ func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	return held.Spec.Template, nil
 }
 
-// Same reports whether two revisions hold the same template, whoever wrote them: the
-// JSON may have other fields in another order.
+// Same reports whether two revisions hold the same template. Their JSON may differ, because
+// different programs wrote them.
 func Same(a, b *appsv1.ControllerRevision) bool {
 	if bytes.Equal(a.Data.Raw, b.Data.Raw) {
 		return true
@@ -125,15 +127,16 @@ func Same(a, b *appsv1.ControllerRevision) bool {
 	return err == nil && equality.Semantic.DeepEqual(ta, tb)
 }
 
-// Sort puts the oldest first. Two that were given one number come by their age, then by
-// name.
+// Sort sorts revisions in place by number, the oldest first. Equal numbers are sorted by
+// creation time, then by name.
 func Sort(revisions []*appsv1.ControllerRevision) {
 	slices.SortFunc(revisions, func(a, b *appsv1.ControllerRevision) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 }
 
-// Find returns the youngest of the revisions that is the same as one; nil: none is.
+// Find returns the latest revision with the same template as another revision; nil if there is
+// none.
 func Find(sorted []*appsv1.ControllerRevision, as *appsv1.ControllerRevision) *appsv1.ControllerRevision {
 	for _, r := range slices.Backward(sorted) {
 		if Same(r, as) {
@@ -143,7 +146,7 @@ func Find(sorted []*appsv1.ControllerRevision, as *appsv1.ControllerRevision) *a
 	return nil
 }
 
-// Next is the number of the revision that comes after those.
+// Next returns the number of the next revision; 1 if there is none yet.
 func Next(sorted []*appsv1.ControllerRevision) int64 {
 	if len(sorted) == 0 {
 		return 1
@@ -151,7 +154,8 @@ func Next(sorted []*appsv1.ControllerRevision) int64 {
 	return sorted[len(sorted)-1].Revision + 1
 }
 
-// Expired are those revisions beyond a limit that nobody needs, the oldest first.
+// Expired returns the unneeded revisions beyond a limit, the oldest first. Needed revisions do
+// not count towards the limit.
 func Expired(sorted []*appsv1.ControllerRevision, limit int, needed func(*appsv1.ControllerRevision) bool) []*appsv1.ControllerRevision {
 	var idle []*appsv1.ControllerRevision
 	for _, r := range sorted {
@@ -162,11 +166,11 @@ func Expired(sorted []*appsv1.ControllerRevision, limit int, needed func(*appsv1
 	return idle[:max(len(idle)-max(limit, 0), 0)]
 }
 
-// Hash is that of a revision by its name, or by a label: what comes after the last "-".
-// Pods that OpenKruise labelled with the whole name are recognized by it.
+// Hash returns the hash in the name of a revision or in a label: the part after the last "-".
+// OpenKruise may label pods with the whole name.
 func Hash(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
 
-// Has reports whether a pod has the revision of a name or hash.
+// Has reports whether a pod has the revision with a name or hash.
 func Has(pod metav1.Object, revision string) bool {
 	label := pod.GetLabels()[Label]
 	return label != "" && revision != "" && Hash(label) == Hash(revision)

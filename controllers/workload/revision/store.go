@@ -15,24 +15,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// keptByDefault is how many revisions that no pod has are kept.
+// keptByDefault is how many unneeded revisions are kept by default.
 const keptByDefault = 10
 
-// Store keeps revisions in a cluster.
+// Store reads and writes revisions in a cluster.
 type Store struct {
 	Cache client.Reader // may be behind
 	API   kubernetes.Interface
 }
 
-// History is what a workload's template was, and is.
+// History is the history of the template of a workload.
 type History struct {
-	Revisions []*appsv1.ControllerRevision // the oldest first
-	// Updated is that of the template.
+	Revisions []*appsv1.ControllerRevision // sorted, the oldest first
+	// Updated is the revision of the current template.
 	Updated    *appsv1.ControllerRevision
 	Collisions *int32
 }
 
-// Named returns the revision of a name; nil: there is none.
+// Named returns the revision with a name; nil if there is none.
 func (h History) Named(name string) *appsv1.ControllerRevision {
 	i := slices.IndexFunc(h.Revisions, func(r *appsv1.ControllerRevision) bool { return r.Name == name })
 	if i < 0 {
@@ -41,7 +41,7 @@ func (h History) Named(name string) *appsv1.ControllerRevision {
 	return h.Revisions[i]
 }
 
-// Of returns the revision that a pod has; nil: it is not known any more.
+// Of returns the revision of a pod; nil if it no longer exists.
 func (h History) Of(pod *corev1.Pod) *appsv1.ControllerRevision {
 	i := slices.IndexFunc(h.Revisions, func(r *appsv1.ControllerRevision) bool { return Has(pod, r.Name) })
 	if i < 0 {
@@ -52,8 +52,9 @@ func (h History) Of(pod *corev1.Pod) *appsv1.ControllerRevision {
 
 var errCollision = errors.New("another revision has the same hash")
 
-// Sync reads the history of an owner. A template that it doesn't have becomes its
-// youngest revision; one that it had before becomes that again.
+// Sync reads the history of an owner. A template without a revision gets a new revision. An
+// older revision with the same template gets the highest number again. It returns an error if a
+// request fails, also on a conflict.
 func (s Store) Sync(ctx context.Context, owner Owner, template *corev1.PodTemplateSpec) (History, error) {
 	h := History{Collisions: owner.Collisions}
 	var list appsv1.ControllerRevisionList
@@ -80,7 +81,8 @@ func (s Store) Sync(ctx context.Context, owner Owner, template *corev1.PodTempla
 	}
 }
 
-// keep makes a revision the updated one.
+// keep makes a revision, or the existing one with the same template, the updated one of a
+// history. It returns errCollision if the name is taken by another template.
 func (s Store) keep(ctx context.Context, h *History, made *appsv1.ControllerRevision) error {
 	revisions := s.API.AppsV1().ControllerRevisions(made.Namespace)
 	var err error
@@ -98,7 +100,7 @@ func (s Store) keep(ctx context.Context, h *History, made *appsv1.ControllerRevi
 		return nil
 	}
 	h.Updated, err = revisions.Create(ctx, made, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) { // the cache is behind, or the hash is another's
+	if apierrors.IsAlreadyExists(err) { // the cache is behind, or the hash collides
 		h.Updated, err = revisions.Get(ctx, made.Name, metav1.GetOptions{})
 		if err == nil && !Same(h.Updated, made) {
 			return errCollision
@@ -111,7 +113,8 @@ func (s Store) keep(ctx context.Context, h *History, made *appsv1.ControllerRevi
 	return nil
 }
 
-// Forget deletes revisions beyond a limit that nobody needs; nil: 10.
+// Forget deletes unneeded revisions beyond a limit; a nil limit means 10. The updated revision
+// is always kept.
 func (s Store) Forget(ctx context.Context, h History, limit *int32, needed func(*appsv1.ControllerRevision) bool) error {
 	most := keptByDefault
 	if limit != nil {

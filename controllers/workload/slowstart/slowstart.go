@@ -1,17 +1,17 @@
-// Package slowstart does many things of a kind, few at first: where all of them fail
-// for one reason, a quota or a webhook, few have failed before it is known.
+// Package slowstart runs many similar calls in growing batches. If all fail for one reason, such
+// as a quota or a webhook, only few have failed before that is known.
 package slowstart
 
 import (
 	"sync"
 )
 
-// AtFirst is how many are tried first.
+// AtFirst is the size of the first batch.
 const AtFirst = 1
 
-// Run calls do with 0 to n-1: first with one, then with twice as many at a time, as
-// long as all succeed, and never with more than atOnce. After a batch in which one
-// failed no other begins. It returns how many succeeded, and the first error.
+// Run calls do with 0 to n-1, concurrently within a batch. Each batch is twice as large as the
+// previous one, but at most atOnce. After a batch with a failure no other batch begins. Run
+// returns how many calls succeeded, and the first error by index.
 func Run(n, atOnce int, do func(i int) error) (int, error) {
 	succeeded := 0
 	for begun, batch := 0, AtFirst; begun < n; batch *= 2 {

@@ -20,7 +20,7 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// defaults are what stands in for fields that aren't there, by kind: OpenKruise's.
+// defaults returns the defaults of the missing fields of a spec, by kind, as in OpenKruise.
 func defaults(kind string) map[string]any {
 	switch kind {
 	case "CloneSet":
@@ -41,8 +41,8 @@ func defaults(kind string) map[string]any {
 	return nil
 }
 
-// whole returns what stands in for the fields of an object that aren't there. Pods that
-// only their deletion updates have no rolling update.
+// whole returns the defaults of an object. With OnDelete there is no rolling update, and so no
+// default for updateStrategy.
 func whole(o *unstructured.Unstructured) map[string]any {
 	all := defaults(o.GetKind())
 	kind, _, _ := unstructured.NestedString(o.Object, "spec", "updateStrategy", "type")
@@ -52,8 +52,8 @@ func whole(o *unstructured.Unstructured) map[string]any {
 	return all
 }
 
-// complete fills in what a workload doesn't say, and refuses a template that the API
-// server does.
+// complete adds the defaults of a workload. It denies a template that the API server finds
+// invalid.
 func (h *hooks) complete(ctx context.Context, req admission.Request) admission.Response {
 	is, was, err := objects(req)
 	if err != nil {
@@ -64,7 +64,7 @@ func (h *hooks) complete(ctx context.Context, req admission.Request) admission.R
 	switch err := h.templates.settle(ctx, is, was); {
 	case errors.As(err, &invalid):
 		return admission.Denied(invalid.Error())
-	case err != nil: // not knowing is no reason to refuse: the pods will tell
+	case err != nil: // unknown is not invalid: an error shows when pods are created
 		warnings = append(warnings, err.Error())
 	}
 	spec, _ := is.Object["spec"].(map[string]any)
@@ -76,7 +76,8 @@ func (h *hooks) complete(ctx context.Context, req admission.Request) admission.R
 	return admission.PatchResponseFromRaw(req.Object.Raw, data).WithWarnings(warnings...)
 }
 
-// objects returns what an object is to be, and what it was; nil: it is new.
+// objects returns the new and the old object of a request; a nil was means a new object. It
+// returns an error if an object cannot be parsed, or has no spec.
 func objects(req admission.Request) (is, was *unstructured.Unstructured, err error) {
 	is = &unstructured.Unstructured{}
 	if err := is.UnmarshalJSON(req.Object.Raw); err != nil {
@@ -96,7 +97,7 @@ func objects(req admission.Request) (is, was *unstructured.Unstructured, err err
 	return is, was, nil
 }
 
-// validate refuses a workload that can't be meant.
+// validate denies an invalid workload, unless it is being deleted.
 func (h *hooks) validate(ctx context.Context, req admission.Request) admission.Response {
 	var problems field.ErrorList
 	var meta metav1.ObjectMeta
@@ -118,7 +119,7 @@ func (h *hooks) validate(ctx context.Context, req admission.Request) admission.R
 	switch {
 	case err != nil:
 		return admission.Errored(http.StatusBadRequest, err)
-	case len(problems) == 0, meta.DeletionTimestamp != nil: // finalizers must come off
+	case len(problems) == 0, meta.DeletionTimestamp != nil: // finalizers must be removable
 		return admission.Allowed("")
 	}
 	return admission.Denied(problems.ToAggregate().Error())
@@ -139,8 +140,9 @@ func typed[T any](req admission.Request) (is, was *T, err error) {
 	return is, was, nil
 }
 
-// named refuses what v1alpha1 does: pods to delete that aren't this CloneSet's. Whether
-// there are pods of another by that name is no answer for strangers.
+// named rejects podsToDelete that do not belong to this CloneSet, as v1alpha1 does. The message
+// is the same for missing pods and pods of another owner, because clients must not learn which
+// exist.
 func (h *hooks) named(ctx context.Context, req admission.Request, is *v1beta1.CloneSet) field.ErrorList {
 	if req.RequestKind == nil || req.RequestKind.Version != alpha.GroupVersion.Version {
 		return nil
@@ -150,7 +152,7 @@ func (h *hooks) named(ctx context.Context, req admission.Request, is *v1beta1.Cl
 	for i, name := range is.Spec.ScaleStrategy.PodsToDelete {
 		pod := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 		var err error
-		if is.UID != "" { // one without was never stored, and has no pods
+		if is.UID != "" { // an object without a UID was never stored, and has no pods
 			err = h.reader.Get(ctx, client.ObjectKey{Namespace: req.Namespace, Name: name}, &pod)
 		}
 		switch {

@@ -22,10 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The keys of the Secret of the certificates. That which comes next serves once every
-// API server was told to trust it.
+// The keys of the certificate Secret. The next certificate serves only after every API server
+// was configured to trust it.
 const (
-	keyTrust    = "ca.crt" // all that is to be trusted, PEM
+	keyTrust    = "ca.crt" // CA certificates to trust, PEM
 	keyCert     = corev1.TLSCertKey
 	keyKey      = corev1.TLSPrivateKeyKey
 	keyNextCert = "next.crt"
@@ -33,17 +33,17 @@ const (
 )
 
 const (
-	// lifetime of a certificate. Its authority signs nothing else, and its key is
-	// forgotten.
+	// lifetime of a certificate. Each certificate has its own CA, whose key is discarded.
 	lifetime = 365 * 24 * time.Hour
-	// A third of it before the end the next one is made.
+	// The next certificate is made when 1/renewal of the lifetime is left.
 	renewal = 3
 )
 
-// pair is a certificate, of the authority that is trusted, and its key, as PEM.
+// pair is a certificate with its CA and its key, as PEM.
 type pair struct{ trust, cert, key []byte }
 
-// newPair makes an authority and a certificate of its, for the names of a server.
+// newPair makes a CA and a certificate signed by it, for the names of a server. life is the
+// validity of both.
 func newPair(names []string, now time.Time, life time.Duration) (pair, error) {
 	ca := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "keelson-workloads-ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
@@ -62,7 +62,7 @@ func newPair(names []string, now time.Time, life time.Duration) (pair, error) {
 	}
 	var p pair
 	for _, c := range []*x509.Certificate{ca, leaf} {
-		// An hour ago: clocks differ.
+		// Valid since an hour ago, because clocks differ.
 		c.NotBefore, c.NotAfter = now.Add(-time.Hour), now.Add(life)
 		if c.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
 			return pair{}, fmt.Errorf("choose a serial number: %w", err)
@@ -86,12 +86,12 @@ func newPair(names []string, now time.Time, life time.Duration) (pair, error) {
 	return p, nil
 }
 
-// certificates keep the Secret, and serve what is in it. Every replica does; they agree
-// by the Secret's resourceVersion.
+// certificates maintains the Secret, and serves the certificate in it. Every replica does this.
+// The resourceVersion of the Secret prevents conflicting writes.
 type certificates struct {
-	client  client.Client // not a cache
+	client  client.Client // without a cache
 	secret  client.ObjectKey
-	names   []string // of the server
+	names   []string // names of the server
 	now     func() time.Time
 	life    time.Duration
 	serving atomic.Pointer[tls.Certificate]
@@ -99,7 +99,7 @@ type certificates struct {
 
 var errNoCertificate = errors.New("there is no certificate yet")
 
-// get is [tls.Config.GetCertificate].
+// get implements [tls.Config.GetCertificate].
 func (c *certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if is := c.serving.Load(); is != nil {
 		return is, nil
@@ -107,8 +107,8 @@ func (c *certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errNoCertificate
 }
 
-// look sees to it that there is a certificate, makes the next one when it is time, and
-// serves what is there. It returns when to look again at the latest.
+// look loads the certificate of the Secret for serving. It makes a certificate if there is no
+// valid one, and the next certificate in time. It returns when to call it again at the latest.
 func (c *certificates) look(ctx context.Context) (again time.Duration, err error) {
 	var secret corev1.Secret
 	err = c.client.Get(ctx, c.secret, &secret)
@@ -118,7 +118,7 @@ func (c *certificates) look(ctx context.Context) (again time.Duration, err error
 	}
 	current, leaf, err := parse(secret.Data[keyCert], secret.Data[keyKey], c.names)
 	if err != nil || !c.now().Before(leaf.NotAfter) {
-		// What is there serves nobody.
+		// The existing certificate is unusable or expired.
 		next, err := newPair(c.names, c.now(), c.life)
 		if err != nil {
 			return 0, err
@@ -132,7 +132,7 @@ func (c *certificates) look(ctx context.Context) (again time.Duration, err error
 		return wait, nil
 	}
 	if _, _, err := parse(secret.Data[keyNextCert], secret.Data[keyNextKey], c.names); err == nil {
-		return c.life / renewal / renewal, nil // it waits to be trusted
+		return c.life / renewal / renewal, nil // promote waits until it is trusted
 	}
 	next, err := newPair(c.names, c.now(), c.life)
 	if err != nil {
@@ -143,7 +143,8 @@ func (c *certificates) look(ctx context.Context) (again time.Duration, err error
 	return 0, c.write(ctx, &secret, false)
 }
 
-// promote has the next certificate serve, now that it is trusted everywhere.
+// promote makes the next certificate the serving one. The caller must have published its CA
+// everywhere.
 func (c *certificates) promote(ctx context.Context, secret *corev1.Secret) error {
 	if len(secret.Data[keyNextCert]) == 0 {
 		return nil
@@ -155,8 +156,8 @@ func (c *certificates) promote(ctx context.Context, secret *corev1.Secret) error
 	return c.write(ctx, secret, false)
 }
 
-// write creates or updates the Secret. That another replica was faster is no error: its
-// certificates are as good, and the watch tells of them.
+// write creates or updates the Secret. If another replica was faster, that is not an error: its
+// certificates are valid too, and the watch reports them.
 func (c *certificates) write(ctx context.Context, secret *corev1.Secret, create bool) error {
 	var err error
 	if create {
@@ -172,7 +173,8 @@ func (c *certificates) write(ctx context.Context, secret *corev1.Secret, create 
 	return nil
 }
 
-// parse reads a certificate with its key, which must be for these names.
+// parse parses a certificate with its key. It returns an error if the certificate is not valid
+// for all names.
 func parse(cert, key []byte, names []string) (*tls.Certificate, *x509.Certificate, error) {
 	both, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -186,7 +188,7 @@ func parse(cert, key []byte, names []string) (*tls.Certificate, *x509.Certificat
 	return &both, both.Leaf, nil
 }
 
-// newest returns the first certificate of several: that of the one that serves.
+// newest returns the first certificate of a bundle: the CA of the serving certificate.
 func newest(trust []byte) []byte {
 	block, _ := pem.Decode(trust)
 	if block == nil {

@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// trust tells the API server what to trust: it writes what the Secret says into every
-// configuration that names our Service, and then lets the next certificate serve.
+// trust writes the CA bundle of the Secret into both webhook configurations and the CRDs, and
+// then promotes the next certificate. Missing objects are skipped.
 func (h *hooks) trust(ctx context.Context) error {
 	var secret corev1.Secret
 	err := h.certificates.client.Get(ctx, h.certificates.secret, &secret)
 	if apierrors.IsNotFound(err) {
-		return nil // its watch tells when it is there
+		return nil // the watch reports its creation
 	}
 	if err != nil {
 		return fmt.Errorf("read the certificates: %w", err)
@@ -55,8 +55,8 @@ func (h *hooks) tellValidating(ctx context.Context, bundle []byte) error {
 	})
 }
 
-// ours sets the bundle of a webhook that our Service serves, and says whether that is
-// news.
+// ours sets the CA bundle of a webhook if our Service serves it. It reports whether the bundle
+// changed.
 func (h *hooks) ours(c *admissionregistrationv1.WebhookClientConfig, bundle []byte) bool {
 	s := c.Service
 	if s == nil || s.Name != h.options.Service || s.Namespace != h.options.Namespace || bytes.Equal(c.CABundle, bundle) {
@@ -66,7 +66,7 @@ func (h *hooks) ours(c *admissionregistrationv1.WebhookClientConfig, bundle []by
 	return true
 }
 
-// tellConversion has the API server ask us for other versions of our kinds.
+// tellConversion makes the webhook the converter of our CRDs.
 func (h *hooks) tellConversion(ctx context.Context, bundle []byte) error {
 	for _, name := range kinds() {
 		var crd apiextensionsv1.CustomResourceDefinition
@@ -94,7 +94,8 @@ func (h *hooks) tellConversion(ctx context.Context, bundle []byte) error {
 	return nil
 }
 
-// tell changes an object, if it is there and there is something to change.
+// tell patches an object if it exists and change reports a change. A concurrent update is an
+// error.
 func (h *hooks) tell(ctx context.Context, o client.Object, name string, change func() bool) error {
 	err := h.certificates.client.Get(ctx, client.ObjectKey{Name: name}, o)
 	if apierrors.IsNotFound(err) {

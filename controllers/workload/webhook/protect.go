@@ -26,31 +26,33 @@ import (
 )
 
 const (
-	// someChildren are counted, and named, in a message. Of more it says that there are.
+	// someChildren is how many objects a message counts and names. Beyond that number it says
+	// "more than".
 	someChildren = 5
-	// page is how many objects an answer of the API server has at most.
+	// page is the limit of objects in one list answer of the API server.
 	page = 100
 )
 
-// subject is what protection has to know of an object.
+// subject has the fields of an object that protection needs.
 type subject struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
 		Replicas *int32                `json:"replicas"`
 		Selector *metav1.LabelSelector `json:"selector"`
-		// Of a CustomResourceDefinition.
+		// Fields of a CustomResourceDefinition.
 		Group    string                                            `json:"group"`
 		Names    apiextensionsv1.CustomResourceDefinitionNames     `json:"names"`
 		Versions []apiextensionsv1.CustomResourceDefinitionVersion `json:"versions"`
 	} `json:"spec"`
 }
 
-// protectable is a resource that may be protected: those of the chart's configuration.
+// protectable is a resource that can be protected. The configuration of the chart names the same
+// resources.
 type protectable struct {
 	kind    schema.GroupVersionKind
-	cluster bool // it has no namespace
-	// left says what an object has that would go with it; "": nothing. A nil left: never
-	// anything.
+	cluster bool // cluster-scoped
+	// left describes what would be deleted with an object; "" if nothing. A nil left means that
+	// nothing ever is.
 	left func(*hooks, context.Context, *subject) (string, error)
 }
 
@@ -72,8 +74,8 @@ func protectables() map[schema.GroupResource]protectable {
 	}
 }
 
-// read returns the object of a question, which must be about what is deleted, and what it
-// is an object of.
+// read returns the object of a delete request, and its resource. It returns an error if the
+// operation, resource, name or namespace does not fit.
 func read(req admission.Request) (*subject, protectable, error) {
 	is, ok := protectables()[schema.GroupResource{Group: req.Resource.Group, Resource: req.Resource.Resource}]
 	if !ok || req.Operation != admissionv1.Delete {
@@ -85,10 +87,10 @@ func read(req admission.Request) (*subject, protectable, error) {
 	}
 	namespace := req.Namespace
 	if is.cluster {
-		namespace = "" // API servers say that a namespace is in itself
+		namespace = "" // API servers set the namespace of a Namespace to its own name
 	}
 	switch {
-	case o.Name == "" || (req.Name != "" && req.Name != o.Name): // that of a collection has none
+	case o.Name == "" || (req.Name != "" && req.Name != o.Name): // a request for a collection has no name
 		return nil, is, errors.New("the object has not the name that is to be deleted")
 	case o.Namespace != namespace || is.cluster != (namespace == ""):
 		return nil, is, errors.New("the object is not in the namespace in which it is to be deleted")
@@ -96,15 +98,15 @@ func read(req admission.Request) (*subject, protectable, error) {
 	return &o, is, nil
 }
 
-// protect refuses to delete what the label says is to stay: always, or for as long as
-// something of it is left. What can't be found out counts as left.
+// protect denies the deletion of an object with the protection label: always, or while the
+// object still has contents. If the contents cannot be determined, the deletion is denied.
 func (h *hooks) protect(ctx context.Context, req admission.Request) admission.Response {
 	o, is, err := read(req)
 	if err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
 	if o.DeletionTimestamp != nil {
-		return admission.Allowed("") // it is on its way
+		return admission.Allowed("") // it is being deleted already
 	}
 	policy := o.Labels[v1beta1.LabelDeleteProtection]
 	var left string
@@ -125,7 +127,7 @@ func (h *hooks) protect(ctx context.Context, req admission.Request) admission.Re
 	if left != "" {
 		left = ", " + left
 	}
-	// With its group, since names of kinds are several groups'.
+	// Include the group, because several groups can have a kind of the same name.
 	kind := strings.TrimSuffix(req.Resource.Resource+"."+req.Resource.Group, ".")
 	lift := "kubectl label " + kind + "/" + o.Name + " " + v1beta1.LabelDeleteProtection + "-"
 	if o.Namespace != "" {
@@ -134,9 +136,9 @@ func (h *hooks) protect(ctx context.Context, req admission.Request) admission.Re
 	return admission.Denied(fmt.Sprintf("forbidden by ResourcesProtectionDeletion: %s=%s%s; to delete it all the same: %s", v1beta1.LabelDeleteProtection, policy, left, lift))
 }
 
-// left says what an object has that would go with it; "": nothing. It goes by the object
-// that the cluster has, and only where the question has its UID: a stranger who
-// reaches the port can't have anything listed by an object that doesn't exist.
+// left describes what would be deleted with an object; "" if nothing. It uses the object in the
+// cluster, and only if the request has its UID. Otherwise any client that reaches the port could
+// have objects listed for an object that does not exist.
 func (h *hooks) left(ctx context.Context, is protectable, o *subject) (string, error) {
 	if is.left == nil {
 		return "", nil
@@ -204,7 +206,7 @@ func (h *hooks) leftInNamespace(ctx context.Context, namespace *subject) (string
 	}
 }
 
-// pods counts those of a namespace that run or are about to.
+// pods describes the pods of a namespace that have not ended and are not being deleted.
 func (h *hooks) pods(ctx context.Context, namespace string, o ...client.ListOption) (string, error) {
 	o = append(o, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.AndSelectors(
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)), fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
@@ -244,14 +246,14 @@ func (h *hooks) leftOfKind(ctx context.Context, o *subject) (string, error) {
 	return objects, nil
 }
 
-// metadata lists objects without what is in them.
+// metadata lists only the metadata of objects.
 func (h *hooks) metadata(ctx context.Context, list schema.GroupVersionKind, o []client.ListOption) (*metav1.PartialObjectMetadataList, error) {
 	all := &metav1.PartialObjectMetadataList{}
 	all.SetGroupVersionKind(list)
 	return all, h.reader.List(ctx, all, o...) //nolint:wrapcheck // the caller says of what
 }
 
-// some counts objects, as far as a message does, page by page.
+// some describes objects, reading page by page until the message has enough.
 func (h *hooks) some(what string, read func(...client.ListOption) (names []string, next string, err error)) (string, error) {
 	var names []string
 	for from := ""; ; {
@@ -266,7 +268,7 @@ func (h *hooks) some(what string, read func(...client.ListOption) (names []strin
 	}
 }
 
-// count says how many of several things there are, and their names to who may know them.
+// count describes the number of objects, and their names if named is true.
 func count(names []string, what string, named bool) string {
 	if len(names) == 0 {
 		return ""

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// atOnce is how many questions of a path are read and answered at the same time.
+	// atOnce is how many requests of a path are read and answered at once.
 	atOnce = 4
-	// bodyLimit is the size of a question: two objects, each of the 1.5 MiB that etcd
-	// takes, and what the API server says about them.
+	// bodyLimit is the highest size of a request in bytes: two objects of up to 1.5 MiB, the
+	// limit of etcd, and the data that the API server adds.
 	bodyLimit = 4 << 20
-	// limit of an answer with the time in which its question is read, below the timeouts
-	// of the configurations.
+	// limit is the time to read a request and answer it. It is shorter than the timeouts of the
+	// configurations.
 	limit = 8 * time.Second
 )
 
-// handlers returns what answers, by path. A path's turns are its own, so that too
-// many questions to one path don't keep another one busy.
+// handlers returns the handlers by path. Each path has its own limit of concurrent requests, so
+// that one busy path does not block another.
 func (h *hooks) handlers(s *runtime.Scheme) map[string]http.Handler {
 	all := map[string]http.Handler{
-		// It reads nothing of the cluster, and API servers show no certificate to it.
+		// It reads nothing from the cluster, and API servers send it no client certificate.
 		pathConvert: bounded(conversion.NewWebhookHandler(s, conversion.NewRegistry())),
 	}
 	for path, answer := range map[string]admission.HandlerFunc{pathComplete: h.complete, pathValidate: h.validate, pathProtect: h.protect} {
@@ -36,8 +36,8 @@ func (h *hooks) handlers(s *runtime.Scheme) map[string]http.Handler {
 	return all
 }
 
-// bounded ends an answer that takes too long, and has questions wait, unread, while
-// there are too many: any client that reaches the port can ask.
+// bounded limits the time and the number of concurrent requests of a handler, because any client
+// that reaches the port can send requests. Further requests wait unread.
 func bounded(next http.Handler) http.Handler {
 	turns := make(chan struct{}, atOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,25 +55,25 @@ func bounded(next http.Handler) http.Handler {
 			return
 		}
 		deadline, _ := ctx.Deadline()
-		// A recorder of a test has no connection, and so no deadline.
+		// A recorder of a test has no connection, and therefore no deadline.
 		_ = http.NewResponseController(w).SetReadDeadline(deadline)
 		r.Body = http.MaxBytesReader(w, r.Body, bodyLimit)
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
-// secure has clients show certificates where that is asked for. It is HTTP/1.1 alone that is
-// spoken: faults of HTTP/2 servers let any client take memory and time (CVE-2023-44487,
-// GO-2026-6603, GO-2026-6611), and an API server needs no more.
+// secure sets the TLS options, and verifies client certificates if ClientCAs is set. Only
+// HTTP/1.1 is served: faults of HTTP/2 servers let any client take memory and time
+// (CVE-2023-44487, GO-2026-6603, GO-2026-6611), and API servers do not need HTTP/2.
 func (o *Options) secure(t *tls.Config) {
 	t.MinVersion, t.NextProtos = tls.VersionTLS12, []string{"http/1.1"}
 	if o.ClientCAs != nil {
-		// Conversion goes without, so that the handshake can't insist.
+		// Conversion requests have no client certificate, so the handshake cannot require one.
 		t.ClientCAs, t.ClientAuth = o.ClientCAs, tls.VerifyClientCertIfGiven
 	}
 }
 
-// authenticated refuses who shows no certificate, where certificates are asked for.
+// authenticated refuses clients without a valid certificate for ClientName, if ClientCAs is set.
 func (h *hooks) authenticated(next http.Handler) http.Handler {
 	if h.options.ClientCAs == nil {
 		return next

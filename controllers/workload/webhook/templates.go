@@ -16,18 +16,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// templates have the API server itself judge and complete templates of pods: by a dry
-// run of a PodTemplate, which is nothing but such a template. So what is valid, and what
-// stands in for what isn't there, is always what this cluster's version says.
+// templates validates and completes pod templates by the API server itself: a dry run creates a
+// PodTemplate, which consists only of such a template. Validation and defaults thus always match
+// the version of the cluster.
 type templates struct {
 	client client.Client
-	// namespace is where that is tried, whatever namespace an object is for. Neither
-	// depends on it, but what quotas and policies of a namespace say would: that is not
-	// for any client that reaches the webhook.
+	// namespace is where the dry run is made, whatever the namespace of the object. Validation
+	// and defaults do not depend on it. The quotas and policies of another namespace must not
+	// become known to every client that reaches the webhook.
 	namespace string
 }
 
-// invalidError is what the API server finds wrong with a template, by its field.
+// invalidError has the errors of the API server about a template, by field.
 type invalidError struct{ causes []metav1.StatusCause }
 
 func (e *invalidError) Error() string {
@@ -38,8 +38,8 @@ func (e *invalidError) Error() string {
 	return strings.Join(lines, "; ")
 }
 
-// complete returns the template of an object as the API server completes it, or an
-// [invalidError]. Any other error says that it can't be known.
+// complete returns the template of an object with the defaults of the API server, or an
+// [invalidError]. Any other error means that the result is unknown.
 func (t templates) complete(ctx context.Context, o *unstructured.Unstructured) (map[string]any, error) {
 	template, _, err := unstructured.NestedMap(o.Object, "spec", "template")
 	if err != nil {
@@ -73,8 +73,8 @@ func (t templates) complete(ctx context.Context, o *unstructured.Unstructured) (
 	return filled, nil
 }
 
-// refused is what the API server finds wrong with the fields of a template. Any other text
-// of its is left out: it may be a policy's or a quota's, which strangers must not read.
+// refused returns an [invalidError] with the errors about fields of a template. It omits any
+// other text, which may come from a policy or a quota that clients must not read.
 func refused(err error) error {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsInvalid(err) && status.ErrStatus.Details != nil {
 		all := slices.DeleteFunc(slices.Clone(status.ErrStatus.Details.Causes), func(c metav1.StatusCause) bool {
@@ -87,8 +87,8 @@ func refused(err error) error {
 	return fmt.Errorf("spec.template is not completed: the API server does not take a dry run of a PodTemplate (%s)", cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
 }
 
-// withClaims gives a template the volumes of the object's claims, which its containers
-// mount and the controller adds, and returns how many.
+// withClaims adds the volumes of the claims of an object to a template, and returns their
+// number. Containers mount these volumes, which the controller adds later.
 func withClaims(o *unstructured.Unstructured, template map[string]any) (claims int, err error) {
 	all, _, err := unstructured.NestedSlice(o.Object, "spec", "volumeClaimTemplates")
 	if err != nil {
@@ -99,7 +99,7 @@ func withClaims(o *unstructured.Unstructured, template map[string]any) (claims i
 	}
 	spec, ok := template["spec"].(map[string]any)
 	if !ok {
-		return 0, nil // the API server says so
+		return 0, nil // the API server reports the error
 	}
 	spec = maps.Clone(spec)
 	volumes, _ := spec["volumes"].([]any)
@@ -113,8 +113,8 @@ func withClaims(o *unstructured.Unstructured, template map[string]any) (claims i
 	return len(all), nil
 }
 
-// fill returns a value with what it lacks of another. What is there stays as it is, and
-// lists keep their length: their items are the same ones, in the same order.
+// fill returns a value with the missing fields of another value. Existing fields keep their
+// values. Lists keep their length, and their items are matched by index.
 func fill(is, with any) any {
 	switch with := with.(type) {
 	case map[string]any:
@@ -145,9 +145,9 @@ func fill(is, with any) any {
 	return is
 }
 
-// settle completes the template of an object that is new, or whose template changes. One
-// that was stored without defaults stays without: a template that only now gets them
-// would be another revision, whose pods could not be updated in place.
+// settle completes the template of an object that is new, or whose template changes. A template
+// that was stored without defaults stays without. Defaults would make another revision, whose
+// pods could not be updated in place.
 func (t templates) settle(ctx context.Context, is, was *unstructured.Unstructured) error {
 	template := is.Object["spec"].(map[string]any)["template"] //nolint:forcetypeassert // read by complete
 	var before any

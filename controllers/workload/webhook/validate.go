@@ -16,8 +16,8 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 )
 
-// validateCloneSet returns what is wrong with a CloneSet, and with making it of what it
-// was; nil: it is new. KRUISE.md has the rules.
+// validateCloneSet returns the errors of a CloneSet, and of its change from was. A nil was means
+// a new object. KRUISE.md has the rules.
 func validateCloneSet(is, was *v1beta1.CloneSet) field.ErrorList {
 	spec := field.NewPath("spec")
 	all := notNegative(spec, map[string]*int32{
@@ -95,7 +95,7 @@ func validatePriority(path *field.Path, p *v1beta1.UpdatePriorityStrategy) field
 	return all
 }
 
-// validateDaemonSet is [validateCloneSet] of a DaemonSet.
+// validateDaemonSet does for a DaemonSet what [validateCloneSet] does.
 func validateDaemonSet(is, was *v1beta1.DaemonSet) field.ErrorList {
 	spec := field.NewPath("spec")
 	all := notNegative(spec, map[string]*int32{"revisionHistoryLimit": is.Spec.RevisionHistoryLimit, "minReadySeconds": &is.Spec.MinReadySeconds})
@@ -127,8 +127,8 @@ func validateDaemonSet(is, was *v1beta1.DaemonSet) field.ErrorList {
 	return all
 }
 
-// validateSelector says whether pods of the template would be found again. The rest of
-// a template only the API server can judge: see templates.
+// validateSelector checks that the selector matches pods of the template, and that these run
+// permanently. Only the API server can validate the rest of a template: see templates.
 func validateSelector(spec *field.Path, selector *metav1.LabelSelector, template *corev1.PodTemplateSpec) field.ErrorList {
 	path := spec.Child("selector")
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
@@ -154,7 +154,7 @@ func validateSelector(spec *field.Path, selector *metav1.LabelSelector, template
 	return all
 }
 
-// move validates what bounds an update.
+// move validates the limits of an update.
 func move(path *field.Path, partition, maxUnavailable, maxSurge *intstr.IntOrString) field.ErrorList {
 	all := amount(path.Child("partition"), partition)
 	all = append(all, amount(path.Child("maxUnavailable"), maxUnavailable)...)
@@ -165,7 +165,7 @@ func move(path *field.Path, partition, maxUnavailable, maxSurge *intstr.IntOrStr
 	return all
 }
 
-// nothing says whether a value is 0, or 0 %, or isn't there.
+// nothing reports whether a value is 0, 0% or missing.
 func nothing(v *intstr.IntOrString) bool {
 	if v == nil {
 		return true
@@ -176,7 +176,7 @@ func nothing(v *intstr.IntOrString) bool {
 
 var percentage = regexp.MustCompile(`^[0-9]+%$`)
 
-// amount validates a number that isn't negative, or a percentage of up to 100.
+// amount validates a number of at least 0, or a percentage of up to 100%.
 func amount(path *field.Path, v *intstr.IntOrString) field.ErrorList {
 	const wanted = "must be a number from 0 on, or a percentage from 0% to 100%"
 	switch {
@@ -209,7 +209,7 @@ func unchanged(path *field.Path, is, was any) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, is, "field is immutable: the pods there are would not be found again")}
 }
 
-// inPlace says why a template can't be reached in place, where nothing else is allowed.
+// inPlace returns an error if the change of a template cannot be made in place.
 func inPlace(path *field.Path, is, was *corev1.PodTemplateSpec) field.ErrorList {
 	if apiequality.Semantic.DeepEqual(is, was) {
 		return nil

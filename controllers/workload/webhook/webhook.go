@@ -1,11 +1,10 @@
-// Package webhook answers what API servers ask about workloads: what stands in for
-// fields that aren't there, what is wrong with others, what an object is in another
-// version, and whether what is protected may be deleted.
+// Package webhook serves the webhooks of workloads: defaults, validation, conversion between
+// versions, and the protection of objects from deletion.
 //
-// Its certificates are its own: made, renewed and told to API servers by the replicas
-// themselves. While nobody answers, all that is asked for goes through, except that what
-// is protected isn't deleted: no pod needs a webhook, since the controllers themselves
-// give pods their gates, and refuse what they can't follow.
+// The replicas make and renew the certificates themselves, and publish the CA to API servers. If
+// no replica answers, all requests are admitted, except deletions of protected objects. Pods do
+// not need the webhooks: the controllers add the gates of pods, and refuse specs that they
+// cannot follow.
 package webhook
 
 import (
@@ -35,7 +34,7 @@ import (
 	alpha "github.com/keelson-io/keelson/api/apps/v1alpha1"
 )
 
-// Where each question is answered; the configurations of the chart name these.
+// The paths of the webhooks; the configurations of the chart name them.
 const (
 	pathComplete = "/complete"
 	pathValidate = "/validate"
@@ -46,26 +45,28 @@ const (
 	fieldOwner  = "keelson-workloads"
 )
 
-// kinds are the CRDs with several versions.
+// kinds returns the names of the CRDs with several versions.
 func kinds() []string { return []string{"clonesets.apps.kruise.io", "daemonsets.apps.kruise.io"} }
 
 // Options are the settings of the webhooks.
 type Options struct {
-	// Port is where the server listens, on all addresses.
+	// Port is the port of the server, on all addresses.
 	Port int
-	// Namespace and Service are how API servers reach it. The configurations of
-	// webhooks are named like the Service, and the Secret NAME-certs.
+	// Namespace and Service are the address of the server for API servers. The webhook
+	// configurations have the name of the Service, and the Secret has that name with the suffix
+	// -certs.
 	Namespace, Service string
 	Now                func() time.Time
-	// Lifetime of a certificate; 0: a year.
+	// Lifetime of a certificate; 0 means 365 days.
 	Lifetime time.Duration
-	// ClientCAs sign the certificate, of the name ClientName, that API servers show; nil:
-	// every client that reaches the port is answered, and is told no names.
+	// ClientCAs sign the client certificate of API servers, whose common name is ClientName. If
+	// ClientCAs is nil, every client that reaches the port gets answers, but without names of
+	// objects.
 	ClientCAs  *x509.CertPool
 	ClientName string
 }
 
-// addToScheme adds the types that a manager with webhooks has to know.
+// addToScheme adds the types that a manager with webhooks needs.
 func addToScheme(s *runtime.Scheme) error {
 	for _, add := range []func(*runtime.Scheme) error{admissionregistrationv1.AddToScheme, apiextensionsv1.AddToScheme, alpha.AddToScheme} {
 		if err := add(s); err != nil {
@@ -75,7 +76,8 @@ func addToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// caches are what a manager with webhooks watches: the few objects that are theirs.
+// caches returns the limits of the cache of a manager with webhooks: only its own Secret and
+// webhook configurations.
 func caches(o Options) map[client.Object]cache.ByObject {
 	named := fields.OneTermEqualSelector(metav1.ObjectNameField, o.Service)
 	return map[client.Object]cache.ByObject{
@@ -90,16 +92,17 @@ func caches(o Options) map[client.Object]cache.ByObject {
 
 func secretName(o Options) string { return o.Service + "-certs" }
 
-// hooks answer the questions.
+// hooks implements the webhooks.
 type hooks struct {
 	options      Options
-	reader       client.Reader // of the API server: protection must not go by what was
+	reader       client.Reader // reads from the API server: protection must not use outdated objects
 	templates    templates
 	certificates *certificates
 }
 
-// Serve gives the options of a manager what it takes to serve webhooks; Add does the rest
-// once there is a manager.
+// Serve adds a webhook server to the options of a manager, and replaces their scheme and
+// Cache.ByObject. [Add] does the rest once the manager exists. It returns an error if the types
+// cannot be added.
 func Serve(m *ctrl.Options, o Options) (*Certificates, error) {
 	c := &certificates{
 		secret: client.ObjectKey{Namespace: o.Namespace, Name: secretName(o)},
@@ -121,16 +124,17 @@ func Serve(m *ctrl.Options, o Options) (*Certificates, error) {
 	return &Certificates{c}, nil
 }
 
-// Certificates are those of a server.
+// Certificates are the certificates of a webhook server.
 type Certificates struct{ is *certificates }
 
-// Ready says whether there are any.
+// Ready returns an error while there is no certificate.
 func (c *Certificates) Ready() error {
 	_, err := c.is.get(nil)
 	return err
 }
 
-// Add has a manager, which has the server, answer.
+// Add adds the handlers and the certificate controllers to a manager whose options [Serve] has
+// set. It returns an error if the client or a controller cannot be built.
 func Add(m ctrl.Manager, c *Certificates, o Options) error {
 	direct, err := client.New(m.GetConfig(), client.Options{Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(), HTTPClient: m.GetHTTPClient()})
 	if err != nil {
@@ -147,15 +151,16 @@ func Add(m ctrl.Manager, c *Certificates, o Options) error {
 	return h.spread(m)
 }
 
-// one is what every event here asks for: another look.
+// one maps every event to the same request.
 func one(context.Context, client.Object) []reconcile.Request {
 	return []reconcile.Request{{}}
 }
 
-// keep has every replica keep the certificates, whether it leads or not: each serves.
+// keep adds a controller that keeps the certificates. It runs on every replica, because each
+// replica serves.
 func (h *hooks) keep(m ctrl.Manager) error {
 	begin := make(chan event.GenericEvent, 1)
-	begin <- event.GenericEvent{Object: &corev1.Secret{}} // there may be none that could tell
+	begin <- event.GenericEvent{Object: &corev1.Secret{}} // the Secret may not exist, and then no event comes
 	err := builder.ControllerManagedBy(m).Named("webhook-certificates").
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(one)).
 		WatchesRawSource(source.Channel(begin, handler.EnqueueRequestsFromMapFunc(one))).
@@ -170,7 +175,7 @@ func (h *hooks) keep(m ctrl.Manager) error {
 	return nil
 }
 
-// spread has the replica that leads tell API servers what to trust.
+// spread adds a controller that publishes the CA to API servers. Only the leader runs it.
 func (h *hooks) spread(m ctrl.Manager) error {
 	again := handler.EnqueueRequestsFromMapFunc(one)
 	err := builder.ControllerManagedBy(m).Named("webhook-trust").

@@ -11,29 +11,30 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 )
 
-// Changes are pods of a workload, and what befell them, as [podclient.Known] tells it.
+// Changes simulates the pods of a workload and their changes, in place of [podclient.Known].
 type Changes struct {
 	Pods map[types.UID]*corev1.Pod
-	// Void has the next one who asks told of all.
+	// Void makes the next Since return all pods.
 	Void    bool
 	changed map[types.UID]bool
 }
 
-// NewChanges has no pods yet.
+// NewChanges returns Changes without pods.
 func NewChanges() *Changes {
 	return &Changes{Pods: map[types.UID]*corev1.Pod{}, changed: map[types.UID]bool{}}
 }
 
-// Is takes in a pod that came or changed.
+// Is records an added or changed pod.
 func (c *Changes) Is(p *corev1.Pod) { c.Pods[p.UID], c.changed[p.UID] = p, true }
 
-// Gone takes in that a pod has gone.
+// Gone records a deleted pod.
 func (c *Changes) Gone(p *corev1.Pod) {
 	delete(c.Pods, p.UID)
 	c.changed[p.UID] = true
 }
 
-// Some draws a pod, which may be changed and handed to Is.
+// Some draws a copy of a pod, which may be changed and passed to Is. It skips the case if there
+// is no pod.
 func (c *Changes) Some(rt *rapid.T) *corev1.Pod {
 	if len(c.Pods) == 0 {
 		rt.Skip("there is no pod")
@@ -41,7 +42,7 @@ func (c *Changes) Some(rt *rapid.T) *corev1.Pod {
 	return c.Pods[rapid.SampledFrom(slices.Sorted(maps.Keys(c.Pods))).Draw(rt, "pod")].DeepCopy()
 }
 
-// Since is what befell them since somebody asked.
+// Since returns the changes since the last call. It ignores the mark.
 func (c *Changes) Since(*podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] {
 	defer func() { c.changed, c.Void = map[types.UID]bool{}, false }()
 	if c.Void || len(c.Pods) == 0 {

@@ -31,8 +31,8 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
-// Offline is a manager's cache, with informers as they ship, of objects that are in no
-// cluster: what a look costs is measured without an API server. Whoever writes fails.
+// Offline is the cache of a manager, with the informers of production, of objects that are in no
+// cluster. It measures the cost of a reconcile without an API server. Writes fail.
 type Offline struct {
 	// Client reads from the cache.
 	Client client.Client
@@ -44,7 +44,8 @@ type Offline struct {
 	sources map[string]*cachetesting.FakeControllerSource // by type
 }
 
-// NewOffline returns a cache of nothing, which has pods told of as a controller has.
+// NewOffline returns an empty cache that sends the events of pods to a handler, as a controller
+// does. It stops with the test.
 func NewOffline(tb testing.TB, pods handler.EventHandler) *Offline {
 	tb.Helper()
 	o := &Offline{tb: tb, sources: map[string]*cachetesting.FakeControllerSource{}}
@@ -92,7 +93,7 @@ func NewOffline(tb testing.TB, pods handler.EventHandler) *Offline {
 	return o
 }
 
-// tell has a handler told of pods, as a controller's source does.
+// tell registers a handler for the events of pods, as the source of a controller does.
 func (o *Offline) tell(pods handler.EventHandler) {
 	o.tb.Helper()
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
@@ -131,7 +132,7 @@ func (o *Offline) of(like runtime.Object) *cachetesting.FakeControllerSource {
 	return o.sources[key]
 }
 
-// Add adds objects.
+// Add adds objects, with their names as UIDs.
 func (o *Offline) Add(objects ...client.Object) {
 	for _, object := range objects {
 		object.SetUID(types.UID(object.GetName()))
@@ -139,8 +140,8 @@ func (o *Offline) Add(objects ...client.Object) {
 	}
 }
 
-// Revisions adds those of a workload's template with each image in its first container,
-// and leaves it with the last.
+// Revisions adds a revision of the template of a workload for each image of its first container.
+// The template keeps the last image.
 func (o *Offline) Revisions(owner client.Object, kind string, template *corev1.PodTemplateSpec, images ...string) []*appsv1.ControllerRevision {
 	o.tb.Helper()
 	var out []*appsv1.ControllerRevision
@@ -156,7 +157,8 @@ func (o *Offline) Revisions(owner client.Object, kind string, template *corev1.P
 	return out
 }
 
-// Change changes an object, and waits until the cache has it so.
+// Change changes an object, and waits until the cache has the change. It reads the object into
+// seen.
 func (o *Offline) Change(object, seen client.Object) {
 	o.tb.Helper()
 	changed, ok := object.DeepCopyObject().(client.Object)
@@ -170,7 +172,7 @@ func (o *Offline) Change(object, seen client.Object) {
 	})
 }
 
-// Looks measures one look of a reconciler at a workload that the change of a pod causes.
+// Looks measures one reconcile of a workload after each change of a pod.
 func (o *Offline) Looks(b *testing.B, r reconcile.Reconciler, at client.Object, changed func(i int) *corev1.Pod) {
 	b.Helper()
 	look := func() {
@@ -178,7 +180,7 @@ func (o *Offline) Looks(b *testing.B, r reconcile.Reconciler, at client.Object, 
 			b.Fatal(err)
 		}
 	}
-	look() // the first one has all of them to judge
+	look() // the first reconcile evaluates all pods
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
@@ -189,7 +191,7 @@ func (o *Offline) Looks(b *testing.B, r reconcile.Reconciler, at client.Object, 
 	}
 }
 
-// Until waits until something is so.
+// Until waits for a condition, and fails the test after a minute.
 func (o *Offline) Until(what string, is func() bool) {
 	o.tb.Helper()
 	err := wait.PollUntilContextTimeout(o.tb.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })

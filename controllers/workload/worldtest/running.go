@@ -12,8 +12,8 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
-// Running is a pod of a workload as a cluster has it after an update in place: ready,
-// and with all that the API server, a kubelet and an injector add.
+// Running returns a pod of a workload as in a cluster after an update in place: ready, and with
+// all fields that the API server, a kubelet and an injector add.
 func Running(owner metav1.Object, kind, hash string, i int) *corev1.Pod {
 	name := fmt.Sprint(owner.GetName(), "-", i)
 	since := metav1.NewTime(time.Unix(1_700_000_000, 0))

@@ -1,5 +1,5 @@
-// Package worldtest is where the controllers of workloads are tried: a namespace of a
-// real API server, with a manager as it ships, and a kubelet.
+// Package worldtest is the test environment of the controllers of workloads: a namespace of a
+// real API server, the manager of production, and a simulated kubelet.
 package worldtest
 
 import (
@@ -28,18 +28,18 @@ import (
 // World is a namespace with a controller and a kubelet of its own.
 type World struct {
 	testing.TB
-	// Client reads and writes the API server, and no cache.
+	// Client reads and writes the API server directly, without a cache.
 	Client    client.Client
 	Pods      kubernetes.Interface
 	Namespace string
 	Kubelet   *kubelettest.Kubelet
 }
 
-// Add has a manager run the controller of a workload.
+// Add adds the controller of a workload to a manager.
 type Add func(context.Context, ctrl.Manager, host.Options) error
 
-// New returns the world of a test, which is called as it is. Its controller is the one
-// that is added, tells the time by now, and ends with the test.
+// New returns a world, whose namespace is named after the test. Its controller is added by add,
+// uses now as its clock, and stops with the test.
 func New(t testing.TB, server *rest.Config, now func() time.Time, add Add) *World {
 	t.Helper()
 	apiservertest.Need(t, server)
@@ -65,7 +65,7 @@ func New(t testing.TB, server *rest.Config, now func() time.Time, add Add) *Worl
 	return w
 }
 
-// Make creates an object.
+// Make creates an object. It fails the test on an error.
 func (w *World) Make(o client.Object) {
 	w.Helper()
 	if err := w.Client.Create(w.Context(), o); err != nil {

@@ -1,5 +1,5 @@
-// Package addons makes fleet repositories to measure with: many components of the
-// same small chart.
+// Package addons creates fleet repositories for measurements: many components with the same small
+// chart.
 package addons
 
 import (
@@ -15,10 +15,10 @@ const (
 	version = "v1.0.0"
 )
 
-// Files of a repository, by path.
+// Files holds the files of a repository, by path.
 type Files map[string][]byte
 
-// New has the fleet's own file.
+// New returns Files with the fleet's own file.
 func New() Files { return Files{"fleet.yaml": []byte(header + "Fleet\nname: bench\n")} }
 
 // Component adds a component with a template such as [Small].
@@ -30,14 +30,13 @@ func (f Files) Component(name, namespace, template string) {
 	f[folder+"template/templates/objects.yaml"] = []byte(template)
 }
 
-// Cluster adds a cluster of that name, with one label, which is the context of a
-// kubeconfig, too.
+// Cluster adds a cluster with one label. The cluster's name is also its kubeconfig context.
 func (f Files) Cluster(name, label, value string) {
 	f["clusters/"+name+"/cluster.yaml"] = fmt.Appendf(nil, "%sCluster\nlabels: {%s: %q}\nconnection:\n  context: %s\n", header, label, value, name)
 }
 
-// Layer adds a layer: of each of the components the entry, lines at the left
-// margin, for the clusters that a selector such as "matchLabels: {tier: t0}" takes.
+// Layer adds a layer for the clusters that match a selector such as "matchLabels: {tier: t0}".
+// entry returns the entry of the i-th component, as lines without indentation.
 func (f Files) Layer(path, selector string, components []string, entry func(i int) string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%sLayer\nclusterSelector: {%s}\ncomponents:\n", header, selector)
@@ -47,13 +46,13 @@ func (f Files) Layer(path, selector string, components []string, entry func(i in
 	f[path] = []byte(b.String())
 }
 
-// Running is the entry that runs the one version of a component at a level.
+// Running returns the entry that runs the only version of a component at a level.
 func Running(level string) string {
 	return fmt.Sprintf("version: %s\nvalues: {level: %q}", version, level)
 }
 
-// Publish makes a bare repository of one commit, which is the version of each
-// component, too.
+// Publish creates a bare repository with one commit. The commit is tagged as the version of each
+// component.
 func (f Files) Publish(ctx context.Context, dir string, components []string) error {
 	if err := fleet.Create(ctx, dir, fleet.Commit{Files: f}); err != nil {
 		return err

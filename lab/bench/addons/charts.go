@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// ObjectsOfSmall is how many objects [Small] has.
+// ObjectsOfSmall is the number of objects in [Small].
 const ObjectsOfSmall = 4
 
-// Small is a template: what an add-on without pods has, all in its namespace. The
-// one value, level, is a field of the Deployment.
+// Small is a template of an add-on without pods. All its objects are in its namespace. The only
+// value, level, is a field of the Deployment.
 const Small = `apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -68,9 +68,9 @@ spec:
           limits: {memory: 64Mi}
 `
 
-// Mixed is a template with the given number of objects: first a Deployment, whose
-// one field the value level is, then others, then ConfigMaps; the value tier is in
-// many.
+// Mixed returns a template with the given number of objects: first a Deployment, then other kinds,
+// then ConfigMaps. The value level is one field of the Deployment. The value tier is in many
+// objects.
 func Mixed(objects int) string {
 	parts := parts()
 	for i := len(parts); i < objects; i++ {

@@ -18,16 +18,16 @@ import (
 	"github.com/keelson-io/keelson/lab/bench/addons"
 )
 
-// bare applies objects in a loop with some workers: no order, no guard, no
-// record, no look at what is there. It is as fast as the API server is.
+// bare applies objects in a loop with some workers, without ordering, checks, records or reads. It
+// is as fast as the API server allows.
 func (m *measurement) bare(ctx context.Context, config *rest.Config, objects []unstructured.Unstructured) error {
 	return m.loop(ctx, config, len(objects), func(ctx context.Context, client dynamic.Interface, i int) error {
 		return apply(ctx, client, &objects[i])
 	})
 }
 
-// recorded is the bare loop over components, which writes a Secret before and after
-// each: as fast as who says in the cluster what is begun and what is done can be.
+// recorded is the bare loop over components, with a write of a Secret before and after each
+// component. It is the limit for a program that records start and end of its work in the cluster.
 func (m *measurement) recorded(ctx context.Context, config *rest.Config, objects []unstructured.Unstructured) error {
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	return m.loop(ctx, config, m.components, func(ctx context.Context, client dynamic.Interface, i int) error {
@@ -51,17 +51,17 @@ func (m *measurement) recorded(ctx context.Context, config *rest.Config, objects
 	})
 }
 
-// secret is about as large as what Keelson records of four objects.
+// secret returns a Secret about as large as Keelson's record of four objects.
 func secret(name string) *unstructured.Unstructured {
 	data := make([]byte, 600)
-	_, _ = rand.Read(data) // it never fails
+	_, _ = rand.Read(data) // never fails
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "record-" + name},
 		"data": map[string]any{"record": base64.StdEncoding.EncodeToString(data)},
 	}}
 }
 
-// loop has some workers do something n times.
+// loop runs do n times, spread over the workers.
 func (m *measurement) loop(ctx context.Context, config *rest.Config, n int, do func(context.Context, dynamic.Interface, int) error) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -86,8 +86,8 @@ func apply(ctx context.Context, client dynamic.Interface, o *unstructured.Unstru
 	return nil
 }
 
-// ensureNamespace makes the namespace of all objects. Keelson would, too; the
-// bare loop has no order.
+// ensureNamespace creates the namespace of all objects. Keelson would create it, but the bare loop
+// has no order.
 func ensureNamespace(ctx context.Context, config *rest.Config) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -101,7 +101,7 @@ func ensureNamespace(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// withLevel returns the Deployments of objects with the one field changed.
+// withLevel returns copies of the Deployments in objects, with the field level changed.
 func withLevel(objects []unstructured.Unstructured, level string) ([]unstructured.Unstructured, error) {
 	var out []unstructured.Unstructured
 	for i := range objects {
@@ -117,8 +117,7 @@ func withLevel(objects []unstructured.Unstructured, level string) ([]unstructure
 	return out, nil
 }
 
-// edit changes the environment variable of a Deployment that is its level, or
-// looks at it.
+// edit calls do with the environment variable LEVEL of a Deployment, to change or read it.
 func edit(deployment *unstructured.Unstructured, do func(env map[string]any)) error {
 	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
 	if err != nil || len(containers) != 1 {
@@ -140,7 +139,7 @@ func edit(deployment *unstructured.Unstructured, do func(env map[string]any)) er
 	return nil
 }
 
-// levelsAre holds that the cluster has what git says, value by value.
+// levelsAre fails unless every Deployment in the cluster has the level that git has.
 func (m *measurement) levelsAre(ctx context.Context, config *rest.Config, want []string) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {

@@ -18,53 +18,53 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// single is how many commits change one component alone.
+// single is the number of commits that change only one component.
 const single = 5
 
-// gitInterval is how often git is looked at by itself: so rarely that it is what
-// was told that makes somebody look.
+// gitInterval is the interval of the polls of git. It is so long that polls do not affect the
+// figures: the notification triggers the fetch.
 const gitInterval = time.Minute
 
-// contestant is who brings a cluster to what git says.
+// contestant is a program that brings a cluster to the state in git.
 type contestant struct {
 	name string
-	// settings are those of its own that matter, a line each.
+	// settings are the contestant's own settings that matter, one per line.
 	settings []string
-	// repeats says that it applies again at times, though nothing has changed.
+	// repeats is true if the contestant applies again at times, even if nothing has changed.
 	repeats bool
 	repo    *repository
-	// levels is what changes in git when some components get other levels.
+	// levels returns the changed files when some components get other levels.
 	levels func(of []int, level func(i int) string) (addons.Files, error)
-	// nothing is a commit that changes no object.
+	// nothing returns a commit that changes no object.
 	nothing func() addons.Files
-	// install makes what has to be in the cluster before; nil: nothing has.
+	// install creates the objects that must exist beforehand; nil: none.
 	install func(ctx context.Context, admin *rest.Config) error
-	// start starts processes, and tell says that git has news.
+	// start starts the processes, and tell notifies them of a change in git.
 	start func(ctx context.Context, kubeconfig string) ([]*process.Child, error)
 	tell  func(ctx context.Context) error
 }
 
-// course is one contestant on a cluster of its own.
+// course runs one contestant on its own cluster.
 type course struct {
 	*measurement
 	contestant
 	children []*process.Child
 	witness  *witness
-	level    []string // of each component, as git says
+	level    []string // of each component, in git
 	result
 }
 
-// result is what a contestant took.
+// result holds the figures of a contestant.
 type result struct {
 	name                   string
-	cold, field, same      phase // the last: a commit that changes no object
+	cold, field, same      phase // same: a commit that changes no object
 	steady                 phase
 	one                    []time.Duration // push → last object, of one component
-	own, held              process.Usage   // at the end; the second with what it has started
-	reads, writes, watches int             // of the steady state
+	own, held              process.Usage   // at the end; held includes child processes
+	reads, writes, watches int             // in the steady state
 }
 
-// pushes has Keelson, and whoever else is measured, follow a git server.
+// pushes measures Keelson, and Flux in peer mode, with a git server.
 func (m *measurement) pushes(ctx context.Context, objects []unstructured.Unstructured, limit limits) (err error) {
 	server, err := gitserver.Start(ctx, filepath.Join(m.dir, "git"), "")
 	if err != nil {
@@ -93,7 +93,7 @@ func (m *measurement) pushes(ctx context.Context, objects []unstructured.Unstruc
 	return nil
 }
 
-// through takes one contestant through its course.
+// through runs one contestant through all phases.
 func (m *measurement) through(ctx context.Context, who contestant, limit limits) (_ result, err error) {
 	c := &course{measurement: m, contestant: who, level: slices.Repeat([]string{"1"}, m.components), result: result{name: who.name}}
 	fmt.Fprintf(m.out, "\n%s, by git push over HTTP\n", c.contestant.name)
@@ -138,7 +138,7 @@ func (m *measurement) through(ctx context.Context, who contestant, limit limits)
 	return c.result, m.levelsAre(ctx, admin, c.level)
 }
 
-// follow pushes all sorts of things, and between them nothing for a while.
+// follow measures several kinds of pushes, and a quiet period between them.
 func (c *course) follow(ctx context.Context, limit phase) (err error) {
 	everyone := make([]int, c.components)
 	for i := range everyone {
@@ -157,7 +157,8 @@ func (c *course) follow(ctx context.Context, limit phase) (err error) {
 	if err := c.quietly(ctx); err != nil {
 		return err
 	}
-	// After the silence, so that it is not that of the deaf.
+	// These pushes come after the quiet period. They prove that the contestant was still following
+	// git.
 	for i := range single {
 		p, err := c.changed(ctx, "one field of one", i*c.components/single)
 		if err != nil {
@@ -179,7 +180,7 @@ func (c *course) follow(ctx context.Context, limit phase) (err error) {
 	return nil
 }
 
-// changed pushes another level of some components.
+// changed pushes new levels for some components.
 func (c *course) changed(ctx context.Context, what string, of ...int) (phase, error) {
 	for _, i := range of {
 		n, err := strconv.Atoi(c.level[i])
@@ -196,7 +197,7 @@ func (c *course) changed(ctx context.Context, what string, of ...int) (phase, er
 	return c.pushed(ctx, what, files)
 }
 
-// pushed pushes files, says so, and waits until the cluster has them.
+// pushed pushes files, notifies the contestant, and waits until the cluster matches git.
 func (c *course) pushed(ctx context.Context, what string, files addons.Files) (phase, error) {
 	return c.measured(ctx, func(began time.Time, p *phase) error {
 		if err := c.repo.push(ctx, files, what); err != nil {
@@ -211,8 +212,8 @@ func (c *course) pushed(ctx context.Context, what string, files addons.Files) (p
 	})
 }
 
-// measured does something, waits until the cluster is as git says and nothing is
-// written any more, and says what that took.
+// measured runs do, waits until the cluster matches git and writes have ended, and returns the
+// cost.
 func (c *course) measured(ctx context.Context, do func(began time.Time, p *phase) error) (phase, error) {
 	before, err := c.usage((*process.Child).UsageOfAll)
 	if err != nil {
@@ -237,7 +238,7 @@ func (c *course) measured(ctx context.Context, do func(began time.Time, p *phase
 	return p, err
 }
 
-// until waits as long as the processes run.
+// until waits for check, and fails if a process ends.
 func (c *course) until(ctx context.Context, check func(context.Context) error) error {
 	return c.children[0].Until(ctx, patience, looks, func(ctx context.Context) error {
 		for _, one := range c.children[1:] {
@@ -249,7 +250,7 @@ func (c *course) until(ctx context.Context, check func(context.Context) error) e
 	})
 }
 
-// usage is what all processes use together.
+// usage returns the summed usage of all processes.
 func (c *course) usage(of func(*process.Child) (process.Usage, error)) (process.Usage, error) {
 	var sum process.Usage
 	for _, one := range c.children {

@@ -24,31 +24,30 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// fluxNamespace is where Flux's own objects are.
+// fluxNamespace is the namespace of Flux's own objects.
 const fluxNamespace = "flux-system"
 
-// fluxOptions are how Flux is built, and used.
+// fluxOptions configure how Flux is built and run.
 type fluxOptions struct {
-	building   time.Duration // at most
-	groups     int           // Kustomizations; 0: one a component
+	building   time.Duration // time limit
+	groups     int           // number of Kustomizations; 0: one per component
 	concurrent int
-	interval   time.Duration // of Kustomizations
+	interval   time.Duration // of the Kustomizations
 }
 
-// peer is Flux as it is used here: source-controller and kustomize-controller as
-// processes, and a repository of plain objects, as Keelson renders them, so that
-// Flux has nothing to render.
+// peer is Flux as measured here: source-controller and kustomize-controller as processes. The
+// repository contains plain objects as rendered by Keelson, so Flux renders nothing.
 type peer struct {
 	*measurement
 	programs fluxPrograms
 	objects  map[string][]unstructured.Unstructured // by component
 	url      string
 	groups   int
-	client   dynamic.Interface // the admin's
+	client   dynamic.Interface // as admin
 }
 
-// asFlux is Flux, told of pushes by what its webhook receiver does: an annotation
-// of the GitRepository.
+// asFlux returns Flux as a contestant. It is notified of pushes as Flux's webhook receiver does it:
+// by an annotation of the GitRepository.
 func (m *measurement) asFlux(ctx context.Context, server *gitserver.Server, objects []unstructured.Unstructured) (contestant, error) {
 	p := &peer{measurement: m, objects: byComponent(objects), url: server.URL("flux.git"), groups: m.flux.groups}
 	if p.groups == 0 || p.groups > m.components {
@@ -81,7 +80,7 @@ func (m *measurement) asFlux(ctx context.Context, server *gitserver.Server, obje
 	}, repo.clone(ctx, p.url)
 }
 
-// byComponent sorts objects, each of which is called as its component.
+// byComponent groups objects by component. Each object has the name of its component.
 func byComponent(objects []unstructured.Unstructured) map[string][]unstructured.Unstructured {
 	out := map[string][]unstructured.Unstructured{}
 	for _, o := range objects {
@@ -94,8 +93,8 @@ func (p *peer) group(i int) string { return fmt.Sprintf("group-%04d", i*p.groups
 
 func (p *peer) path(i int) string { return "addons/" + p.group(i) + "/" + p.names[i] + ".yaml" }
 
-// files are the whole repository: of each component a file with its objects, and
-// one with all Kustomizations. So little, since every Kustomization unpacks all of it.
+// files returns the whole repository: one file of objects per component, and one file with all
+// Kustomizations. The files are few, because every Kustomization unpacks the whole repository.
 func (p *peer) files() (addons.Files, error) {
 	files := addons.Files{"README.md": []byte("Made up, to measure with.\n")}
 	var kustomizations bytes.Buffer
@@ -119,7 +118,7 @@ func (p *peer) files() (addons.Files, error) {
 	return files, nil
 }
 
-// component is the file of a component.
+// component returns the file of a component.
 func (p *peer) component(i int, level string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, o := range p.objects[p.names[i]] {
@@ -151,7 +150,7 @@ func (p *peer) levels(of []int, level func(i int) string) (addons.Files, error) 
 	return files, nil
 }
 
-// own is an object of Flux's.
+// own returns an object in Flux's namespace.
 func own(apiVersion, kind, name string, spec map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name, "namespace": fluxNamespace}, "spec": spec,
@@ -167,7 +166,7 @@ func (p *peer) kustomization(name, path string) *unstructured.Unstructured {
 // repositories are Flux's GitRepositories.
 var repositories = schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "gitrepositories"} //nolint:gochecknoglobals // never changed
 
-// install makes what `flux bootstrap` leaves in a cluster.
+// install creates the objects that `flux bootstrap` creates in a cluster.
 func (p *peer) install(ctx context.Context, admin *rest.Config) error {
 	var err error
 	if p.client, err = dynamic.NewForConfig(admin); err != nil {
@@ -197,7 +196,7 @@ func (p *peer) install(ctx context.Context, admin *rest.Config) error {
 	return p.createServed(ctx, kustomizations, p.kustomization("fleet", "./clusters/bench"))
 }
 
-// createServed creates an object whose kind may not be served yet.
+// createServed creates an object, and retries for a minute until its kind is served.
 func (p *peer) createServed(ctx context.Context, of schema.GroupVersionResource, o *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -215,7 +214,7 @@ func (p *peer) createServed(ctx context.Context, of schema.GroupVersionResource,
 	}
 }
 
-// flags are what its documentation advises for many objects.
+// flags are the settings that Flux's documentation advises for many objects.
 func (p *peer) flags() []string {
 	return []string{"--concurrent=" + strconv.Itoa(p.flux.concurrent), "--kube-api-qps=500", "--kube-api-burst=1000", "--requeue-dependency=5s"}
 }
@@ -249,7 +248,7 @@ func (p *peer) start(ctx context.Context, kubeconfig string) ([]*process.Child, 
 	return []*process.Child{source, kustomize}, nil
 }
 
-// inMemory makes a folder in memory, or else in that of the run.
+// inMemory makes a folder in /dev/shm, or in the folder of the run if /dev/shm does not exist.
 func (p *peer) inMemory() (string, error) {
 	parent := "/dev/shm"
 	if _, err := os.Stat(parent); err != nil {
@@ -263,8 +262,8 @@ func (p *peer) inMemory() (string, error) {
 	return folder, nil
 }
 
-// freeAddress is one on loopback at which nobody listens: the advertised address
-// of artifacts has to be known before they are served.
+// freeAddress returns an unused loopback address. The advertised address of artifacts must be known
+// before source-controller starts.
 func freeAddress(ctx context.Context) (string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -277,7 +276,7 @@ func freeAddress(ctx context.Context) (string, error) {
 	return address, nil
 }
 
-// tell asks for a look at git.
+// tell requests a fetch of git.
 func (p *peer) tell(ctx context.Context) error {
 	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": %q}}}`, time.Now().Format(time.RFC3339Nano))
 	_, err := p.client.Resource(repositories).Namespace(fluxNamespace).Patch(ctx, "fleet", types.MergePatchType, patch, metav1.PatchOptions{})

@@ -24,9 +24,9 @@ const (
 	kustomizeController = "kustomize-controller"
 )
 
-// fluxControllers are what is built: of v1.9, the last minor release that builds
-// with the Go of this repository, versions whose modules the Go module proxy served
-// whole when this was written.
+// fluxControllers returns the controllers to build. v1.9 is the last minor release that builds with
+// the Go version of this repository. The Go module proxy served all modules of these versions when
+// this was written.
 func fluxControllers() []fluxController {
 	return []fluxController{{sourceController, "v1.9.0"}, {kustomizeController, "v1.9.3"}}
 }
@@ -35,15 +35,14 @@ type fluxController struct{ name, version string }
 
 func (c fluxController) String() string { return c.name + " " + c.version }
 
-// fluxPrograms is the folder with Flux's controllers, and with their CRDs in
-// NAME-VERSION.crds.
+// fluxPrograms is the folder with Flux's controllers. Their CRDs are in NAME-VERSION.crds.
 type fluxPrograms string
 
 func (p fluxPrograms) path(c fluxController) string {
 	return filepath.Join(string(p), c.name+"-"+c.version)
 }
 
-// crds are those of both controllers.
+// crds returns the CRDs of both controllers.
 func (p fluxPrograms) crds() ([]*unstructured.Unstructured, error) {
 	var files []string
 	for _, c := range fluxControllers() {
@@ -68,8 +67,8 @@ func (p fluxPrograms) crds() ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// buildFlux builds the controllers from their Go modules into the user's cache,
-// once. It takes go; their dependencies are those that their go.sum names.
+// buildFlux builds the controllers from their Go modules into the user's cache, once. It needs the
+// go command. The controllers' go.sum fixes the dependencies.
 func buildFlux(ctx context.Context, limit time.Duration, progress io.Writer) (fluxPrograms, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -90,8 +89,8 @@ func buildFlux(ctx context.Context, limit time.Duration, progress io.Writer) (fl
 	return p, nil
 }
 
-// build builds one program in a copy of its module: the module refers to that of
-// its API by a folder, which a published module does not have.
+// build builds one program in a copy of its module. The module refers to its API module by a
+// relative folder, which the published module lacks.
 func (p fluxPrograms) build(ctx context.Context, c fluxController) error {
 	if err := os.MkdirAll(string(p), 0o755); err != nil {
 		return fmt.Errorf("make a folder: %w", err)
@@ -100,8 +99,8 @@ func (p fluxPrograms) build(ctx context.Context, c fluxController) error {
 	if err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(source) }() // it is in the way of nobody
-	// The module first: the other goes into it.
+	defer func() { _ = os.RemoveAll(source) }() // a leftover folder does no harm
+	// The main module comes first: the API module is copied into it.
 	for _, one := range [][2]string{{c.name, "module"}, {c.name + "/api", "module/api"}} {
 		module, into := one[0], one[1]
 		dir, err := downloaded(ctx, source, fluxModules+module+"@"+c.version)
@@ -130,8 +129,8 @@ func (p fluxPrograms) build(ctx context.Context, c fluxController) error {
 	return nil
 }
 
-// downloaded is the folder of a module in Go's cache. It is asked for from a folder
-// that is in no module.
+// downloaded returns the folder of a module in Go's module cache. from must be a folder outside of
+// any module.
 func downloaded(ctx context.Context, from, module string) (string, error) {
 	out, err := golang(ctx, from, "mod", "download", "-json", module)
 	if err != nil {
@@ -144,7 +143,7 @@ func downloaded(ctx context.Context, from, module string) (string, error) {
 	return said.Dir, nil
 }
 
-// golang runs the go command in a folder, and returns what it says.
+// golang runs the go command in a folder, and returns its output.
 func golang(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	c := exec.CommandContext(ctx, "go", args...)
 	c.Dir = dir

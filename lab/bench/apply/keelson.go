@@ -27,7 +27,7 @@ func (m *measurement) startController(repo, kubeconfig string, interval time.Dur
 	})
 }
 
-// asKeelson is a controller that is told of pushes by a webhook.
+// asKeelson returns a controller as a contestant. A webhook notifies it of pushes.
 func (m *measurement) asKeelson(ctx context.Context, server *gitserver.Server, _ []unstructured.Unstructured) (contestant, error) {
 	url := server.URL(filepath.Base(m.fleet.bare))
 	secret := filepath.Join(m.dir, "webhook-secret")
@@ -71,7 +71,7 @@ func (m *measurement) asKeelson(ctx context.Context, server *gitserver.Server, _
 	}, m.fleet.clone(ctx, url)
 }
 
-// kubeconfig writes a file whose context is called after the cluster in git.
+// kubeconfig writes a kubeconfig whose context has the cluster's name in git.
 func (m *measurement) kubeconfig(lab, user string) (string, error) {
 	path, err := m.lab.Kubeconfig(lab, user)
 	if err != nil {

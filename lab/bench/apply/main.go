@@ -1,8 +1,7 @@
-// Command apply measures what it costs Keelson to bring a cluster to what git
-// says, beside what the API server can take: a fleet of many small components on
-// one cluster of the lab, delivered by keelson controller, and the same objects
-// on a fresh cluster of the same kind by a loop of server-side applies that does
-// nothing else.
+// Command apply measures the cost of keelson controller to bring a cluster to the state in git. It
+// compares that cost with the limit of the API server. The fleet has many small components on one
+// cluster of the lab. For the comparison, a loop of server-side applies applies the same objects to
+// a fresh cluster of the same kind.
 //
 //	bench-apply [FLAGS]         a controller that polls (make bench-apply)
 //	bench-apply push [FLAGS]    one that a webhook tells of git push, and then a
@@ -10,8 +9,8 @@
 //	bench-apply peer [FLAGS]    the same, and then Flux on a cluster of the same
 //	                            kind from the same git server (make bench-peer)
 //
-// It prints figures, and fails only when an answer is wrong: a component that is
-// not delivered, or a request where there is nothing to do.
+// It prints figures, and fails only if a result is wrong: a component that is not delivered, or a
+// request where there is nothing to do.
 package main
 
 import (
@@ -41,7 +40,7 @@ func main() {
 	}
 }
 
-// mode is how a controller hears of git, and who else is measured.
+// mode selects how a controller learns of commits, and whether Flux is measured too.
 type mode string
 
 const (
@@ -52,14 +51,14 @@ const (
 
 const usage = "usage: bench-apply [push|peer] [FLAGS]\n"
 
-// options reads the command line.
+// options parses the command line.
 func options(args []string) (*measurement, error) {
 	m := &measurement{}
 	if len(args) > 0 && (args[0] == string(byPush) || args[0] == string(withPeer)) {
 		m.mode, args = mode(args[0]), args[1:]
 	}
 	flags := flag.NewFlagSet("bench-apply", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the error says it
+	flags.SetOutput(io.Discard) // the returned error includes it
 	flags.StringVar(&m.keelson, "keelson", "bin/keelson", "the program to measure")
 	flags.IntVar(&m.components, "components", 1000, "components of the fleet, of four objects each")
 	flags.IntVar(&m.workers, "workers", 10, "requests that the bare loop has in flight")
@@ -88,7 +87,7 @@ func options(args []string) (*measurement, error) {
 	return m, nil
 }
 
-// run makes everything in a folder of its own, which stays when it fails.
+// run creates all files in its own folder, and keeps the folder on failure.
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	m, err := options(args)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// published is a fleet of three components, as Keelson reads and renders it.
+// published returns a fleet of three components, and its objects as Keelson renders them.
 func published(t *testing.T) (m *measurement, objects []unstructured.Unstructured) {
 	t.Helper()
 	m = &measurement{dir: t.TempDir(), components: 3, names: []string{"a", "b", "c"}}
@@ -69,7 +69,7 @@ func render(t *testing.T, m *measurement) []unstructured.Unstructured {
 	return out
 }
 
-// levels are those of the Deployments.
+// levels returns the levels of the Deployments.
 func levels(t *testing.T, objects []unstructured.Unstructured) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -84,8 +84,8 @@ func levels(t *testing.T, objects []unstructured.Unstructured) map[string]string
 	return out
 }
 
-// TestFleet: figures mean what they say only if a push changes one field of those
-// components alone that it is said to change, and the one that changes nothing none.
+// TestFleet: a push changes one field of exactly the intended components, and a push of nothing
+// changes no component. Otherwise the figures would be wrong.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	m, objects := published(t)
@@ -118,7 +118,7 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// TestFluxFiles: Flux has the same objects, each in exactly one Kustomization.
+// TestFluxFiles: Flux gets the same objects, each in exactly one Kustomization.
 func TestFluxFiles(t *testing.T) {
 	t.Parallel()
 	m, objects := published(t)
@@ -175,8 +175,7 @@ func documents(t *testing.T, data []byte) []unstructured.Unstructured {
 	return out
 }
 
-// TestWebhook: the one that is sent is one that Keelson's own receiver takes, and
-// with another secret it is not.
+// TestWebhook: Keelson's own receiver accepts the sent webhook, and rejects it with another secret.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	fetched := 0
@@ -193,7 +192,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// TestUnwanted: what a fleet that is at rest must not do fails the run.
+// TestUnwanted: requests that a converged fleet must not make are counted as unwanted.
 func TestUnwanted(t *testing.T) {
 	t.Parallel()
 	event := func(user, verb, group, resource string) audit.Event {

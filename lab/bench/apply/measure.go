@@ -20,29 +20,28 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// Goals of 1,000 components on two cores.
+// Goals for 1,000 components on two cores.
 const (
 	goalWall  = 15 * time.Second
 	goalRatio = 1.5
-	// listen is how long a converged cluster is listened to that is polled for.
+	// listen is how long a converged cluster is observed in poll mode.
 	listen = 10 * time.Second
 )
 
-// patience is how long a phase may take, whoever's: ten times what Keelson's takes.
+// patience is the time limit of a phase, for every contestant: ten times Keelson's usual time.
 const patience = 10 * time.Minute
 
-// The clusters of the lab: one for Keelson, one for the bare loop, one for the loop
-// that records.
+// The clusters of the lab: for Keelson or Flux, for the bare loop, and for the loop with records.
 const (
 	ours     = "keelson"
 	theirs   = "bare"
 	recorded = "recorded"
 )
 
-// byKeelson is who delivers, unless it is a peer.
+// byKeelson is Keelson's name in the tables.
 const byKeelson = "keelson"
 
-// measurement is one run.
+// measurement holds the options and the shared state of one run.
 type measurement struct {
 	dir, keelson        string
 	components, workers int
@@ -50,9 +49,9 @@ type measurement struct {
 	lab                 *cluster.Lab
 	out                 io.Writer
 	mode                mode
-	quiet               time.Duration // of the steady state, when pushed to
-	flags               []string      // more of the controller's
-	scratch             []string      // folders elsewhere that are this run's
+	quiet               time.Duration // of the steady state, in push and peer mode
+	flags               []string      // additional flags of the controller
+	scratch             []string      // folders outside of dir that belong to this run
 	flux                fluxOptions
 
 	names []string // of the components
@@ -86,22 +85,22 @@ func (m *measurement) run(ctx context.Context) error {
 	return m.pushes(ctx, objects, limit)
 }
 
-// phase is what one way to apply took for one job.
+// phase holds the cost of one phase.
 type phase struct {
-	by      string        // who
-	pushed  time.Duration // from the start to the end of git push; 0: nothing was told
-	told    time.Duration // to the answer to who says that git has news
+	by      string        // name of the contestant
+	pushed  time.Duration // from the start to the end of git push; 0: without notification
+	told    time.Duration // from the start to the answer to the notification
 	wall    time.Duration // from the start to the last write of an object or record
-	first   time.Duration // to the first write of an object
-	last    time.Duration // to the last
+	first   time.Duration // from the start to the first write of an object
+	last    time.Duration // from the start to the last write of an object
 	server  time.Duration // CPU of the API server
 	etcd    time.Duration // CPU of etcd
-	process time.Duration // CPU of Keelson without its workers, or of the bare loop
+	process time.Duration // CPU of the contestant or the bare loop; in poll mode without workers
 	events  []audit.Event
 }
 
-// up makes a cluster with the namespace of all objects. The other one must be
-// down: they would share the machine.
+// up creates a cluster with the namespace of all objects. The other clusters must be down, because
+// all clusters share the machine.
 func (m *measurement) up(ctx context.Context, name string) (*rest.Config, error) {
 	if err := m.lab.Up(ctx, name, cluster.Change{ControlPlaneOnly: new(true), Audit: new(cluster.AuditMetadata)}, m.set); err != nil {
 		return nil, err
@@ -113,11 +112,11 @@ func (m *measurement) up(ctx context.Context, name string) (*rest.Config, error)
 	if err := ensureNamespace(ctx, admin); err != nil {
 		return nil, err
 	}
-	// As the same user as Keelson: the audit log says as much of both.
+	// The loops use the same user as Keelson, so that the audit log is equally detailed.
 	return m.client(name, cluster.Keelson)
 }
 
-// client is that of a user of a cluster.
+// client returns the client configuration of a user of a cluster.
 func (m *measurement) client(name, user string) (*rest.Config, error) {
 	path, err := m.lab.Kubeconfig(name, user)
 	if err != nil {
@@ -134,14 +133,14 @@ func (m *measurement) down(ctx context.Context) error {
 	return errors.Join(m.lab.Down(ctx, ours), m.lab.Down(ctx, theirs), m.lab.Down(ctx, recorded))
 }
 
-// limits are what the API server can take.
+// limits are the limits of the API server, measured with the loops.
 type limits struct {
 	cold     phase // all objects
-	field    phase // those that changed
+	field    phase // only the changed objects
 	recorded phase // all objects, with a record of each component
 }
 
-// limits takes them on clusters of their own.
+// limits measures the limits, on clusters of their own.
 func (m *measurement) limits(ctx context.Context, all, changed []unstructured.Unstructured) (l limits, err error) {
 	config, err := m.up(ctx, theirs)
 	if err != nil {
@@ -165,7 +164,7 @@ func (m *measurement) limits(ctx context.Context, all, changed []unstructured.Un
 	return l, m.lab.Down(ctx, recorded)
 }
 
-// limit is what a loop takes, and costs.
+// limit measures a loop.
 func (m *measurement) limit(ctx context.Context, name string, loop func() error) (phase, error) {
 	before, err := ownCPU()
 	if err != nil {
@@ -184,7 +183,7 @@ func (m *measurement) limit(ctx context.Context, name string, loop func() error)
 	return p, err
 }
 
-// timed does something and says what it cost the cluster.
+// timed runs do and returns what it cost the cluster.
 func (m *measurement) timed(ctx context.Context, name string, do func() error) (phase, error) {
 	var p phase
 	log, err := m.lab.AuditLog(name)
@@ -216,7 +215,7 @@ func (m *measurement) timed(ctx context.Context, name string, do func() error) (
 	return p, nil
 }
 
-// ownCPU is what this process has used so far.
+// ownCPU returns the CPU time of this process so far.
 func ownCPU() (time.Duration, error) {
 	id, err := process.Identify(os.Getpid())
 	if err != nil {
@@ -229,7 +228,7 @@ func ownCPU() (time.Duration, error) {
 	return u.CPU, nil
 }
 
-// window takes the time from the audit log: what is polled for is seen late.
+// window takes the times from the audit log: polling would see the changes late.
 func (p *phase) window(started time.Time) {
 	var first, last, lastObject time.Time
 	for _, e := range p.events {
@@ -251,7 +250,7 @@ func (p *phase) window(started time.Time) {
 	}
 }
 
-// cpu is what the processes of a cluster have used so far.
+// cpu returns the CPU times of a cluster's API server and etcd so far.
 func (m *measurement) cpu(ctx context.Context, name string) (server, etcd time.Duration, err error) {
 	all, err := m.lab.Status(ctx, 0)
 	if err != nil {
@@ -272,7 +271,7 @@ func (m *measurement) cpu(ctx context.Context, name string) (server, etcd time.D
 	return server, etcd, nil
 }
 
-// deliver lets Keelson do the same, and then nothing.
+// deliver measures Keelson in poll mode, and then the converged cluster.
 func (m *measurement) deliver(ctx context.Context, limit limits) (err error) {
 	if _, err := m.up(ctx, ours); err != nil {
 		return err
@@ -324,7 +323,7 @@ func (m *measurement) deliver(ctx context.Context, limit limits) (err error) {
 	return m.idle(ctx, c)
 }
 
-// written waits until as many objects were written, and all deliveries are synced.
+// written waits until want objects are written and all deliveries are synced.
 func (m *measurement) written(ctx context.Context, c *keelson.Controller, op string, want int) error {
 	return c.Until(ctx, patience, 100*time.Millisecond, func(ctx context.Context) error {
 		v, err := c.Metrics(ctx, `keelson_objects_written_total\{.*op="`+op+`"`, keelson.Synced)
@@ -335,7 +334,7 @@ func (m *measurement) written(ctx context.Context, c *keelson.Controller, op str
 	})
 }
 
-// polled times a commit that changes one field of each component.
+// polled measures a commit that changes one field of each component.
 func (m *measurement) polled(ctx context.Context, c *keelson.Controller) (phase, error) {
 	before, err := c.Usage()
 	if err != nil {

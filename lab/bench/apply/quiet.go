@@ -17,14 +17,14 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// pause is how long nothing is asked when a change is over; calm is that before a
-// silence, longer than good news of a status is kept back.
+// pause is how long no request must arrive before a change counts as complete. calm is the same
+// before a quiet period. It is longer than the controller's delay of healthy-status updates.
 const (
 	pause = 3 * time.Second
 	calm  = 15 * time.Second
 )
 
-// idle listens while every component is looked at again for nothing.
+// idle measures a commit that makes Keelson check every component although nothing changed.
 func (m *measurement) idle(ctx context.Context, c *keelson.Controller) error {
 	files := addons.Files{}
 	m.setPass(files, "1")
@@ -54,8 +54,8 @@ func (m *measurement) idle(ctx context.Context, c *keelson.Controller) error {
 	return nil
 }
 
-// unwanted counts the calls where there is nothing to do: all but watches, and the
-// Leases of replicas that share a fleet. It prints the first of them.
+// unwanted counts the requests of a fleet that has nothing to do. Watches and the Leases of
+// replicas that share a fleet are allowed. It prints the first ten.
 func (m *measurement) unwanted(events []audit.Event) int {
 	calls := 0
 	for _, e := range events {
@@ -69,8 +69,8 @@ func (m *measurement) unwanted(events []audit.Event) int {
 	return calls
 }
 
-// statuses waits until the hub shows what was done. Statuses wait for the objects, so
-// those that are left are no part of the time that these took, nor of what comes next.
+// statuses waits until all statuses are written to the hub. The controller writes statuses after
+// the objects. The wait keeps late writes out of the measured time and out of the next phase.
 func (m *measurement) statuses(ctx context.Context) error {
 	began := time.Now()
 	left, err := m.settled(ctx, pause)
@@ -87,8 +87,8 @@ func (m *measurement) statuses(ctx context.Context) error {
 	return nil
 }
 
-// settled waits for what the last change still has asked and written, its statuses,
-// until nothing was asked for some time, and returns it.
+// settled waits until no request has arrived for the given time, because the last change may still
+// cause requests, mainly for statuses. It returns the requests seen meanwhile.
 func (m *measurement) settled(ctx context.Context, silence time.Duration) ([]audit.Event, error) {
 	log, err := m.lab.AuditLog(ours)
 	if err != nil {
@@ -115,7 +115,7 @@ func (m *measurement) settled(ctx context.Context, silence time.Duration) ([]aud
 	}
 }
 
-// quietly listens while nothing happens.
+// quietly measures a period in which nothing happens.
 func (c *course) quietly(ctx context.Context) error {
 	before, err := c.usage((*process.Child).UsageOfAll)
 	if err != nil {
@@ -161,8 +161,8 @@ func (c *course) quietly(ctx context.Context) error {
 	return nil
 }
 
-// healthy says of all Deployments what a controller manager would say, which the
-// cluster has none of: a fleet that is not healthy in time is looked into, and rightly so.
+// healthy writes healthy statuses of all Deployments, because the cluster has no controller
+// manager. Keelson would diagnose a fleet that does not become healthy in time.
 func (m *measurement) healthy(ctx context.Context) error {
 	config, err := m.client(ours, cluster.Admin)
 	if err != nil {

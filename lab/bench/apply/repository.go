@@ -19,12 +19,12 @@ import (
 const (
 	// clusterName is the cluster's name in git.
 	clusterName = "bench"
-	// namespace of every object: one that all components share.
+	// namespace is shared by all objects of all components.
 	namespace = "bench"
 )
 
-// fleetFiles are a fleet of components, each at a version of its own, that one
-// cluster runs at level 1.
+// fleetFiles returns a fleet of components, each with its own version tag. One cluster runs all of
+// them at level 1.
 func (m *measurement) fleetFiles() addons.Files {
 	files := addons.New()
 	for _, c := range m.names {
@@ -40,18 +40,18 @@ func (m *measurement) setLevels(files addons.Files, level func(i int) string) {
 	files.Layer("layers/10-all.yaml", "", m.names, func(i int) string { return addons.Running(level(i)) })
 }
 
-// setPass writes the cluster's file with a label that nothing reads, so that
-// every component is looked at again.
+// setPass writes the cluster's file with a label that has no effect. A change of the label makes
+// Keelson check every component again.
 func (m *measurement) setPass(files addons.Files, pass string) {
 	files.Cluster(clusterName, "pass", pass)
 }
 
-// repository is a bare one, and a clone of it in which to work.
+// repository is a bare repository and its working clone.
 type repository struct {
 	bare, work string
 }
 
-// publish makes a bare repository in a folder, packed as after a clone.
+// publish creates a bare repository, packed as after a clone.
 func (m *measurement) publish(ctx context.Context, name string, files addons.Files, versions []string) (*repository, error) {
 	r := &repository{bare: filepath.Join(m.dir, "git", name+".git"), work: filepath.Join(m.dir, name)}
 	if err := files.Publish(ctx, r.bare, versions); err != nil {
@@ -60,7 +60,7 @@ func (m *measurement) publish(ctx context.Context, name string, files addons.Fil
 	return r, fleet.Pack(ctx, r.bare)
 }
 
-// clone makes the place to work in, of where it is pushed to.
+// clone creates the working clone from the URL to which it pushes.
 func (r *repository) clone(ctx context.Context, url string) error {
 	return git(ctx, filepath.Dir(r.work), "clone", "--quiet", url, r.work)
 }
@@ -89,7 +89,7 @@ func git(ctx context.Context, dir string, args ...string) error {
 	return nil
 }
 
-// rendered is what Keelson renders of the fleet: what the bare loop applies.
+// rendered returns the objects as Keelson renders the fleet. The loops apply these objects.
 func (m *measurement) rendered(ctx context.Context) ([]unstructured.Unstructured, error) {
 	c := exec.CommandContext(ctx, m.keelson, "render", clusterName, "--repo", m.fleet.bare, "-o", "json") //nolint:gosec // the binary that is measured
 	c.Env = append(os.Environ(), "KUBECONFIG="+os.DevNull)

@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// kinds of requests, in the order of the table.
+// Kinds of requests, in the order of the table.
 const (
 	kindObjects  = "objects"
 	kindRecords  = "records"
@@ -25,12 +25,12 @@ const (
 	kindOther    = "other"
 )
 
-// isLease says whether a request is a replica's, to say that it is there.
+// isLease reports whether a request is for a Lease, which replicas renew.
 func isLease(e audit.Event) bool {
 	return e.Resource.Group == "coordination.k8s.io" && e.Resource.Resource == "leases"
 }
 
-// kindOf says what a request is about.
+// kindOf returns the kind of a request.
 func kindOf(e audit.Event) string {
 	r := e.Resource
 	switch {
@@ -51,12 +51,12 @@ func kindOf(e audit.Event) string {
 	}
 }
 
-// done says whether a request changed something.
+// done reports whether a request changed an object.
 func done(e audit.Event) bool {
 	return e.Stage == audit.ResponseComplete && e.Write() && !e.DryRun && e.Code < 300
 }
 
-// table prints what a phase took beside the bare loop.
+// table prints the cost of a phase beside the bare loop.
 func (m *measurement) table(name string, ours, limit phase) {
 	fmt.Fprintf(m.out, "\n%s\n", name)
 	goal := ""
@@ -80,8 +80,8 @@ func (m *measurement) table(name string, ours, limit phase) {
 	}
 }
 
-// withRecords prints what part of a cold phase the records have, that say in the
-// cluster what is begun and what is done: the loop writes them, too.
+// withRecords prints the share of the records in a cold phase, by comparison with the loop that
+// writes records. Records store in the cluster which work has started and ended.
 func (m *measurement) withRecords(ours phase, limit limits) {
 	fmt.Fprintf(m.out, "  loop that records     %s, with 2 writes of a Secret for each component: %.2f× of the bare one; %s %.2f× of it\n",
 		round(limit.recorded.wall), limit.recorded.wall.Seconds()/limit.cold.wall.Seconds(), ours.by, ours.wall.Seconds()/limit.recorded.wall.Seconds())
@@ -89,7 +89,7 @@ func (m *measurement) withRecords(ours phase, limit limits) {
 		round(limit.recorded.process), round(limit.recorded.server), round(limit.recorded.etcd), ours.by, ours.cpu().Seconds()/limit.recorded.cpu().Seconds())
 }
 
-// cpu is that of all processes.
+// cpu returns the sum of all processes.
 func (p *phase) cpu() time.Duration { return p.process + p.server + p.etcd }
 
 type row struct {
@@ -97,13 +97,13 @@ type row struct {
 	ours, theirs int
 }
 
-// rows counts requests by kind and verb; those that failed apart.
+// rows counts requests by kind and verb. Failed requests have their own rows.
 func rows(ours, theirs []audit.Event) []row {
 	counts := map[string]*row{}
 	count := func(events []audit.Event, n func(*row) *int) {
 		for _, e := range events {
 			if e.User != cluster.Keelson || e.Stage == audit.ResponseComplete && e.Watch() {
-				continue // a watch counts when it begins
+				continue // a watch is counted when it starts
 			}
 			verb := e.Verb
 			if e.DryRun {
@@ -141,7 +141,7 @@ func rows(ours, theirs []audit.Event) []row {
 	return append(out, sum)
 }
 
-// memory prints what the controller holds.
+// memory prints the memory of the controller.
 func (m *measurement) memory(ctx context.Context, c *keelson.Controller, peak int64) error {
 	heap, err := c.Metrics(ctx, "go_memstats_heap_inuse_bytes", "process_resident_memory_bytes")
 	if err != nil {
@@ -155,7 +155,7 @@ func (m *measurement) memory(ctx context.Context, c *keelson.Controller, peak in
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
 
-// calls counts all but watches and Leases.
+// calls counts all requests except watches and Leases.
 func calls(events []audit.Event) int {
 	n := 0
 	for _, e := range events {
@@ -166,7 +166,7 @@ func calls(events []audit.Event) int {
 	return n
 }
 
-// sideBySide is the table of all that was measured, the bare loop too.
+// sideBySide prints the table of all contestants and the bare loop.
 func (m *measurement) sideBySide(results []result, limit limits) {
 	fmt.Fprint(m.out, "\nside by side\n")
 	w := tabwriter.NewWriter(m.out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -202,5 +202,5 @@ func (m *measurement) sideBySide(results []result, limit limits) {
 	row("memory, peak", func(r result) string { return fmt.Sprintf("%d MB", r.own.Peak>>20) }, "")
 	row("  with what it has started", func(r result) string { return fmt.Sprintf("%d MB", r.held.Peak>>20) }, "")
 	row("  at the end, with that", func(r result) string { return fmt.Sprintf("%d MB", r.held.RSS>>20) }, "")
-	_ = w.Flush() // as the rest of the output: who reads it is gone when it fails
+	_ = w.Flush() // as in the rest of the output: if this fails, stdout is closed
 }

@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// deployments are what commits change.
+// deployments is the resource that commits change.
 var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"} //nolint:gochecknoglobals // never changed
 
-// kinds are the resources of a component.
+// kinds returns the resources of a component.
 func kinds() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{
 		deployments,
@@ -27,16 +27,16 @@ func kinds() []schema.GroupVersionResource {
 	}
 }
 
-// witness sees the objects of all components, whoever writes them: their metadata
-// alone, by a watch a kind, which costs an API server next to nothing.
+// witness observes the objects of all components, regardless of the writer. It watches only their
+// metadata, with one watch per kind, which costs the API server little.
 type witness struct {
 	names  []string
 	stores map[schema.GroupVersionResource]cache.Store
-	// generations that the Deployments have when all is as git says, by component.
+	// generations are the expected generations of the Deployments, by component.
 	generations []int64
 }
 
-// watch watches until the context ends.
+// watch starts the watches. They end with the context.
 func (m *measurement) watch(ctx context.Context, admin *rest.Config) (*witness, error) {
 	client, err := metadata.NewForConfig(admin)
 	if err != nil {
@@ -56,15 +56,15 @@ func (m *measurement) watch(ctx context.Context, admin *rest.Config) (*witness, 
 	return w, nil
 }
 
-// changes says that the Deployments of some components are about to get a new spec.
+// changes records that the Deployments of some components will get a new spec.
 func (w *witness) changes(of []int) {
 	for _, i := range of {
 		w.generations[i]++
 	}
 }
 
-// asGitSays holds that every component has its objects, and each Deployment has
-// been changed exactly as often as git has changed it.
+// asGitSays fails unless every component has its objects and each Deployment has been changed
+// exactly as often as in git.
 func (w *witness) asGitSays(context.Context) error {
 	for k, store := range w.stores {
 		missing := 0
@@ -91,9 +91,9 @@ func generation(o any) int64 {
 	if m, ok := o.(*metav1.PartialObjectMetadata); ok {
 		return m.Generation
 	}
-	return 0 // no object of a metadata watch
+	return 0 // not an object of a metadata watch
 }
 
-// looks is how often what was watched is looked at: often enough for patience, and
-// without a say in what is measured, which is the audit log's.
+// looks is the interval of checks. It does not affect the measured times, which come from the audit
+// log.
 const looks = 100 * time.Millisecond

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// webhook is where a git host says that it was pushed to, and the secret that it
-// signs with.
+// webhook holds the URL that a git host notifies of pushes, and the signing secret.
 type webhook struct{ url, secret string }
 
-// send says that main was pushed, as GitHub does, and returns when that was taken.
+// send reports a push to main as GitHub does, and returns after the receiver has accepted the
+// request.
 func (h webhook) send(ctx context.Context, repository string) error {
 	body, err := json.Marshal(map[string]any{
 		"ref": "refs/heads/main", "forced": false, "deleted": false,
@@ -39,7 +39,7 @@ func (h webhook) send(ctx context.Context, repository string) error {
 	request.Header.Set("X-GitHub-Event", "push")
 	request.Header.Set("X-GitHub-Delivery", rand.Text())
 	request.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
-	client := &http.Client{Timeout: 10 * time.Second} // as GitHub's
+	client := &http.Client{Timeout: 10 * time.Second} // GitHub's timeout
 	answer, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("webhook: %w", err)

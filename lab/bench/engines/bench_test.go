@@ -8,27 +8,26 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// engine is one way to find out whether an object is as it is wanted.
+// engine is one method to find out whether an object matches the wanted state.
 type engine struct {
 	name string
-	// settle brings an object to the API server in the way of the engine's own
-	// product, so that its check finds what it relies on: a record, an
-	// annotation, managedFields.
+	// settle applies an object to the API server as the engine's own product does. The engine's
+	// check then finds the data that it needs: a record, an annotation, managedFields.
 	settle func(context.Context, *unstructured.Unstructured) (check, error)
 }
 
-// check says whether the object that was settled differs from a wanted one. Each
-// call does all of the work; only the remembering engines know an object again.
+// check reports whether the settled object differs from a wanted one. Each call does all of the
+// work; only the remembering engines recognise an object.
 type check func(context.Context, *unstructured.Unstructured) (bool, error)
 
-// The pass over an object that nobody changed: what a converged fleet does all
-// day. Keelson's goal is 100 µs and 60 KB.
+// BenchmarkSettled compares an unchanged object: the constant work of a converged fleet. Keelson's
+// goal is 100 µs and 60 KB.
 func BenchmarkSettled(b *testing.B) {
 	each(b, server(b).engines, settledDeployment)
 }
 
-// The same where nothing has changed since it was compared, of which an engine
-// that remembers may take notice. Keelson's goal is 1 µs.
+// BenchmarkUnchanged compares an object that has not changed since the last comparison. An engine
+// that remembers results may use them. Keelson's goal is 1 µs.
 func BenchmarkUnchanged(b *testing.B) {
 	each(b, server(b).remembering, settledDeployment)
 }
@@ -38,7 +37,7 @@ func settledDeployment(b *testing.B, e engine) {
 	measure(b, settled(b, e, want), want, false)
 }
 
-// One field was changed in git.
+// BenchmarkChanged compares an object after one field was changed in git.
 func BenchmarkChanged(b *testing.B) {
 	each(b, server(b).engines, func(b *testing.B, e engine) {
 		check := settled(b, e, cluster.objects.deployment)
@@ -50,7 +49,7 @@ func BenchmarkChanged(b *testing.B) {
 	})
 }
 
-// All objects of a cluster, each as it is wanted.
+// BenchmarkFleet compares all objects of a cluster, none of which differs.
 func BenchmarkFleet(b *testing.B) {
 	each(b, server(b).engines, func(b *testing.B, e engine) {
 		fleet := cluster.objects.fleet
@@ -69,8 +68,8 @@ func BenchmarkFleet(b *testing.B) {
 	})
 }
 
-// What a settled object of any size costs: the time for a leaf field should
-// stay the same.
+// BenchmarkLeaves compares settled objects of several sizes. The time per leaf field should stay
+// constant.
 func BenchmarkLeaves(b *testing.B) {
 	for _, leaves := range []int{10, 100, 1000, 10_000} {
 		b.Run(fmt.Sprint("leaves=", leaves), func(b *testing.B) {
@@ -89,14 +88,14 @@ func server(b *testing.B) *apiServer {
 	return cluster
 }
 
-// each runs a benchmark for several engines, in names as benchstat likes them.
+// each runs a benchmark for several engines, with names in benchstat's format.
 func each(b *testing.B, engines []engine, run func(*testing.B, engine)) {
 	for _, e := range engines {
 		b.Run("engine="+e.name, func(b *testing.B) { run(b, e) })
 	}
 }
 
-// settled brings an object to the API server and takes it away in the end.
+// settled applies an object to the API server, and removes the object when the benchmark ends.
 func settled(b *testing.B, e engine, want *unstructured.Unstructured) check {
 	b.Helper()
 	c, err := e.settle(b.Context(), want)
@@ -114,14 +113,14 @@ func settled(b *testing.B, e engine, want *unstructured.Unstructured) check {
 
 func measure(b *testing.B, c check, want *unstructured.Unstructured, differs bool) {
 	b.Helper()
-	expect(b, c, want, differs) // what is built when it is first needed is built now
+	expect(b, c, want, differs) // values that are built on first use are built here
 	b.ReportAllocs()
 	for b.Loop() {
 		expect(b, c, want, differs)
 	}
 }
 
-// expect fails where the answer is wrong: what is fast and wrong is worth nothing.
+// expect fails if the answer is wrong: the speed of a wrong answer is worthless.
 func expect(b *testing.B, c check, want *unstructured.Unstructured, differs bool) {
 	got, err := c(b.Context(), want)
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// fluxSSA compares as Flux's kustomize-controller does: it reads the object and
-// asks for a dry run.
+// fluxSSA compares as Flux's kustomize-controller does: it reads the object and makes a dry-run
+// apply.
 type fluxSSA struct{ manager *ssa.ResourceManager }
 
 func newFluxSSA(s *apiServer) fluxSSA {
-	// Without a poller of statuses: nothing here waits for health.
+	// There is no status poller: the benchmarks do not wait for health.
 	return fluxSSA{ssa.NewResourceManager(s.client, nil, ssa.Owner{
 		Field: "kustomize-controller", Group: "kustomize.toolkit.fluxcd.io",
 	})}

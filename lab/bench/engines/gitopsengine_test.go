@@ -16,9 +16,8 @@ import (
 // argoManager is the field manager of Argo CD.
 const argoManager = "argocd-controller"
 
-// gitopsEngine compares as Argo CD has gitops-engine compare, in each of its
-// three ways. Live objects come with managedFields, as Argo CD's cluster cache
-// has them.
+// gitopsEngine compares as Argo CD does with gitops-engine, in each of the three modes. Live
+// objects have managedFields, as in Argo CD's cluster cache.
 type gitopsEngine struct {
 	*apiServer
 	parser  *managedfields.GvkParser
@@ -29,8 +28,8 @@ type gitopsEngine struct {
 func newGitopsEngine(ctx context.Context, s *apiServer) (e *gitopsEngine, disconnect func(), err error) {
 	kubectl := &kube.KubectlCmd{Log: logr.Discard(), Tracer: tracing.NopTracer{}}
 	e = &gitopsEngine{apiServer: s}
-	// As its cluster cache does; the schema of a CRD is published some moments
-	// after its kind is served.
+	// Load the schemas as Argo CD's cluster cache does. The API server publishes the schema of a
+	// CRD some moments after it starts to serve the kind.
 	err = until(ctx, func(context.Context) (bool, error) {
 		if _, e.parser, err = kubectl.LoadOpenAPISchema(s.config); err != nil {
 			return false, err
@@ -58,19 +57,19 @@ func newGitopsEngine(ctx context.Context, s *apiServer) (e *gitopsEngine, discon
 	return e, func() { forget(); forgetToo() }, nil
 }
 
-// settleThreeWay is Argo CD's default: kubectl's client-side apply, and a
-// three-way merge with the annotation that it leaves.
+// settleThreeWay is Argo CD's default: kubectl's client-side apply, and a three-way merge with the
+// annotation that this apply writes.
 func (e *gitopsEngine) settleThreeWay(ctx context.Context, want *unstructured.Unstructured) (check, error) {
 	return e.settle(ctx, want, false)
 }
 
-// settleStructured is how Argo CD compares with ServerSideApply=true.
+// settleStructured compares as Argo CD does with ServerSideApply=true.
 func (e *gitopsEngine) settleStructured(ctx context.Context, want *unstructured.Unstructured) (check, error) {
 	return e.settle(ctx, want, true, diff.WithStructuredMergeDiff(true))
 }
 
-// settleServerSide is how Argo CD compares with ServerSideDiff=true: it takes
-// the live object from its cache, and asks for a dry run.
+// settleServerSide compares as Argo CD does with ServerSideDiff=true: it takes the live object from
+// the cache and makes a dry-run apply.
 func (e *gitopsEngine) settleServerSide(ctx context.Context, want *unstructured.Unstructured) (check, error) {
 	return e.settle(ctx, want, true, diff.WithServerSideDiff(true),
 		diff.WithServerSideDryRunner(diff.NewK8sServerSideDryRunner(e.dryRuns)))
@@ -97,8 +96,8 @@ func (e *gitopsEngine) settle(ctx context.Context, want *unstructured.Unstructur
 	}, nil
 }
 
-// withoutStatus is what Argo CD ignores unless told otherwise. Its own
-// normalizer costs more: it applies a JSON patch to the serialised object.
+// withoutStatus removes the status, which Argo CD ignores by default. Argo CD's own normalizer
+// costs more: it applies a JSON patch to the serialised object.
 type withoutStatus struct{}
 
 func (withoutStatus) Normalize(o *unstructured.Unstructured) error {

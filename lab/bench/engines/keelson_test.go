@@ -17,8 +17,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// keelson compares as package applier has differ compare. The applier itself is
-// not imported: it needs a newer client-go than gitops-engine can be built with.
+// keelson compares with package differ in the same way as package applier does. The applier itself
+// is not imported: it needs a newer client-go than gitops-engine can be built with.
 type keelson struct {
 	*apiServer
 	schemas differ.Schemas
@@ -35,7 +35,7 @@ func newKeelson(ctx context.Context, s *apiServer) (*keelson, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The schema of a CRD is published some moments after its kind is served.
+	// The API server publishes the schema of a CRD some moments after it starts to serve the kind.
 	err = until(ctx, func(context.Context) (bool, error) {
 		documents, err := client.OpenAPIV3().Paths()
 		if err != nil {
@@ -69,7 +69,7 @@ func path(gv schema.GroupVersion) string {
 	return "apis/" + gv.String()
 }
 
-// settle finds out by comparing.
+// settle returns a check that compares the objects.
 func (k *keelson) settle(ctx context.Context, want *unstructured.Unstructured) (check, error) {
 	settled, policy, err := k.apply(ctx, want)
 	if err != nil {
@@ -82,10 +82,10 @@ func (k *keelson) settle(ctx context.Context, want *unstructured.Unstructured) (
 	}, nil
 }
 
-// settleUnchanged finds out by what tells that nothing has changed since the
-// object was compared: the versions of record and live object, and the hashes
-// of the rest. As the applier does, it hashes policy and target once for all
-// objects of a component, which is outside of what is measured.
+// settleUnchanged returns a check that detects whether anything has changed since the last
+// comparison. It uses the versions of the record and of the live object, and hashes of the
+// remaining inputs. Like the applier, it hashes policy and target once for all objects of a
+// component. That step is not measured.
 func (k *keelson) settleUnchanged(ctx context.Context, want *unstructured.Unstructured) (check, error) {
 	settled, policy, err := k.apply(ctx, want)
 	if err != nil {
@@ -108,9 +108,8 @@ func (k *keelson) settleUnchanged(ctx context.Context, want *unstructured.Unstru
 	}, nil
 }
 
-// apply applies an object as the applier does, and keeps of it what the applier
-// records. The live object is as the controller's cache has it: without
-// managedFields.
+// apply applies an object as the applier does, and keeps the data that the applier records. The
+// live object has no managedFields, as in the controller's cache.
 func (k *keelson) apply(ctx context.Context, want *unstructured.Unstructured) (differ.State, differ.Policy, error) {
 	policy := differ.Policy{Component: want.GetLabels()[v1alpha1.LabelComponent], Rules: k.rules, MaskKey: []byte("key")}
 	state := differ.State{

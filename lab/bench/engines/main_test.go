@@ -1,7 +1,7 @@
-// Package engines_test measures what it costs to find out whether an object in
-// a cluster is as it is wanted: Keelson's differ beside gitops-engine (Argo CD)
-// and fluxcd/pkg/ssa (Flux), in one process, on the same objects, with the same
-// API server. ../README.md says what is measured and what isn't.
+// Package engines_test measures the cost of finding out whether an object in a cluster matches the
+// wanted state. It compares Keelson's differ, gitops-engine (Argo CD) and fluxcd/pkg/ssa (Flux) in
+// one process, on the same objects and API server. ../README.md describes what is measured and what
+// isn't.
 package engines_test
 
 import (
@@ -23,20 +23,20 @@ import (
 	"github.com/keelson-io/keelson/applier/apiservertest"
 )
 
-// patience bounds every wait for the API server.
+// patience is the time limit of every wait for the API server.
 const patience = time.Minute
 
-// cluster is a real API server with what every engine shares; nil where none
-// was built.
+// cluster is a real API server and the data that all engines share. It is nil without the API
+// server's binaries.
 var cluster *apiServer
 
 type apiServer struct {
 	config  *rest.Config
-	client  client.Client // asks the API server each time
+	client  client.Client // without a cache
 	objects objects
 	engines []engine
-	// remembering is those engines that know an object again which they found
-	// settled, and of which nothing has changed since.
+	// remembering holds the engines that recognise an object as settled and unchanged since the
+	// last comparison.
 	remembering []engine
 }
 
@@ -54,14 +54,16 @@ func run(m *testing.M) (code int, err error) {
 		return m.Run(), nil
 	}
 	log.SetLogger(logr.Discard())
-	// The CRDs are there before anything is measured, those of the fleet, too.
+	// Install all CRDs, including the fleet's, before the measurement.
 	server, err := apiservertest.Start(os.Getenv(apiservertest.EnvAssets), "testdata")
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	config := server.Config
-	// No engine waits for its own rate limit, or writes between the results.
+	// No engine waits for a client-side rate limit: Server.Config has none. None prints warnings
+	// between the results either.
+	// the results.
 	config.WarningHandler = rest.NoWarnings{}
 	s := &apiServer{config: config}
 	if s.client, err = client.New(config, client.Options{}); err != nil {
@@ -84,8 +86,8 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// connect opens the engines. What they read and parse once for a cluster,
-// schemas above all, is outside of what is measured, for all alike.
+// connect creates the engines. Data that an engine reads and parses once per cluster, mainly
+// schemas, is not measured for any engine.
 func (s *apiServer) connect(ctx context.Context) (disconnect func(), err error) {
 	keelson, err := newKeelson(ctx, s)
 	if err != nil {
@@ -122,7 +124,7 @@ func (s *apiServer) createNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// read returns a wanted object as the API server has it.
+// read returns the live version of a wanted object from the API server.
 func (s *apiServer) read(ctx context.Context, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(want.GroupVersionKind())

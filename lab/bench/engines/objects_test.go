@@ -15,14 +15,14 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// objects come from files and not from charts, so that two runs compare the
-// same objects whatever became of the charts in between.
+// objects are read from files instead of charts, so that two runs compare the same objects even if
+// the charts have changed.
 type objects struct {
-	// deployment has 68 leaf fields, as an add-on's has.
+	// deployment has 68 leaf fields, a typical number for an add-on.
 	deployment *unstructured.Unstructured
-	// fleet is what `keelson render prod-us-01` printed of the example fleet,
-	// without its CRDs: to create and delete those changes what the API server
-	// serves, which every engine would have to learn anew.
+	// fleet is the output of `keelson render prod-us-01` on the example fleet, without CRDs.
+	// Creating and deleting CRDs changes what the API server serves, and every engine would have to
+	// read it again.
 	fleet []*unstructured.Unstructured
 }
 
@@ -45,7 +45,7 @@ func (o objects) all() []*unstructured.Unstructured {
 	return append([]*unstructured.Unstructured{o.deployment, widget(0)}, o.fleet...)
 }
 
-// kinds are all kinds that are measured.
+// kinds returns all measured kinds.
 func (o objects) kinds() map[schema.GroupVersionKind]bool {
 	out := map[schema.GroupVersionKind]bool{}
 	for _, object := range o.all() {
@@ -54,7 +54,7 @@ func (o objects) kinds() map[schema.GroupVersionKind]bool {
 	return out
 }
 
-// widget is an object with a number of leaf fields in its spec.
+// widget returns an object with the given number of leaf fields in its spec.
 func widget(leaves int) *unstructured.Unstructured {
 	items := make([]any, 0, leaves/2)
 	for i := range leaves / 2 {

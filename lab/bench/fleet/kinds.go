@@ -12,10 +12,10 @@ import (
 	"github.com/keelson-io/keelson/lab/fleet"
 )
 
-// kind is one sort of commit that people make.
+// kind is a typical kind of commit.
 type kind struct {
 	name string
-	// push makes the i-th of them.
+	// push pushes the i-th commit of this kind.
 	push func(ctx context.Context, m *measurement, i int) error
 }
 
@@ -28,7 +28,7 @@ func kinds() []kind {
 	}
 }
 
-// pushClusterFile changes what one cluster sets for one component.
+// pushClusterFile changes one cluster's values of one component.
 func pushClusterFile(ctx context.Context, m *measurement, i int) error {
 	c := m.fleet.Clusters[i%len(m.fleet.Clusters)]
 	path := fmt.Sprintf("clusters/%s/%s.yaml", c.Name, c.Deliveries[i%len(c.Deliveries)].Component)
@@ -36,8 +36,8 @@ func pushClusterFile(ctx context.Context, m *measurement, i int) error {
 	return fleet.Push(ctx, m.dir, fleet.Commit{Files: map[string][]byte{path: []byte(content)}})
 }
 
-// pushLayer changes one line for all clusters, of a component that differs as
-// much as most do, or of the one that differs the most.
+// pushLayer changes one line for all clusters. The component is the one with the most distinct
+// inputs, or the one with the median number.
 func pushLayer(ctx context.Context, m *measurement, i int, most bool) error {
 	component := m.varied(most)
 	line := fmt.Sprintf("  %s:\n    version:", component)
@@ -56,11 +56,10 @@ func pushLayer(ctx context.Context, m *measurement, i int, most bool) error {
 	}.push(ctx, m)
 }
 
-// allLayer is for all clusters.
+// allLayer is the path of the layer for all clusters.
 const allLayer = "layers/10-all.yaml"
 
-// varied is the component that is rendered from the most inputs, or that in the
-// middle.
+// varied returns the component with the most distinct inputs, or the one with the median number.
 func (m *measurement) varied(most bool) string {
 	inputs := map[string]map[any]bool{}
 	for _, c := range m.fleet.Clusters {
@@ -80,7 +79,8 @@ func (m *measurement) varied(most bool) string {
 	return names[len(names)/2]
 }
 
-// pushVersion publishes a version and lets all clusters run it, as a layer says.
+// pushVersion publishes a version of a component, and sets that version for all clusters in a
+// layer.
 func pushVersion(ctx context.Context, m *measurement, i int) error {
 	component := m.varied(false)
 	version := fmt.Sprintf("v2.0.%d", i)
@@ -95,12 +95,12 @@ func pushVersion(ctx context.Context, m *measurement, i int) error {
 	return change{path: allLayer, start: start, line: start + " " + version}.push(ctx, m)
 }
 
-// change is one line of a file that becomes another.
+// change replaces one line of a file.
 type change struct {
 	path string
-	// start is how the line starts, blanks aside, or lines before it too.
+	// start is the start of the replaced line without indentation. It may include preceding lines.
 	start, line string
-	tag         string // of the commit, if any
+	tag         string // of the commit; optional
 }
 
 // push commits the change.

@@ -1,7 +1,6 @@
-// Command fleet measures what a fleet repository costs Keelson: reading and
-// rendering all of it once, and what a small commit touches from then on.
-// `make bench` runs it on a fleet of `lab fleet`, in a process of its own, so
-// that the peak of memory is Keelson's alone.
+// Command fleet measures the cost of a fleet repository for Keelson: loading and rendering the
+// whole fleet once, and the work after a small commit. `make bench` runs it on a fleet of `lab
+// fleet`, in its own process, so that the peak of memory contains only Keelson.
 package main
 
 import (
@@ -19,11 +18,11 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// workerArg makes this program a worker that renders.
+// workerArg starts this program as a render worker.
 const workerArg = "render-worker"
 
 func main() {
-	// Helm warns there, of what the charts are not to blame for here.
+	// Helm writes warnings about the charts to the log. They are irrelevant here.
 	log.SetOutput(io.Discard)
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	if len(os.Args) > 1 && os.Args[1] == workerArg {
@@ -44,7 +43,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the error says it
+	flags.SetOutput(io.Discard) // the returned error includes it
 	commits := flags.Int("commits", 10, "commits of each kind to measure; the medians are shown")
 	workers := flags.Bool("workers", true, "render in worker processes, as keelson does, and not in this one")
 	keelson := flags.String("keelson", "", "program whose previews are measured (default: none)")

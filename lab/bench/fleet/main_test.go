@@ -10,9 +10,8 @@ import (
 	"github.com/keelson-io/keelson/lab/fleet"
 )
 
-// TestFleet: a made-up fleet has no mistake, and as many renders as it was asked
-// for; otherwise figures would not mean what they say. The measurement itself
-// fails where a commit changes nothing.
+// TestFleet: a generated fleet has no error and the requested number of renders; otherwise the
+// figures would be wrong. The measurement itself fails if a commit changes nothing.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {

@@ -20,10 +20,10 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// cacheBytes is what the controller keeps of renders unless it is told otherwise.
+// cacheBytes is the controller's default size of the render cache.
 const cacheBytes = 256 << 20
 
-// Goals of the fleet of 200 components × 300 clusters with 2,000 distinct renders.
+// Goals for a fleet of 200 components × 300 clusters with 2,000 distinct renders.
 const (
 	goalCold     = 60 * time.Second
 	goalLoad     = 10 * time.Second
@@ -46,7 +46,7 @@ type measurement struct {
 	cache *renderer.Cache
 	fleet *registry.Fleet
 	caps  renderer.Capabilities
-	each  time.Duration // each distinct render of a cold start
+	each  time.Duration // per distinct render of a cold start
 }
 
 func (m *measurement) run(ctx context.Context, commits int, alone bool) error {
@@ -79,7 +79,7 @@ func (m *measurement) run(ctx context.Context, commits int, alone bool) error {
 	return nil
 }
 
-// cold reads and renders everything, which no cache has seen.
+// cold loads and renders everything with empty caches.
 func (m *measurement) cold(ctx context.Context) error {
 	start := m.now()
 	var err error
@@ -120,7 +120,7 @@ func (m *measurement) cold(ctx context.Context) error {
 	return nil
 }
 
-// again renders what was rendered: what it costs to find that nothing changed.
+// again renders the same fleet again, which measures how fast unchanged inputs are recognised.
 func (m *measurement) again(ctx context.Context) error {
 	before := m.cache.Stats().Misses
 	start := m.now()
@@ -159,7 +159,7 @@ func (m *measurement) request(c *registry.Cluster, d *registry.Delivery) rendere
 	return renderer.Request{Version: d.Version, Values: d.Values, ImageMirrors: c.Spec.ImageMirrors, Capabilities: m.caps}
 }
 
-// sample is one commit, from the look at the repository to the last render.
+// sample holds the figures of one commit, from the start of the fetch to the last render.
 type sample struct {
 	fetch, load, render time.Duration
 	deliveries, renders int
@@ -204,7 +204,7 @@ func (m *measurement) commit(ctx context.Context) (sample, error) {
 		return s, err
 	}
 	loaded := m.now()
-	// What is the same value need not be looked at.
+	// Skip unchanged clusters and deliveries: Load returns the same pointers for these.
 	touched, known := m.touched(f)
 	if err := m.render(ctx, touched, known); err != nil {
 		return s, err
@@ -226,8 +226,8 @@ func (m *measurement) commit(ctx context.Context) (sample, error) {
 	return s, nil
 }
 
-// preview measures keelson preview, a process that has read and rendered nothing
-// before, on one more commit.
+// preview measures one run of keelson preview on one more commit. The process starts with empty
+// caches.
 func (m *measurement) preview(ctx context.Context, k kind, i int) error {
 	base := m.fleet.Revision
 	if err := k.push(ctx, m, i); err != nil {
@@ -247,7 +247,7 @@ func (m *measurement) preview(ctx context.Context, k kind, i int) error {
 	start := m.now()
 	err = c.Run()
 	took := m.now().Sub(start)
-	if c.ProcessState == nil || c.ProcessState.ExitCode() != 1 { // something changes
+	if c.ProcessState == nil || c.ProcessState.ExitCode() != 1 { // exit code 1: the preview contains changes
 		return fmt.Errorf("%s: %w\n%s", c, err, complaints.String())
 	}
 	first, _, _ := strings.Cut(out.String(), "\n")
@@ -256,8 +256,8 @@ func (m *measurement) preview(ctx context.Context, k kind, i int) error {
 	return nil
 }
 
-// touched are the clusters that are other values than before, and of their
-// deliveries those that are not.
+// touched returns the clusters whose pointer has changed since the previous fleet, and the
+// unchanged deliveries of these clusters.
 func (m *measurement) touched(f *registry.Fleet) ([]*registry.Cluster, map[*registry.Delivery]bool) {
 	var touched []*registry.Cluster
 	known := map[*registry.Delivery]bool{}
@@ -276,8 +276,8 @@ func (m *measurement) touched(f *registry.Fleet) ([]*registry.Cluster, map[*regi
 	return touched, known
 }
 
-// alone renders each distinct input once more, without a cache: the least that
-// a cold render can take.
+// alone renders each distinct input once more without a cache. The result is the lower bound of a
+// cold render.
 func (m *measurement) alone(ctx context.Context) error {
 	type distinct struct {
 		*registry.Cluster
@@ -316,8 +316,8 @@ func (m *measurement) alone(ctx context.Context) error {
 	return nil
 }
 
-// peak is the most memory that this process and its workers have held, each at
-// its own time.
+// peak returns the sum of the peaks of resident memory of this process and its workers. The peaks
+// may be at different times.
 func peak() (int64, error) {
 	self, err := process.Identify(os.Getpid())
 	if err != nil {

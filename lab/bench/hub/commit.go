@@ -11,13 +11,13 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// spread is how long clusters took to have what was pushed. The look at git that
-// sees a push comes up to an interval later, by chance; what comes after the first
-// cluster's write does not have that chance in it.
+// spread holds how long clusters took to receive a pushed change. The poll that detects a push
+// comes up to an interval later, by chance. The time after the first cluster's write, afterFirst,
+// is free of that chance.
 type spread struct{ median, p99, last, afterFirst time.Duration }
 
-// commit pushes changes of one component, one after the other, and says how long
-// some clusters took.
+// commit pushes changes one after the other, each of one component, and returns how long the given
+// clusters took.
 func (m *measurement) commit(ctx context.Context, c *keelson.Controller, of []string) (spread, error) {
 	var took, after []time.Duration
 	for range m.commits {
@@ -36,11 +36,10 @@ func (m *measurement) commit(ctx context.Context, c *keelson.Controller, of []st
 	return spread{median: took[len(took)/2], p99: took[p99], last: took[len(took)-1], afterFirst: after[p99]}, nil
 }
 
-// deployments is what commits change.
+// deployments reports whether a request wrote a Deployment, the kind that commits change.
 func deployments(c sim.Count) bool { return c.Write() && c.Resource == "deployments" }
 
-// pushed pushes one change and waits until some clusters have it: each exactly
-// once.
+// pushed pushes one change and waits until each of the given clusters was written exactly once.
 func (m *measurement) pushed(ctx context.Context, c *keelson.Controller, of []string) ([]time.Duration, error) {
 	before, err := m.written(ctx, of)
 	if err != nil {
@@ -79,7 +78,7 @@ type writtenTo struct {
 	last time.Time
 }
 
-// written is how often each cluster's Deployments were, and when at last.
+// written returns the number and time of the last write of Deployments, for each cluster.
 func (m *measurement) written(ctx context.Context, of []string) ([]writtenTo, error) {
 	statuses, err := m.sim.statuses(ctx, of...)
 	if err != nil {
@@ -99,8 +98,8 @@ func (m *measurement) written(ctx context.Context, of []string) ([]writtenTo, er
 	return out, nil
 }
 
-// withHung measures commits while some clusters hang, and sees to it that these
-// follow when they answer again.
+// withHung measures commits while some clusters hang, and checks that these clusters catch up after
+// they answer again.
 func (m *measurement) withHung(ctx context.Context, c *keelson.Controller, r *row) error {
 	var healthy, hung []string
 	for i, name := range m.names() {
@@ -120,7 +119,7 @@ func (m *measurement) withHung(ctx context.Context, c *keelson.Controller, r *ro
 	if err := m.sim.command(ctx, sim.Command{Clusters: hung, Faults: &sim.Faults{Hung: true}}); err != nil {
 		return err
 	}
-	// What was asked of the hung ones has to have had its timeout, and probes to fail.
+	// Wait until requests to the hung clusters have timed out and their probes have failed.
 	if _, err := m.pushed(ctx, c, healthy); err != nil {
 		return err
 	}
@@ -149,13 +148,13 @@ func (m *measurement) withHung(ctx context.Context, c *keelson.Controller, r *ro
 	return nil
 }
 
-// followed holds that clusters have what changed since, whatever came between.
+// followed fails until each cluster has received the changes since before. Writes may be coalesced.
 func (m *measurement) followed(ctx context.Context, of []string, before []writtenTo) error {
 	after, err := m.written(ctx, of)
 	if err != nil {
 		return err
 	}
-	want := min(m.commits+1, m.size.components) // coalesced only where a component's turn came again
+	want := min(m.commits+1, m.size.components) // changes are coalesced only if one component is pushed twice
 	for i := range of {
 		if after[i].n-before[i].n < want {
 			return fmt.Errorf("cluster %s has not followed yet", of[i])

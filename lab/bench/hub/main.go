@@ -1,6 +1,5 @@
-// Command hub measures `keelson controller` on a fleet of simulated clusters:
-// what it takes to bring all of them to what git says, to know them again, to
-// watch over them while nothing happens, and to follow a commit.
+// Command hub (bench-fleet) measures `keelson controller` on a fleet of simulated clusters. It
+// measures the first sync of all clusters, a restart, an idle period, and the sync of a commit.
 //
 //	bench-fleet [FLAGS]           measure, and print tables
 //	bench-fleet sim FOLDER        serve simulated API servers alone

@@ -10,9 +10,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// TestRepository: the fleet has no mistake, and as many objects as it was asked
-// for; otherwise figures would not mean what they say. A push changes one
-// component, on every cluster.
+// TestRepository: the generated fleet has no error and the requested number of objects; otherwise
+// the figures would be wrong. A push changes one component on every cluster.
 func TestRepository(t *testing.T) {
 	t.Parallel()
 	for _, s := range []size{{1, 1, 1}, {3, 4, 10}, {12, 2, 8}, {2, 2, 15}} {
@@ -46,7 +45,7 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-// hashes renders all, and returns the hash of each delivery.
+// hashes renders everything and returns the hash of each delivery.
 func hashes(t *testing.T, repo *registry.Repo, s size) map[string]string {
 	t.Helper()
 	fleet, err := repo.Load(t.Context(), "")
@@ -87,8 +86,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestCounts: what is subtracted is what was there before, kind by kind; and
-// watches, dry runs and failures are no writes.
+// TestCounts: earlier counts are subtracted kind by kind. Watches, dry runs and failures do not
+// count as writes.
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	patch := sim.Count{Verb: "patch", Group: "apps", Resource: "deployments", Code: 200}

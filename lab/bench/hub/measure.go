@@ -19,30 +19,30 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// interval is how often the controller looks at git.
+// interval is how often the controller polls git.
 const interval = time.Second
 
-// Goals of 300 clusters × 200 components × 10 objects.
+// Goals for 300 clusters × 200 components × 10 objects.
 const (
 	goalPerObject = 1 << 10 // bytes
 	goalIdle      = 2.0     // percent of a core
 	goalCommit    = 10 * time.Second
-	goalHung      = 1.1 // of the healthy clusters' p99 without hung ones
+	goalHung      = 1.1 // ratio to the healthy clusters' p99 when no cluster hangs
 )
 
-// silence is how long nothing but watches is asked of a fleet that has settled:
-// longer than the controller keeps good news back.
+// silence is how long a settled fleet must receive no requests except watches. It is longer than
+// the controller's delay of healthy-status updates.
 const silence = 15 * time.Second
 
-// measurement is what one run shares.
+// measurement holds the options and the shared state of one run.
 type measurement struct {
 	dir, keelson string
-	flags        []string // more of the controller's
+	flags        []string // additional flags of the controller
 	quiet        time.Duration
 	limit        time.Duration
 	commits      int
 	hung         int           // percent
-	hang         time.Duration // before anything is measured
+	hang         time.Duration // before commits are measured
 	seed         uint64
 	out          io.Writer
 
@@ -50,14 +50,14 @@ type measurement struct {
 	repo       *repository
 	sim        *simulation
 	kubeconfig string
-	runs       int // of the controller
+	runs       int // controllers started, for their names
 	pushes     int
 }
 
 func measure(ctx context.Context, args []string, out io.Writer) (err error) {
 	m := &measurement{out: out}
 	flags := flag.NewFlagSet("bench-fleet", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the error says it
+	flags.SetOutput(io.Discard) // the returned error includes it
 	sizes := flags.String("sizes", "10x50x10", "fleets to measure: CLUSTERSxCOMPONENTSxOBJECTS,…")
 	keelson := flags.String("keelson", "bin/keelson", "the program to measure")
 	more := flags.String("controller-flags", "", "more flags of the controller, separated by blanks")
@@ -106,7 +106,7 @@ func parseSize(text string) (size, error) {
 	return size{n[0], n[1], n[2]}, nil
 }
 
-// row is what the growth table says of one size.
+// row holds the figures of one size in the growth table.
 type row struct {
 	size    size
 	cold    phase
@@ -118,7 +118,7 @@ type row struct {
 	hung    *spread // nil: not measured
 }
 
-// one measures a fleet of one size, with everything made for it.
+// one measures a fleet of one size, with a new repository and a new simulation.
 func (m *measurement) one(ctx context.Context, s size) (r row, err error) {
 	r.size, m.size, m.runs, m.pushes = s, s, 0, 0
 	if m.dir, err = os.MkdirTemp("", "keelson-fleet-"); err != nil {
@@ -146,7 +146,7 @@ func (m *measurement) one(ctx context.Context, s size) (r row, err error) {
 	return r, m.second(ctx, &r)
 }
 
-// first is the life of a controller that finds empty clusters.
+// first measures a controller that starts with empty clusters.
 func (m *measurement) first(ctx context.Context, r *row) (err error) {
 	c, err := m.startController()
 	if err != nil {
@@ -166,7 +166,7 @@ func (m *measurement) first(ctx context.Context, r *row) (err error) {
 	return m.memory(ctx, c, nil)
 }
 
-// second is that of one that finds all as it should be.
+// second measures a controller that starts with synced clusters.
 func (m *measurement) second(ctx context.Context, r *row) (err error) {
 	c, err := m.startController()
 	if err != nil {
@@ -207,15 +207,15 @@ func (m *measurement) names() []string {
 	return out
 }
 
-// phase is what something took.
+// phase holds the cost of one phase.
 type phase struct {
 	wall   time.Duration
 	used   process.Usage
-	counts []sim.Count // of all clusters, without the hub
+	counts []sim.Count // sum of all clusters, without the hub
 	hub    []sim.Count
 }
 
-// phase does something and says what it took.
+// phase runs do and returns its cost.
 func (m *measurement) phase(ctx context.Context, c *keelson.Controller, before process.Usage, do func() error) (p phase, err error) {
 	counts, hub, err := m.counts(ctx)
 	if err != nil {
@@ -235,7 +235,7 @@ func (m *measurement) phase(ctx context.Context, c *keelson.Controller, before p
 	return p, err
 }
 
-// counts are those of the clusters, added up, and of the hub.
+// counts returns the summed counts of all clusters, and the counts of the hub.
 func (m *measurement) counts(ctx context.Context) (clusters, hub []sim.Count, err error) {
 	all, err := m.sim.statuses(ctx)
 	if err != nil {
@@ -263,13 +263,13 @@ func (m *measurement) counts(ctx context.Context) (clusters, hub []sim.Count, er
 	return clusters, hub, nil
 }
 
-// kindOf is a Count without its numbers.
+// kindOf returns a Count without its numbers and its time.
 func kindOf(c sim.Count) sim.Count {
 	c.Requests, c.Bytes, c.Last = 0, 0, time.Time{}
 	return c
 }
 
-// less are counts without those of before.
+// less returns the counts minus the earlier counts.
 func less(now, before []sim.Count) []sim.Count {
 	was := map[sim.Count]sim.Count{}
 	for _, one := range before {
@@ -286,11 +286,11 @@ func less(now, before []sim.Count) []sim.Count {
 	return out
 }
 
-// synced waits until all deliveries are.
+// synced waits until all deliveries are synced.
 func (m *measurement) synced(ctx context.Context, c *keelson.Controller) error {
 	every := 250 * time.Millisecond
 	if m.size.deliveries() > 5000 {
-		every = 2 * time.Second // asking costs the controller, too
+		every = 2 * time.Second // each read of the metrics costs the controller CPU
 	}
 	return c.Until(ctx, m.limit, every, func(ctx context.Context) error {
 		v, err := c.Metrics(ctx, keelson.Synced)
@@ -301,7 +301,7 @@ func (m *measurement) synced(ctx context.Context, c *keelson.Controller) error {
 	})
 }
 
-// all holds that every cluster has its objects.
+// all fails unless every cluster has its objects.
 func (m *measurement) all(ctx context.Context) error {
 	statuses, err := m.sim.statuses(ctx, m.names()...)
 	if err != nil {
@@ -321,7 +321,7 @@ func (m *measurement) all(ctx context.Context) error {
 	return nil
 }
 
-// isAddOn says whether a resource is one of those that charts have.
+// isAddOn reports whether the charts contain this resource.
 func isAddOn(resource string) bool {
 	return resource != "namespaces" && resource != "secrets" && resource != "events" && resource != "leases.coordination.k8s.io"
 }
@@ -338,13 +338,13 @@ func writes(counts []sim.Count, of func(sim.Count) bool) int {
 	return n
 }
 
-// calls are all requests but watches.
+// calls returns the number of requests, without watches.
 func calls(counts []sim.Count) int {
 	return writes(counts, func(c sim.Count) bool { return !c.Watch() })
 }
 
-// settled waits until nothing but watches was asked for a while, of the hub
-// neither.
+// settled waits until the clusters and the hub have received no requests except watches for a
+// while.
 func (m *measurement) settled(ctx context.Context, c *keelson.Controller) error {
 	since, last := time.Now(), -1
 	return c.Until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error {
@@ -362,7 +362,7 @@ func (m *measurement) settled(ctx context.Context, c *keelson.Controller) error 
 	})
 }
 
-// idle watches a fleet in which nothing happens.
+// idle measures a fleet in which nothing changes. It fails if the controller made a call.
 func (m *measurement) idle(ctx context.Context, c *keelson.Controller, r *row) error {
 	before, err := c.Usage()
 	if err != nil {
@@ -384,7 +384,7 @@ func (m *measurement) idle(ctx context.Context, c *keelson.Controller, r *row) e
 	return fmt.Errorf("a settled fleet made %d calls", asked)
 }
 
-// memory says what the controller holds.
+// memory prints the memory of the controller, and stores it in r unless r is nil.
 func (m *measurement) memory(ctx context.Context, c *keelson.Controller, r *row) error {
 	u, err := c.Usage()
 	if err != nil {
@@ -404,5 +404,5 @@ func (m *measurement) memory(ctx context.Context, c *keelson.Controller, r *row)
 	return nil
 }
 
-// byRequests orders counts: the most frequent first.
+// byRequests orders counts by requests, the largest first.
 func byRequests(a, b sim.Count) int { return cmp.Compare(b.Requests, a.Requests) }

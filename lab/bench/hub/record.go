@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// record writes what an API server says that it serves, but for its OpenAPI
-// documents: those `lab openapi` writes.
+// record stores the discovery documents and the version of an API server. `lab openapi` stores the
+// OpenAPI documents.
 func record(ctx context.Context, args []string) error {
 	if len(args) != 2 {
 		return errors.New("usage: bench-fleet record KUBECONFIG FOLDER")
@@ -49,7 +49,7 @@ func record(ctx context.Context, args []string) error {
 	return nil
 }
 
-// plain are the settings for requests that no Go type is for.
+// plain returns the settings for requests without a Go type.
 func plain(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
 	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()

@@ -10,11 +10,10 @@ import (
 	"github.com/keelson-io/keelson/lab/fleet"
 )
 
-// tiers is how many kinds of clusters there are: each component is rendered from
-// so many inputs.
+// tiers is the number of cluster tiers. Each component is rendered from this many different inputs.
 const tiers = 10
 
-// size is how large a fleet is.
+// size is the size of a fleet; objects is per component.
 type size struct{ clusters, components, objects int }
 
 func (s size) deliveries() int { return s.clusters * s.components }
@@ -23,15 +22,15 @@ func (s size) String() string {
 	return fmt.Sprintf("%d clusters × %d components × %d objects", s.clusters, s.components, s.objects)
 }
 
-// repository is the fleet in git.
+// repository is the fleet's git repository.
 type repository struct {
 	dir        string
 	components []string
 	levels     []int // by component
 }
 
-// makeRepository writes the fleet: small charts of the kinds that add-ons consist
-// of, each component in a namespace of its own.
+// makeRepository writes the fleet: small charts with the kinds of typical add-ons, each component
+// in its own namespace.
 func makeRepository(ctx context.Context, dir string, s size) (*repository, error) {
 	r := &repository{dir: filepath.Join(dir, "fleet.git"), levels: make([]int, s.components)}
 	files := addons.New()
@@ -55,8 +54,7 @@ func makeRepository(ctx context.Context, dir string, s size) (*repository, error
 
 func tier(i int) string { return fmt.Sprintf("t%d", i) }
 
-// run adds the layer for all clusters: versions, and the one value that commits
-// change.
+// run adds the layer for all clusters: the versions, and the one value that commits change.
 func (r *repository) run(files addons.Files) {
 	files.Layer("layers/10-all.yaml", "", r.components, func(i int) string { return addons.Running(strconv.Itoa(r.levels[i])) })
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/keelson-io/keelson/lab/bench/sim"
 )
 
-// hubName is the cluster that has the Deliveries.
+// hubName is the name of the cluster that stores the Deliveries.
 const hubName = "hub"
 
-// clusterName is what the i-th cluster is called, in git too.
+// clusterName returns the name of the i-th cluster, also in git.
 func clusterName(i int) string { return fmt.Sprintf("cluster-%03d", i) }
 
-// simulate serves simulated API servers until it is told to end: in a process of
-// its own, so that what it needs is in nobody's figures.
+// simulate serves simulated API servers until ctx ends. It runs in its own process, so that its CPU
+// and memory are not part of the figures.
 func simulate(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the error says it
+	flags.SetOutput(io.Discard) // the returned error includes it
 	clusters := flags.Int("clusters", 10, "")
 	seed := flags.Uint64("seed", 1, "")
 	if err := flags.Parse(args); err != nil || flags.NArg() != 1 || *clusters < 1 {
@@ -41,7 +41,7 @@ func simulate(ctx context.Context, args []string, out io.Writer) error {
 	return errors.Join(control(ctx, fleet, flags.Arg(0), out), fleet.Stop())
 }
 
-// control serves the control API, and says where once everything is served.
+// control serves the control API, and prints its address once everything is served.
 func control(ctx context.Context, fleet *sim.Fleet, folder string, out io.Writer) error {
 	if err := fleet.WriteKubeconfigs(folder); err != nil {
 		return err
@@ -52,7 +52,7 @@ func control(ctx context.Context, fleet *sim.Fleet, folder string, out io.Writer
 		return fmt.Errorf("control: %w", err)
 	}
 	server := &http.Server{Handler: fleet.Control(), ReadHeaderTimeout: time.Minute}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // it ends either way
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // an error of Close does not matter: the process ends
 	fmt.Fprintf(out, "http://%s\n", l.Addr())
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("control: %w", err)

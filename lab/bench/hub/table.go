@@ -15,7 +15,7 @@ func (m *measurement) phaseTable(name string, p phase) {
 	m.requests(p)
 }
 
-// requests lists what was asked for, by kind.
+// requests lists the requests by kind.
 func (m *measurement) requests(p phase) {
 	fmt.Fprintf(m.out, "  requests              %d to the clusters, %.2f a delivery; %s of answers; %d to the hub\n",
 		total(p.counts), float64(total(p.counts))/float64(m.size.deliveries()), amount(sent(p.counts)), total(p.hub))
@@ -43,7 +43,7 @@ func (m *measurement) requests(p phase) {
 	}
 }
 
-// groupOf is the row that a request counts in.
+// groupOf returns the name of the row in which a request is counted.
 func groupOf(c sim.Count) string {
 	what := "objects"
 	switch {
@@ -79,7 +79,7 @@ func (m *measurement) commitTable(name string, s spread) {
 		round(s.median), round(s.p99), round(s.last), goalCommit, round(s.afterFirst))
 }
 
-// growth is the table of all sizes.
+// growth prints the table of all sizes.
 func (m *measurement) growth(rows []row) {
 	fmt.Fprint(m.out, "\n")
 	w := tabwriter.NewWriter(m.out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -93,12 +93,12 @@ func (m *measurement) growth(rows []row) {
 			round(r.cold.wall), round(r.cold.used.CPU), calls(r.cold.counts), round(r.restart.wall), round(r.restart.used.CPU), calls(r.restart.counts),
 			amount(r.memory.RSS), amount(r.memory.RSS/int64(r.size.all())), r.idle, round(r.commit.p99), hung)
 	}
-	_ = w.Flush() // as the rest of the output: who reads it is gone when it fails
+	_ = w.Flush() // as in the rest of the output: if this fails, stdout is closed
 }
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
 
-// amount is a number of bytes for people.
+// amount formats a number of bytes.
 func amount(n int64) string {
 	switch {
 	case n >= 10<<20:

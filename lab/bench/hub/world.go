@@ -20,7 +20,7 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// grace is how long the simulation may take to end.
+// grace is the time limit for the simulation to stop.
 const grace = time.Minute
 
 // simulation is the process of the simulated API servers.
@@ -40,14 +40,14 @@ func startSimulation(ctx context.Context, dir string, clusters int, seed uint64)
 	if err != nil {
 		return nil, fmt.Errorf("start the simulation: %w", err)
 	}
-	defer func() { _ = r.Close() }() // all is read by then
+	defer func() { _ = r.Close() }() // everything is read by then
 	s.Child, err = process.StartChild(process.Spec{Path: self, Log: filepath.Join(dir, "simulation.log"), Args: []string{
 		"sim", "--clusters", strconv.Itoa(clusters), "--seed", strconv.FormatUint(seed, 10), s.folder,
 	}}, w)
 	if err = errors.Join(err, w.Close()); err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) }) // or it is waited for in vain
+	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) }) // else the read would block after ctx ends
 	defer stop()
 	line, err := bufio.NewReader(r).ReadString('\n')
 	if err != nil {
@@ -57,7 +57,7 @@ func startSimulation(ctx context.Context, dir string, clusters int, seed uint64)
 	return s, nil
 }
 
-// statuses are those of some clusters, or all.
+// statuses returns the status of the named clusters, or of all clusters without names.
 func (s *simulation) statuses(ctx context.Context, names ...string) ([]sim.Status, error) {
 	at := s.control + "/"
 	if len(names) > 0 {
@@ -71,7 +71,7 @@ func (s *simulation) statuses(ctx context.Context, names ...string) ([]sim.Statu
 	return out, do(request, func(body io.Reader) error { return json.NewDecoder(body).Decode(&out) })
 }
 
-// command tells some clusters what is wrong with them.
+// command sets the faults of some clusters.
 func (s *simulation) command(ctx context.Context, c sim.Command) error {
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -100,7 +100,7 @@ func do(request *http.Request, read func(io.Reader) error) error {
 	return nil
 }
 
-// startController starts the process that is measured.
+// startController starts the measured process.
 func (m *measurement) startController() (*keelson.Controller, error) {
 	m.runs++
 	return keelson.Start(keelson.Options{

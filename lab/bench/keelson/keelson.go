@@ -1,5 +1,4 @@
-// Package keelson runs the program that is measured, a process of its own, and
-// reads what it says of itself.
+// Package keelson runs the measured program in its own process and reads its metrics and log.
 package keelson
 
 import (
@@ -18,34 +17,35 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// Synced is the metric whose sum is how many deliveries are as git says.
+// Synced is a pattern for Metrics. The sum of its samples is the number of deliveries in sync with
+// git.
 const Synced = `keelson_deliveries\{.*sync="Synced"`
 
-// grace is how long a controller may take to end.
+// grace is the time limit for a controller to stop.
 const grace = time.Minute
 
-// Options say what a controller works on.
+// Options configure a controller.
 type Options struct {
 	Program    string // bin/keelson
-	Dir        string // for its log and its clone
-	Name       string // of its log; controllers of one run share the clone
+	Dir        string // of the log and the clone
+	Name       string // of the log; all controllers of one run share the clone
 	Repo       string
 	Kubeconfig string
-	Context    string        // the hub's
-	Interval   time.Duration // between two looks at git
-	More       []string      // flags
+	Context    string        // of the hub
+	Interval   time.Duration // between two polls of git
+	More       []string      // additional flags
 }
 
 // Controller is a keelson controller.
 type Controller struct {
 	*process.Child
-	// Started is when.
+	// Started is the time at which the controller was started.
 	Started time.Time
 
-	metrics string // where they are served, once that is known
+	metrics string // address of the metrics server, empty until known
 }
 
-// Start starts keelson controller, with a server for its metrics.
+// Start starts keelson controller with a metrics server.
 func Start(o Options) (*Controller, error) {
 	c := &Controller{Started: time.Now()}
 	var err error
@@ -59,11 +59,11 @@ func Start(o Options) (*Controller, error) {
 	return c, nil
 }
 
-// Stop ends it as a deployment does.
+// Stop ends the controller as a Deployment would, within a minute.
 func (c *Controller) Stop() error { return c.Child.Stop(grace) }
 
-// Serves is the address at which it serves something, as its log says: "/metrics"
-// or "webhooks".
+// Serves returns the address at which the controller serves "/metrics" or "webhooks". It reads the
+// address from the log, and fails if the log has none yet.
 func (c *Controller) Serves(what string) (string, error) {
 	log, err := os.ReadFile(c.Log)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *Controller) Serves(what string) (string, error) {
 	return string(found[1]), nil
 }
 
-// Metrics returns, for each pattern, the sum of the samples whose line begins so.
+// Metrics returns, for each pattern, the sum of the samples whose line starts with a match.
 func (c *Controller) Metrics(ctx context.Context, patterns ...string) (_ []float64, err error) {
 	if c.metrics == "" {
 		if c.metrics, err = c.Serves("/metrics"); err != nil {

@@ -1,6 +1,6 @@
-// Package render_test measures what it costs to render public charts: Keelson's
-// worker processes beside its engine in one process, Helm's own code in one
-// process, and helm template. ../README.md says what is measured and what isn't.
+// Package render_test measures the cost of rendering public charts. It compares Keelson's worker
+// processes, Keelson's engine in one process, Helm's own code in one process, and helm template.
+// ../README.md describes what is measured and what isn't.
 package render_test
 
 import (
@@ -29,11 +29,11 @@ import (
 	"github.com/keelson-io/keelson/renderer/charttest"
 )
 
-// workerArg makes this program a worker.
+// workerArg starts this program as a render worker.
 const workerArg = "render-worker"
 
 func TestMain(m *testing.M) {
-	log.SetOutput(io.Discard) // Helm warns there
+	log.SetOutput(io.Discard) // Helm logs warnings
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	if len(os.Args) > 1 && os.Args[1] == workerArg {
 		if err := renderer.Work(os.Stdin, os.NewFile(3, "answers")); err != nil {
@@ -45,19 +45,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// publicChart is a chart's folder, and its files in memory.
+// publicChart holds the folder of a chart and its files in memory.
 type publicChart struct {
 	name, dir string
 	files     []registry.File
-	// version is what Keelson renders: the files, and the images of the component.
+	// version is the input of Keelson's renderers: the files, and the images of the component.
 	version *registry.Version
-	// valuesFile tells helm template the images; empty: the chart has its own. The schemas of
-	// components are about meta-config and know no images, so that Helm must not check them.
+	// valuesFile passes the images to helm template; empty: the chart has its own images. The
+	// schemas of components cover meta-config without images, so Helm must not validate against
+	// them.
 	valuesFile string
 }
 
-// publicCharts are those beside the repository, where there are any, else those
-// of the example fleet.
+// publicCharts returns the charts beside the repository, or the charts of the example fleet if
+// there are none.
 func publicCharts(b *testing.B) []publicChart {
 	b.Helper()
 	dirs := charttest.Public(b)
@@ -128,7 +129,7 @@ func (c *publicChart) readImages(b *testing.B) {
 	}
 }
 
-// BenchmarkRender renders each chart as often as there are processors at once.
+// BenchmarkRender renders each chart in parallel, once per processor at a time.
 func BenchmarkRender(b *testing.B) {
 	helm := helmCommand(b)
 	pool := renderer.NewPool(renderer.PoolOptions{Args: []string{workerArg}})
@@ -157,7 +158,7 @@ func BenchmarkRender(b *testing.B) {
 	}
 }
 
-// by renders with one of Keelson's renderers. Nothing is cached.
+// by returns a function that renders with one of Keelson's renderers, without a cache.
 func (c publicChart) by(r renderer.Renderer) func(context.Context) error {
 	request := renderer.Request{Version: c.version, Capabilities: renderer.DefaultCapabilities()}
 	return func(ctx context.Context) error {
@@ -169,7 +170,7 @@ func (c publicChart) by(r renderer.Renderer) func(context.Context) error {
 	}
 }
 
-// byHelm calls what helm template calls, on files in memory.
+// byHelm calls the same functions as helm template, on files in memory.
 func (c publicChart) byHelm(ctx context.Context) error {
 	files := make([]*loader.BufferedFile, len(c.files))
 	for i, f := range c.files {
@@ -191,7 +192,7 @@ func (c publicChart) byHelm(ctx context.Context) error {
 	return err
 }
 
-// byCommand starts a process, as a script around helm template does.
+// byCommand starts a helm template process, as a script does.
 func (c publicChart) byCommand(ctx context.Context, helm string) error {
 	var out, words bytes.Buffer
 	args := []string{"template", c.name, c.dir, "--namespace", "test", "--include-crds", "--kube-version", "v1.36.0"}
@@ -209,7 +210,7 @@ func (c publicChart) byCommand(ctx context.Context, helm string) error {
 	return nil
 }
 
-// helmCommand is the helm of go.mod, built if it has to be.
+// helmCommand returns the path of the helm program in go.mod, which is built if needed.
 func helmCommand(b *testing.B) string {
 	b.Helper()
 	out, err := exec.CommandContext(b.Context(), "go", "tool", "-n", "helm").Output()

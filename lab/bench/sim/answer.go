@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// bodyLimit bounds a request, and packFrom is the size from which an answer is
-	// compressed for who takes that: as API servers do.
+	// bodyLimit is the largest request in bytes. Answers of packFrom bytes or more are compressed
+	// for clients that accept gzip, as in API servers.
 	bodyLimit = 3 << 20
 	packFrom  = 128 << 10
 )
 
-// answer is one request and the answer to it.
+// answer is one request and its answer.
 type answer struct {
 	server   *server
 	w        *countedWriter
@@ -38,7 +38,7 @@ type answer struct {
 	partial  bool // PartialObjectMetadata
 }
 
-// negotiate chooses what the client likes best of what there is.
+// negotiate chooses the first supported media type of the Accept header.
 func (a *answer) negotiate(k *kind) error {
 	accept := a.r.Header.Get("Accept")
 	if accept == "" {
@@ -79,7 +79,7 @@ func (a *answer) read() ([]byte, error) {
 	return data, nil
 }
 
-// body returns the object in the request.
+// body returns the object in the body of the request.
 func (a *answer) body(k *kind) (map[string]any, error) {
 	data, err := a.read()
 	if err != nil {
@@ -151,7 +151,7 @@ func (a *answer) fail(err error) {
 	a.respond(int(status.Code), status)
 }
 
-// statusOfError is how an API server says it.
+// statusOfError converts an error into the Status that an API server returns.
 func statusOfError(err error) *metav1.Status {
 	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
 		s := known.Status()
@@ -163,11 +163,11 @@ func statusOfError(err error) *metav1.Status {
 	return &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonUnknown, Message: err.Error()}
 }
 
-// notServed is the answer about resources that there are not.
+// notServed answers requests for paths that are not served.
 func (a *answer) notServed() {
 	a.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	a.w.WriteHeader(http.StatusNotFound)
-	_, _ = io.WriteString(a.w, "404 page not found\n") // the client is told, or gone
+	_, _ = io.WriteString(a.w, "404 page not found\n") // if it fails, the client is gone
 }
 
 func (a *answer) status(s *metav1.Status) error {
@@ -196,7 +196,7 @@ func (a *answer) json(code int, v any) error {
 	return nil
 }
 
-// encoded is an object with a Go type in the negotiated encoding.
+// encoded returns an object with a Go type in the negotiated encoding.
 func (a *answer) encoded(o runtime.Object) (data []byte, media string, err error) {
 	if !a.protobuf {
 		data, err = json.Marshal(o)
@@ -207,7 +207,7 @@ func (a *answer) encoded(o runtime.Object) (data []byte, media string, err error
 	return []byte(b.String()), runtime.ContentTypeProtobuf, err
 }
 
-// send sends an answer, compressed where an API server would.
+// send sends an answer, compressed if an API server would compress it.
 func (a *answer) send(code int, media string, data []byte) {
 	h := a.w.Header()
 	h.Set("Content-Type", media)
@@ -215,7 +215,7 @@ func (a *answer) send(code int, media string, data []byte) {
 	if len(data) < packFrom || !strings.Contains(a.r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Length", strconv.Itoa(len(data)))
 		a.w.WriteHeader(code)
-		_, _ = a.w.Write(data) // the client is gone when it fails
+		_, _ = a.w.Write(data) // if it fails, the client is gone
 		return
 	}
 	h.Set("Content-Encoding", "gzip")
@@ -223,7 +223,7 @@ func (a *answer) send(code int, media string, data []byte) {
 	a.w.WriteHeader(code)
 	z, err := gzip.NewWriterLevel(a.w, 1)
 	if err != nil {
-		return // there is that level
+		return // impossible: level 1 is valid
 	}
 	_, _ = z.Write(data) // as above
 	_ = z.Close()
@@ -247,7 +247,7 @@ func (a *answer) object(code int, k *kind, o *object) error {
 	return nil
 }
 
-// convert makes an object what was negotiated: metadata alone, or a Go type.
+// convert converts an object to the negotiated form: only metadata, or its Go type.
 func (a *answer) convert(k *kind, o *object) (runtime.Object, error) {
 	text := o.append(nil)
 	if a.partial {
@@ -271,7 +271,7 @@ func (a *answer) convert(k *kind, o *object) (runtime.Object, error) {
 
 func uidOf(o *object) types.UID { return types.UID(o.uidText()) }
 
-// surface answers what is not about objects.
+// surface answers requests that are not about objects.
 func (a *answer) surface() {
 	s := a.server.surface.Load()
 	p := strings.Trim(a.r.URL.Path, "/")
@@ -296,7 +296,7 @@ func (a *answer) surface() {
 	}
 }
 
-// index lists the OpenAPI documents under paths that carry their hashes.
+// index lists the OpenAPI documents, with paths that contain their hashes.
 func (a *answer) index(s *surface) {
 	found := map[string]map[string]string{}
 	for p, d := range s.documents {

@@ -103,7 +103,7 @@ func applying() map[string]func(*world) any {
 func raw(u *unstructured.Unstructured) []byte {
 	data, err := u.MarshalJSON()
 	if err != nil {
-		panic(err) // of a test
+		panic(err) // only in tests
 	}
 	return data
 }

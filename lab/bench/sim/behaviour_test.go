@@ -26,14 +26,14 @@ import (
 	"github.com/keelson-io/keelson/applier/apiservertest"
 )
 
-// actual is the API server that the simulated ones are held against.
+// actual is the API server that the simulated servers are compared with. It may be nil.
 var actual *rest.Config
 
 func TestMain(m *testing.M) {
 	os.Exit(apiservertest.Main(m, func(config *rest.Config) { actual = config }))
 }
 
-// simulated starts API servers that end with the test.
+// simulated starts API servers that stop when the test ends.
 func simulated(t *testing.T, names ...string) *Fleet {
 	t.Helper()
 	f, err := Start(t.Context(), Options{Clusters: names, Seed: 1, Now: time.Now, Failed: func(err error) { t.Errorf("the simulation: %v", err) }})
@@ -62,7 +62,7 @@ func configOf(t *testing.T, f *Fleet, name string) *rest.Config {
 	return c
 }
 
-// world is one API server with a namespace of the test's own.
+// world is one API server and a namespace for one test.
 type world struct {
 	*testing.T
 	config    *rest.Config
@@ -85,8 +85,8 @@ func newWorld(t *testing.T, config *rest.Config) *world {
 	}
 	var ns *corev1.Namespace
 	err = retry.OnError(wait.Backoff{Steps: 10, Duration: 100 * time.Millisecond, Factor: 2}, utilnet.IsProbableEOF, func() (err error) {
-		// Go's HTTP/2 server ends a connection whose settings it has not read after two seconds
-		// (firstSettingsTimeout), and on a busy machine that is soon over.
+		// Go's HTTP/2 server closes a connection if it does not receive the client's settings
+		// within two seconds (firstSettingsTimeout). On a busy machine this can happen.
 		ns, err = w.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "behaviour-"}}, metav1.CreateOptions{})
 		return err
 	})
@@ -112,11 +112,11 @@ func (w *world) of(resource string) dynamic.ResourceInterface {
 func parsed(text string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
-		panic(err) // of a test
+		panic(err) // only in tests
 	}
 	data, err := u.MarshalJSON()
 	if err == nil {
-		err = u.UnmarshalJSON(data) // whole numbers as clients have them
+		err = u.UnmarshalJSON(data) // integers as int64, as in clients
 	}
 	if err != nil {
 		panic(err)
@@ -128,7 +128,7 @@ func configMap(name, data string) *unstructured.Unstructured {
 	return parsed("{apiVersion: v1, kind: ConfigMap, metadata: {name: " + name + "}, data: {" + data + "}}")
 }
 
-// apply applies an object as a manager; options beside that are words: force, dry.
+// apply applies an object as the given manager. words are options: force, dry.
 func (w *world) apply(resource string, u *unstructured.Unstructured, manager string, words ...string) (*unstructured.Unstructured, error) {
 	o := metav1.ApplyOptions{FieldManager: manager, Force: slices.Contains(words, "force")}
 	if slices.Contains(words, "dry") {
@@ -149,7 +149,7 @@ func (w *world) must(u *unstructured.Unstructured, err error) *unstructured.Unst
 	return u
 }
 
-// refused wants an error that a check knows, with words of the API server in it.
+// refused expects an error that satisfies is and contains the words.
 func (w *world) refused(err error, is func(error) bool, words ...string) {
 	w.Helper()
 	if err == nil || !is(err) {
@@ -163,12 +163,12 @@ func (w *world) refused(err error, is func(error) bool, words ...string) {
 	}
 }
 
-// owners are who owns what, without times.
+// owners returns the field owners as text, without times.
 func owners(u *unstructured.Unstructured) string {
 	var out []string
 	for _, f := range u.GetManagedFields() {
 		if f.Manager == "kube-controller-manager" {
-			continue // the simulation plays it
+			continue // the simulation imitates the controller manager
 		}
 		out = append(out, fmt.Sprintf("%s %s %s %s", f.Manager, f.Operation, f.Subresource, f.FieldsV1.GetRawString()))
 	}
@@ -176,7 +176,7 @@ func owners(u *unstructured.Unstructured) string {
 	return strings.Join(out, "\n")
 }
 
-// anonymousOf is an object without what no two servers have in common.
+// anonymousOf returns the object without metadata that differs between servers.
 func anonymousOf(u *unstructured.Unstructured) map[string]any {
 	u = u.DeepCopy()
 	for _, f := range []string{"uid", "resourceVersion", "creationTimestamp", "namespace", "managedFields"} {
@@ -185,8 +185,8 @@ func anonymousOf(u *unstructured.Unstructured) map[string]any {
 	return u.Object
 }
 
-// behaviours are what clients see of API servers, and Keelson relies on. Each
-// returns what has to be the same on both.
+// behaviours are the properties of API servers that clients can observe and Keelson relies on. Each
+// function returns a value that must be equal on both servers.
 func behaviours() map[string]func(*world) any {
 	all := map[string]func(*world) any{}
 	for _, some := range []map[string]func(*world) any{applying(), writing(), reading(), watching(), defining(), completing()} {
@@ -195,7 +195,7 @@ func behaviours() map[string]func(*world) any {
 	return all
 }
 
-// TestBehaviour: a simulated API server does what a real one does.
+// TestBehaviour: a simulated API server behaves like a real one.
 func TestBehaviour(t *testing.T) {
 	t.Parallel()
 	if actual == nil && testing.Short() {
@@ -228,7 +228,7 @@ func TestBehaviour(t *testing.T) {
 	}
 }
 
-// TestBehaviourAlone: the same without a real one.
+// TestBehaviourAlone: the same without a real API server.
 func TestBehaviourAlone(t *testing.T) {
 	t.Parallel()
 	if actual != nil {

@@ -18,8 +18,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// What differs between objects of one content stands in their bodies as these
-// values, and is replaced when an object is read.
+// Bodies contain these values as placeholders for values that differ between objects with the same
+// content. A read of the object replaces them.
 const (
 	anyUID     = "00000000-0000-4000-8000-00000000a11e"
 	anyVersion = "8999999999999999989"
@@ -27,22 +27,22 @@ const (
 	anyTime    = "2002-02-02T02:02:02Z" // of the last write
 )
 
-// body is the content of an object, of as many clusters as have the same. It
-// never changes.
+// body is the content of an object. Clusters with equal content share one body. A body is
+// immutable.
 type body struct {
-	text   string // JSON without the values of slots
+	text   string // JSON without the values of the slots
 	slots  []slot // in order
 	labels map[string]string
 	sum    [sha256.Size]byte
 }
 
-// slot is where a value belongs into a body.
+// slot is a position in a body at which a value is inserted.
 type slot struct {
 	at   int32
 	what byte // u(id), v(ersion), b(irth) or t(ime)
 }
 
-// object is one object of one cluster. It never changes: a write makes another.
+// object is one object of one cluster. An object is immutable: a write creates another.
 type object struct {
 	*body
 	key
@@ -60,13 +60,13 @@ func (a key) compare(b key) int {
 	return strings.Compare(a.name, b.name)
 }
 
-// bodies shares bodies of the same content, and forgets those that nobody has.
+// bodies shares bodies with equal content, and drops bodies without references.
 type bodies struct {
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]weak.Pointer[body]
 }
 
-// of returns the body of an object's content, which it modifies.
+// of returns the body for an object's content. It modifies content.
 func (b *bodies) of(content map[string]any, shared bool) (*body, error) {
 	anonymize(content)
 	text, err := json.Marshal(content)
@@ -110,7 +110,7 @@ func labelsOf(content map[string]any) map[string]string {
 	return out
 }
 
-// anonymize takes out what differs between objects of one content.
+// anonymize replaces the values that differ between objects with the same content by placeholders.
 func anonymize(content map[string]any) {
 	metadata, ok := content["metadata"].(map[string]any)
 	if !ok {
@@ -137,7 +137,7 @@ func anonymize(content map[string]any) {
 	metadata["managedFields"] = dated
 }
 
-// cut takes the stand-ins out of a text.
+// cut removes the placeholders from a text and records their positions.
 func cut(text []byte) *body {
 	var out bytes.Buffer
 	b := &body{}
@@ -153,7 +153,7 @@ func cut(text []byte) *body {
 	return b
 }
 
-// next finds the first stand-in: where, which, and how long it is.
+// next finds the first placeholder: its position, its kind and its length in bytes.
 func next(text []byte) (at int, what byte, length int) {
 	at = len(text)
 	for _, s := range []struct {
@@ -189,7 +189,7 @@ func (o *object) append(to []byte) []byte {
 	return append(to, o.text[from:]...)
 }
 
-// anonymous is the content with stand-ins.
+// anonymous returns the content with placeholders.
 func (b *body) anonymous() (map[string]any, error) {
 	o := object{body: b}
 	var text []byte
@@ -205,7 +205,7 @@ func (b *body) anonymous() (map[string]any, error) {
 	return decoded(text)
 }
 
-// content is the object.
+// content returns the object's full content.
 func (o *object) content() (map[string]any, error) { return decoded(o.append(nil)) }
 
 func decoded(text []byte) (map[string]any, error) {
@@ -216,7 +216,7 @@ func decoded(text []byte) (map[string]any, error) {
 	return out, nil
 }
 
-// uidText is a UUID of version 4 as its number says.
+// uidText returns the UID as a UUID of version 4, derived from the object's number.
 func (o *object) uidText() string {
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:8], mix(o.uid))
@@ -226,7 +226,7 @@ func (o *object) uidText() string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// mix is splitmix64's: no two numbers give the same.
+// mix is the function of splitmix64. It is injective: different numbers give different results.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// widget is a kind of the behaviours' own.
+// widget returns the CRD of a custom kind for these tests.
 func widget(group string) *unstructured.Unstructured {
 	return parsed(`
 apiVersion: apiextensions.k8s.io/v1
@@ -46,7 +46,7 @@ spec:
 `)
 }
 
-// define creates the kind and waits until it is served.
+// define creates the CRD and waits until its kind is served.
 func (w *world) define() string {
 	w.Helper()
 	group := w.namespace + ".example.com"
@@ -121,8 +121,7 @@ func defining() map[string]func(*world) any {
 	}
 }
 
-// completing are objects that the API server completes, and what it makes of a
-// change.
+// completing tests objects that the API server completes, on creation and on change.
 func completing() map[string]func(*world) any {
 	out := map[string]func(*world) any{}
 	for name, c := range map[string]struct{ resource, object, changed string }{
@@ -155,7 +154,7 @@ func completing() map[string]func(*world) any {
 			from, to, _ := strings.Cut(c.changed, "=")
 			changed := w.must(w.apply(c.resource, parsed(strings.ReplaceAll(c.object, from, to)), "one"))
 			for _, u := range []*unstructured.Unstructured{made, changed} {
-				delete(u.Object, "status") // the simulation plays controllers
+				delete(u.Object, "status") // the simulation writes statuses as controllers do
 			}
 			return []any{anonymousOf(made), anonymousOf(changed), owners(made), owners(changed)}
 		}

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Command is what the control API is told, by POST /.
+// Command is the body of POST / of the control API.
 type Command struct {
-	Clusters   []string `json:"clusters,omitempty"` // none: all
-	Faults     *Faults  `json:"faults,omitempty"`   // nil: as they are
+	Clusters   []string `json:"clusters,omitempty"` // empty: all clusters
+	Faults     *Faults  `json:"faults,omitempty"`   // nil: unchanged
 	CutWatches bool     `json:"cutWatches,omitempty"`
 }
 
-// Control answers GET / with the Status of all clusters, or of ?clusters=A,B, and
-// obeys the Commands that are posted there. It is for loopback.
+// Control returns the handler of the control API. GET / returns the Status of all clusters, or of
+// ?clusters=A,B. POST / executes a Command. It has no authentication: serve it on loopback only.
 func (f *Fleet) Control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {

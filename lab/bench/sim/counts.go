@@ -10,28 +10,28 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Count is how often one kind of request was answered.
+// Count is the number of answered requests of one kind.
 type Count struct {
-	Verb        string `json:"verb"` // of Kubernetes: get, list, watch, patch, …
+	Verb        string `json:"verb"` // Kubernetes verb: get, list, watch, patch, …
 	Group       string `json:"group,omitempty"`
 	Resource    string `json:"resource,omitempty"` // empty: discovery, schemas, probes
 	Subresource string `json:"subresource,omitempty"`
-	Namespace   string `json:"namespace,omitempty"` // keelson-system alone: its own Secrets
+	Namespace   string `json:"namespace,omitempty"` // set only for keelson-system, Keelson's own namespace
 	DryRun      bool   `json:"dryRun,omitempty"`
-	Code        int    `json:"code"` // 0: a watch that lasts, or a client that went away
+	Code        int    `json:"code"` // 0: a watch, or a client that disconnected
 	Requests    int    `json:"requests"`
-	Bytes       int64  `json:"bytes"` // of answers, packed
-	// Last is when the last one was answered; a watch, when it began.
+	Bytes       int64  `json:"bytes"` // size of the answers as sent
+	// Last is the time of the last answer; for a watch, of its start.
 	Last time.Time `json:"last"`
 }
 
-// Write says whether such a request changed something.
+// Write reports whether such a request was a successful write, without dry runs.
 func (c *Count) Write() bool {
 	return !c.DryRun && c.Code < http.StatusMultipleChoices && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, c.Verb) &&
 		c.Resource != "selfsubjectaccessreviews"
 }
 
-// Watch says whether it is one.
+// Watch reports whether the verb is watch.
 func (c *Count) Watch() bool { return c.Verb == "watch" }
 
 // own is Keelson's namespace.
@@ -49,7 +49,7 @@ type counts struct {
 	of  map[countKey]*Count
 }
 
-// begin counts a request when the returned function is called; a watch at once.
+// begin returns a function that counts the request when it ends. A watch is counted at once.
 func (c *counts) begin(about *request.RequestInfo, dryRun bool) func(code int, bytes int64) {
 	k := countKey{verb: about.Verb, dryRun: dryRun}
 	if about.IsResourceRequest {
@@ -85,7 +85,7 @@ func (c *counts) add(k countKey, n int, bytes int64) {
 	}
 }
 
-// all are the counts, in order.
+// all returns the counts in a fixed order.
 func (c *counts) all() []Count {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *counts) all() []Count {
 	return out
 }
 
-// countedWriter counts what is sent.
+// countedWriter records the status code and the number of bytes sent.
 type countedWriter struct {
 	http.ResponseWriter
 	code  int

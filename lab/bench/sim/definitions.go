@@ -19,15 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// definition is the kind of a CRD at its stored version, the only one that is
-// served.
+// definition is the kind of a CRD at its storage version, the only version that is served.
 type definition struct {
 	kind      *kind
 	discovery apidiscoveryv2.APIResourceDiscovery
 	document  document
 }
 
-// definitions remembers what CRDs define: the clusters share it.
+// definitions caches the definitions of CRDs. All clusters share the cache.
 type definitions struct {
 	mu    sync.Mutex
 	known map[string]*definition
@@ -101,7 +100,7 @@ func discoveryOf(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensions
 	return r
 }
 
-// completeCustom fills in a schema's defaults and drops unknown fields.
+// completeCustom returns a function that drops unknown fields and sets the schema's defaults.
 func completeCustom(v *apiextensionsv1.CustomResourceDefinitionVersion) (func(runtime.Object), error) {
 	if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
 		return func(runtime.Object) {}, nil

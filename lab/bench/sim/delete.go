@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// delete deletes an object, or marks it when finalizers hold it.
+// delete deletes an object, or marks it as deleting if it has finalizers.
 func (s *server) delete(k *kind, at key, o *metav1.DeleteOptions) (*object, bool, error) {
 	gr := k.groupResource()
 	w := &write{k: k, key: at, dryRun: len(o.DryRun) > 0}
@@ -41,9 +41,10 @@ func (s *server) delete(k *kind, at key, o *metav1.DeleteOptions) (*object, bool
 	return nil, false, modified(gr, at.name)
 }
 
-// mustBe checks the preconditions of a delete, of which an API server says more.
+// mustBe checks the preconditions of a delete. Its messages are more detailed than those of other
+// writes, as in an API server.
 func (w *write) mustBe(now *object) error {
-	of := schema.GroupResource{Group: w.k.Group, Resource: w.k.Kind} // as Kubernetes has it there
+	of := schema.GroupResource{Group: w.k.Group, Resource: w.k.Kind} // Kubernetes uses the kind here, too
 	if w.uid != "" && string(w.uid) != now.uidText() {
 		return apierrors.NewConflict(of, w.key.name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+
 			"The object might have been deleted and then recreated", w.uid, now.uidText()))
@@ -55,8 +56,8 @@ func (w *write) mustBe(now *object) error {
 	return nil
 }
 
-// end begins the end of an object. Who waits for dependents waits for nobody:
-// there are none here.
+// end deletes an object or marks it as deleting. Foreground deletion ends at once, because the
+// simulation has no dependents.
 func (s *server) end(k *kind, now *object, o *metav1.DeleteOptions) (*object, bool, error) {
 	content, err := now.anonymous()
 	if err != nil {
@@ -97,7 +98,7 @@ func (s *server) end(k *kind, now *object, o *metav1.DeleteOptions) (*object, bo
 	return is, false, err
 }
 
-// remove takes an object out, and what goes with it.
+// remove removes an object and everything that depends on it.
 func (s *server) remove(k *kind, now *object) (*object, error) {
 	last, err := s.store.put(k.groupResource(), now.key, now, nil)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// discovery answers what kinds there are: in one document to who asks for that,
-// else group by group.
+// discovery lists the served kinds: aggregated in one document if the client asks for it, else
+// group by group.
 func (a *answer) discovery(s *surface, path string) {
 	all := strings.Contains(a.r.Header.Get("Accept"), "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 	parts := strings.Split(path, "/")

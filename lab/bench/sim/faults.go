@@ -10,21 +10,20 @@ import (
 	"time"
 )
 
-// Faults are what is wrong with a cluster. The zero Faults are none.
+// Faults are the simulated faults of a cluster. The zero value has none.
 type Faults struct {
-	// Latency of each request, and up to so much more.
+	// Each request is delayed by Latency plus a random time below Jitter.
 	Latency Duration `json:"latency,omitempty"`
 	Jitter  Duration `json:"jitter,omitempty"`
-	// Throttled is the share of requests that is answered with 429, 0 to 1.
+	// Throttled is the share of requests that are answered with 429, from 0 to 1.
 	Throttled float64 `json:"throttled,omitempty"`
-	// Hung: connections are accepted, and nothing is ever read from or written to
-	// them.
+	// Hung: connections are accepted, but no data is read from or written to them.
 	Hung bool `json:"hung,omitempty"`
-	// Refusing: nobody listens, and connections that there were are reset.
+	// Refusing: the port is closed, and existing connections are reset.
 	Refusing bool `json:"refusing,omitempty"`
 }
 
-// Duration is one that JSON has as text: "20ms".
+// Duration is encoded as text in JSON: "20ms".
 type Duration time.Duration
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -40,12 +39,12 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// faults are those of one cluster, and its connections, which have them.
+// faults holds the faults of one cluster and the connections that they affect.
 type faults struct {
 	mu       sync.Mutex
 	is       Faults
 	random   *rand.Rand
-	thawed   chan struct{} // closed when it is not hung
+	thawed   chan struct{} // closed while not hung
 	cut      chan struct{} // closed to cut the watches
 	conns    map[*conn]bool
 	address  string
@@ -59,7 +58,7 @@ func newFaults(seed uint64, serve func(net.Listener)) *faults {
 	return &faults{random: rand.New(rand.NewPCG(seed, 1)), thawed: thawed, cut: make(chan struct{}), conns: map[*conn]bool{}, serve: serve} //nolint:gosec // no secret
 }
 
-// listen begins to listen, on the port that it had.
+// listen starts to listen, on the previous port if there was one.
 func (f *faults) listen(ctx context.Context) error {
 	at := f.address
 	if at == "" {
@@ -75,7 +74,7 @@ func (f *faults) listen(ctx context.Context) error {
 	return nil
 }
 
-// set makes something wrong with the cluster, or right.
+// set replaces the faults of the cluster.
 func (f *faults) set(ctx context.Context, to Faults) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,7 +119,7 @@ func (f *faults) cutter() <-chan struct{} {
 	return f.cut
 }
 
-// delay is how slow the cluster is.
+// delay waits for the simulated latency.
 func (f *faults) delay(ctx context.Context) error {
 	f.mu.Lock()
 	d := time.Duration(f.is.Latency)
@@ -137,7 +136,7 @@ func (f *faults) throttles() bool {
 	return f.is.Throttled > 0 && f.random.Float64() < f.is.Throttled
 }
 
-// listener gives connections the faults of their cluster.
+// listener wraps accepted connections so that the cluster's faults affect them.
 type listener struct {
 	net.Listener
 	faults *faults
@@ -155,7 +154,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return made, nil
 }
 
-// conn is a connection that freezes with its cluster.
+// conn is a connection that blocks while its cluster is hung.
 type conn struct {
 	net.Conn
 	faults *faults
@@ -163,7 +162,7 @@ type conn struct {
 	closed chan struct{}
 }
 
-// frozen waits until the cluster is not hung.
+// frozen blocks until the cluster is not hung, or fails when the connection is closed.
 func (c *conn) frozen() error {
 	c.faults.mu.Lock()
 	thawed := c.faults.thawed
@@ -201,7 +200,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close() //nolint:wrapcheck // as above
 }
 
-// reset breaks the connection, as the end of a process does.
+// reset closes the connection with a TCP reset, as the end of a process does.
 func (c *conn) reset() error {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		if err := tcp.SetLinger(0); err != nil {

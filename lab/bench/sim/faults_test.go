@@ -19,15 +19,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// version asks something small, and once.
+// version sends one small request, without retries.
 func (w *world) version(limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(w.Context(), limit)
 	defer cancel()
 	return w.kube.CoreV1().RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
 }
 
-// TestFaults: what is wrong with one cluster is wrong with no other, and is over
-// when it is said to be.
+// TestFaults: the faults of one cluster affect no other cluster, and end when they are cleared.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -73,7 +72,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestCutWatches: a watch that was cut ends, and another goes on where it was.
+// TestCutWatches: a cut watch ends, and a new watch continues from the same version.
 func TestCutWatches(t *testing.T) {
 	t.Parallel()
 	f := simulated(t, "one")
@@ -99,8 +98,8 @@ func TestCutWatches(t *testing.T) {
 	}
 }
 
-// TestTooOld: a watch from before the events that are kept is told so in its
-// stream, as real ones are, and a page of a list that is gone by its status.
+// TestTooOld: a watch from a version before the kept events gets an error in its stream. A page of
+// a dropped list gets an error status. Real API servers do the same.
 func TestTooOld(t *testing.T) {
 	t.Parallel()
 	f := simulated(t, "one")
@@ -120,7 +119,7 @@ func TestTooOld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range keptPages { // others begin to read, too
+	for range keptPages { // start more paged lists, which displace the first
 		w.must(w.apply("configmaps", configMap("b", "x: '"+time.Now().String()+"'"), "one"))
 		if _, err := w.of("configmaps").List(t.Context(), metav1.ListOptions{Limit: 1}); err != nil {
 			t.Fatal(err)
@@ -130,8 +129,7 @@ func TestTooOld(t *testing.T) {
 	w.refused(err, apierrors.IsResourceExpired)
 }
 
-// TestShared: clusters share the content of what is the same, and nothing that is
-// each one's own.
+// TestShared: clusters share equal content, but not UIDs, versions and times.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	f := simulated(t, "one", "two")
@@ -139,7 +137,7 @@ func TestShared(t *testing.T) {
 	for i, name := range []string{"one", "two"} {
 		w := newWorld(t, configOf(t, f, name))
 		w.namespace = "default"
-		for range i { // so that versions differ, if they did not
+		for range i { // make the versions differ even if both started equal
 			w.must(w.apply("configmaps", configMap("before", "x: v"), "one"))
 		}
 		u := w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
@@ -156,7 +154,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestControl: what is asked for is counted, by the words of the control API.
+// TestControl: requests are counted, and the control API reports the counts.
 func TestControl(t *testing.T) {
 	t.Parallel()
 	f := simulated(t, "one", "two")
@@ -206,7 +204,7 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestStrangers: a certificate of another cluster opens nothing.
+// TestStrangers: a client certificate of another cluster is rejected.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	f := simulated(t, "one", "two")

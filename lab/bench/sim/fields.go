@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	// Kubernetes' own defaults of each kind.
+	// Kubernetes' own defaults of the built-in kinds.
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	_ "k8s.io/kubernetes/pkg/apis/authorization/install"
@@ -35,16 +35,16 @@ import (
 
 // typed is the scheme with the Go types of built-in kinds.
 var typed = func() *runtime.Scheme { //nolint:gochecknoglobals // Kubernetes keeps the one that it is made from as a global, too
-	// The surface is that of the lab's Kubernetes, and so are the defaults.
+	// The surface was recorded from the lab's Kubernetes version, so the defaults must match it.
 	if err := utilfeature.DefaultMutableFeatureGate.SetEmulationVersion(version.MajorMinor(1, 36)); err != nil {
-		panic(err) // the library does not know the version that it is pinned for
+		panic(err) // the pinned library does not know its own version
 	}
 	apiextensionsinstall.Install(legacyscheme.Scheme)
 	return legacyscheme.Scheme
 }()
 
-// completeBuiltIn fills in what Kubernetes' own code fills in. A kind without Go
-// types here stays as it was written.
+// completeBuiltIn returns a function that sets defaults with Kubernetes' own code. A kind without
+// Go types here stays unchanged.
 func completeBuiltIn(gvk schema.GroupVersionKind) (func(runtime.Object), error) {
 	if !typed.Recognizes(gvk) {
 		return func(runtime.Object) {}, nil
@@ -62,10 +62,10 @@ func completeBuiltIn(gvk schema.GroupVersionKind) (func(runtime.Object), error) 
 			return
 		}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, t); err != nil {
-			return // whoever decodes it says so: see checked
+			return // wellFormed reports this error to the client
 		}
 		typed.Default(t)
-		if set, ok := t.(*appsv1.StatefulSet); ok { // its conversion does it
+		if set, ok := t.(*appsv1.StatefulSet); ok { // Kubernetes' conversion sets this
 			for i := range set.Spec.VolumeClaimTemplates {
 				set.Spec.VolumeClaimTemplates[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
 			}
@@ -77,7 +77,7 @@ func completeBuiltIn(gvk schema.GroupVersionKind) (func(runtime.Object), error) 
 	}, nil
 }
 
-// wellFormed says what is wrong with an object that its Go type can't hold.
+// wellFormed returns an error if the object does not fit its Go type.
 func wellFormed(gvk schema.GroupVersionKind, content map[string]any) error {
 	if !typed.Recognizes(gvk) {
 		return nil
@@ -89,7 +89,7 @@ func wellFormed(gvk schema.GroupVersionKind, content map[string]any) error {
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, t) //nolint:wrapcheck // shown as the API server shows it
 }
 
-// manageFields makes what merges objects of the kind, and knows who owns what.
+// manageFields creates the field managers of the kind. They merge objects and track field owners.
 func (k *kind) manageFields(types managedfields.TypeConverter) error {
 	version := fieldpath.APIVersion(k.GroupVersion().String())
 	reset := func(paths ...fieldpath.Path) map[fieldpath.APIVersion]fieldpath.Filter {
@@ -123,7 +123,7 @@ func (c completer) Default(o runtime.Object) { c(o) }
 
 var errOneVersion = errors.New("kinds have one version here")
 
-// oneVersion converts between the versions of a kind, of which there is one.
+// oneVersion is a converter for kinds with a single version.
 type oneVersion struct{}
 
 func (oneVersion) Convert(any, any, any) error { return errOneVersion }
@@ -136,7 +136,7 @@ func (oneVersion) ConvertFieldLabel(_ schema.GroupVersionKind, label, value stri
 	return label, value, nil
 }
 
-// blank makes empty objects.
+// blank creates empty objects.
 type blank struct{}
 
 func (blank) New(gvk schema.GroupVersionKind) (runtime.Object, error) {

@@ -23,13 +23,13 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// recorded is what a real API server of Kubernetes says that it serves; make
-// openapi records it.
+// recorded holds the discovery documents of a real Kubernetes API server. make openapi records
+// them.
 //
 //go:embed surface
 var recorded embed.FS
 
-// kind is one kind that is served.
+// kind is one served kind.
 type kind struct {
 	schema.GroupVersionKind
 
@@ -37,11 +37,11 @@ type kind struct {
 	namespaced bool
 	status     bool // has a status subresource
 	generation bool
-	// unshared kinds have bodies of which no two are alike.
+	// unshared kinds have bodies that are never equal, so sharing them is useless.
 	unshared bool
-	// fields and statusFields know who owns which fields.
+	// fields and statusFields track which manager owns which fields.
 	fields, statusFields *managedfields.FieldManager
-	// complete fills in what the API server would, and drops what it does not know.
+	// complete sets the defaults that the API server sets, and drops unknown fields.
 	complete func(runtime.Object)
 }
 
@@ -59,7 +59,7 @@ func newDocument(data []byte) document {
 	return document{hash: fmt.Sprintf("%X", sha512.Sum512(data)), data: data}
 }
 
-// surface is what an API server serves: the recorded kinds, or those that CRDs define.
+// surface describes what an API server serves: the recorded kinds and the kinds of CRDs.
 type surface struct {
 	version   []byte
 	core      apidiscoveryv2.APIGroupDiscovery
@@ -68,8 +68,8 @@ type surface struct {
 	documents map[string]document // by path: api/v1, apis/apps/v1
 }
 
-// leftOut are versions of kinds that are served at another version, too: nothing
-// here converts.
+// leftOut reports whether a version is omitted because its kinds are served at another version,
+// too. The simulation cannot convert between versions.
 func leftOut(gv string) bool { return gv == "autoscaling/v1" || gv == "events.k8s.io/v1" }
 
 func readSurface() (*surface, error) {
@@ -125,8 +125,7 @@ func unpacked(file string) ([]byte, error) {
 	return data, nil
 }
 
-// readDocument publishes what differ has of a group and version, from the same
-// API server.
+// readDocument adds differ's schema of a group and version, recorded from the same API server.
 func (s *surface) readDocument(gv schema.GroupVersion) error {
 	data, err := differ.BuiltInDocument(gv)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -139,7 +138,7 @@ func (s *surface) readDocument(gv schema.GroupVersion) error {
 	return nil
 }
 
-// pathOf is the path under which a group and version is served.
+// pathOf returns the path under which a group and version is served.
 func pathOf(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "api/" + gv.Version
@@ -150,7 +149,7 @@ func pathOf(gv schema.GroupVersion) string {
 func (s *surface) addBuiltIn(gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) error {
 	doc, ok := s.documents[pathOf(gv)]
 	if !ok {
-		return nil // nothing but reviews
+		return nil // the group contains only reviews
 	}
 	types, err := convertersOf(doc.data)
 	if err != nil {
@@ -184,7 +183,7 @@ func newKind(gvk schema.GroupVersionKind, r *apidiscoveryv2.APIResourceDiscovery
 	}
 }
 
-// convertersOf reads the types of a document.
+// convertersOf returns a type converter for the schemas of an OpenAPI document.
 func convertersOf(data []byte) (managedfields.TypeConverter, error) {
 	var doc spec3.OpenAPI
 	if err := json.Unmarshal(data, &doc); err != nil {
@@ -197,13 +196,12 @@ func convertersOf(data []byte) (managedfields.TypeConverter, error) {
 	return types, nil
 }
 
-// isUnshared says of which kinds no two objects have the same content.
+// isUnshared reports whether no two objects of the kind have equal content.
 func isUnshared(kind string) bool {
 	return kind == "Secret" || kind == "Lease" || kind == "Event" || kind == "Delivery"
 }
 
-// hasGeneration says for which built-in kinds the API server counts changes of
-// what is wanted.
+// hasGeneration reports whether the API server counts spec changes of this built-in kind.
 func hasGeneration(kind string) bool {
 	return slices.Contains([]string{
 		"CronJob", "CSIDriver", "CustomResourceDefinition", "DaemonSet", "Deployment", "EndpointSlice", "FlowSchema", "Ingress", "IngressClass", "Job",
@@ -212,8 +210,7 @@ func hasGeneration(kind string) bool {
 	}, kind)
 }
 
-// with adds the kind that a CRD defines to what is served; the surface itself
-// stays as it is.
+// with returns a copy of the surface with the kind of a CRD added.
 func (s *surface) with(d *definition) *surface {
 	out := s.without(d.kind.groupResource())
 	out.kinds[d.kind.gvr()] = d.kind
@@ -236,7 +233,7 @@ func (s *surface) with(d *definition) *surface {
 	return out
 }
 
-// without leaves a resource out.
+// without returns a copy of the surface without a resource.
 func (s *surface) without(gr schema.GroupResource) *surface {
 	out := &surface{version: s.version, core: s.core, kinds: map[schema.GroupVersionResource]*kind{}, documents: map[string]document{}}
 	for gvr, k := range s.kinds {
@@ -269,7 +266,7 @@ func (s *surface) without(gr schema.GroupResource) *surface {
 	return out
 }
 
-// mergedDocument is one document of two kinds of a group and version.
+// mergedDocument merges the documents of two kinds of the same group and version.
 func mergedDocument(a, b document) (document, error) {
 	var one, other spec3.OpenAPI
 	if err := json.Unmarshal(a.data, &one); err != nil {

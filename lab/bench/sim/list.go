@@ -15,10 +15,10 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// token is where a list goes on: that of API servers, with its own words.
+// token is the content of a continue token: as in API servers, but with other field names.
 type token struct {
 	Version  uint64 `json:"rv"`
-	After    string `json:"after"` // namespace and name of the last object that was sent
+	After    string `json:"after"` // namespace of the last object that was sent; AfterOne is its name
 	AfterOne string `json:"name"`
 }
 
@@ -74,8 +74,7 @@ func remaining(chosen *selectionOf, objects []*object) int {
 	return n
 }
 
-// listed are the objects of a kind as they are now, or were when a client began to
-// read them page by page.
+// listed returns the objects of a kind: the current ones, or the list at the start of a paged read.
 func (a *answer) listed(k *kind, o *metav1.ListOptions) ([]*object, uint64, error) {
 	gr := k.groupResource()
 	if o.Continue != "" {
@@ -124,7 +123,7 @@ func versionOf(text string) (uint64, error) {
 	return v, nil
 }
 
-// goesOn is where the next page begins, of a list that is kept for that.
+// goesOn returns the continue token for the next page. The first page stores the rest of the list.
 func (a *answer) goesOn(k *kind, last *object, version uint64, rest []*object, first bool) (string, error) {
 	if first {
 		a.server.store.keep(page{of: k.groupResource(), version: version, objects: rest})
@@ -136,7 +135,7 @@ func (a *answer) goesOn(k *kind, last *object, version uint64, rest []*object, f
 	return base64.RawURLEncoding.EncodeToString(data), nil
 }
 
-// objects sends a list.
+// objects sends a list in the negotiated encoding.
 func (a *answer) objects(k *kind, list metav1.ListMeta, found []*object) error {
 	if !a.protobuf && !a.partial {
 		return a.texts(k, list, found)

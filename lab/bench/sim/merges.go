@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// remembered is how many merges of each of two generations are kept.
+// remembered is the number of merges per generation. Two generations are kept.
 const remembered = 20_000
 
-// merge names a server-side apply.
+// merge is the key of a server-side apply: all inputs of its result.
 type merge struct {
 	kind    *kind
-	base    *body // nil: there is no object
+	base    *body // nil: the object does not exist
 	key     key
 	patch   [sha256.Size]byte
 	manager string
@@ -24,8 +24,8 @@ type outcome struct {
 	err  error
 }
 
-// merges remembers what came of server-side applies: clusters of one fleet make
-// the same again and again.
+// merges caches the results of server-side applies, because the clusters of a fleet apply the same
+// objects repeatedly.
 type merges struct {
 	mu       sync.Mutex
 	new, old map[merge]outcome

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// mustNameVersion says which kinds can't be updated without a resourceVersion.
+// mustNameVersion reports whether an update of this kind requires a resourceVersion.
 func mustNameVersion(k *kind) bool {
 	return !typed.Recognizes(k.GroupVersionKind) || slices.Contains([]string{"CustomResourceDefinition", "Lease", "PodDisruptionBudget"}, k.Kind)
 }
@@ -110,7 +110,7 @@ func patchedWith(k *kind, now *object, kind types.PatchType, patch []byte) (map[
 	case types.StrategicMergePatchType:
 		t, newErr := typed.New(k.GroupVersionKind)
 		if newErr != nil {
-			return nil, unsupported(string(kind)) // of custom resources, nobody knows how lists merge
+			return nil, unsupported(string(kind)) // custom resources have no merge keys for lists
 		}
 		if out, err = strategicpatch.StrategicMergePatch(now.append(nil), patch, t); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())

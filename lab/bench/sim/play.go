@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// atBirth fills in what the API server allocates for a new object.
+// atBirth sets the values that the API server allocates for a new object.
 func atBirth(u *unstructured.Unstructured) {
 	switch u.GetKind() {
 	case "Namespace":
@@ -28,15 +28,15 @@ func atBirth(u *unstructured.Unstructured) {
 	}
 }
 
-// inUse holds a claim that pods use; here none does.
+// inUse is the finalizer of a claim that pods use. In the simulation, no pod uses a claim.
 const inUse = "kubernetes.io/pvc-protection"
 
-// release takes off what controllers would take off of an object that ends.
+// release removes the finalizers that controllers would remove from a deleted object.
 func release(u *unstructured.Unstructured) {
 	u.SetFinalizers(slices.DeleteFunc(u.GetFinalizers(), func(f string) bool { return f == inUse }))
 }
 
-// countTemplate counts the changes of a DaemonSet's pods where kubectl looks for it.
+// countTemplate counts changes of a DaemonSet's pod template in the annotation that kubectl reads.
 func countTemplate(u, was *unstructured.Unstructured) {
 	if u.GetKind() != "DaemonSet" {
 		return
@@ -56,7 +56,7 @@ func countTemplate(u, was *unstructured.Unstructured) {
 const templateGeneration = "deprecated.daemonset.template.generation"
 
 func set(u *unstructured.Unstructured, value any, path ...string) {
-	_ = unstructured.SetNestedField(u.Object, value, path...) // it fails where the path is no object: its Go type has refused that
+	_ = unstructured.SetNestedField(u.Object, value, path...) // it fails only if path is not an object, which its Go type has rejected
 }
 
 func text(u *unstructured.Unstructured, path ...string) string {
@@ -64,8 +64,8 @@ func text(u *unstructured.Unstructured, path ...string) string {
 	return s
 }
 
-// allocate gives a Service its address: the same on each cluster, so that the
-// clusters can share the object.
+// allocate sets a Service's address. It is equal on each cluster, so that clusters share the
+// object.
 func allocate(u *unstructured.Unstructured) {
 	if text(u, "spec", "type") == "ExternalName" {
 		return
@@ -73,7 +73,7 @@ func allocate(u *unstructured.Unstructured) {
 	address := text(u, "spec", "clusterIP")
 	if address == "" {
 		h := fnv.New32a()
-		_, _ = h.Write([]byte(u.GetNamespace() + "/" + u.GetName())) // a hash takes everything
+		_, _ = h.Write([]byte(u.GetNamespace() + "/" + u.GetName())) // a hash never fails
 		n := h.Sum32()
 		address = fmt.Sprintf("10.96.%d.%d", n>>8&0xff, n&0xff)
 	}
@@ -83,7 +83,7 @@ func allocate(u *unstructured.Unstructured) {
 	set(u, "SingleStack", "spec", "ipFamilyPolicy")
 }
 
-// identify gives a Job the labels of its own pods.
+// identify sets the selector and labels of a Job's pods.
 func identify(u *unstructured.Unstructured) {
 	if manual, _, _ := unstructured.NestedBool(u.Object, "spec", "manualSelector"); manual {
 		return
@@ -97,7 +97,7 @@ func identify(u *unstructured.Unstructured) {
 	}
 }
 
-// withStringData does what the API server does to a Secret that is written.
+// withStringData moves stringData into data, as the API server does for a written Secret.
 func withStringData(complete func(runtime.Object)) func(runtime.Object) {
 	return func(o runtime.Object) {
 		if u, ok := o.(*unstructured.Unstructured); ok {
@@ -111,8 +111,7 @@ func withStringData(complete func(runtime.Object)) func(runtime.Object) {
 	}
 }
 
-// players write the statuses that controllers write, right after an object was
-// written.
+// players write the statuses that controllers would write, right after an object was written.
 type players struct {
 	mu   sync.Mutex
 	jobs []played
@@ -135,7 +134,7 @@ func (p *players) add(job played) {
 	}
 }
 
-// run plays until done is closed.
+// run writes statuses until done is closed.
 func (p *players) run(done <-chan struct{}, failed func(error)) {
 	for {
 		p.mu.Lock()
@@ -158,7 +157,7 @@ func (p *players) run(done <-chan struct{}, failed func(error)) {
 	}
 }
 
-// isPlayed says of which kinds somebody writes the status.
+// isPlayed reports whether the simulation writes the status of this kind.
 func isPlayed(kind string) bool {
 	switch kind {
 	case "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "CustomResourceDefinition", "PersistentVolumeClaim", "PodDisruptionBudget", "APIService":
@@ -191,7 +190,7 @@ func (j *played) play() error {
 	return nil
 }
 
-// statusOf is the status of an object that all is well with.
+// statusOf returns the status of a healthy object.
 func statusOf(u *unstructured.Unstructured) map[string]any {
 	n, ok, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
 	if !ok {
@@ -201,7 +200,7 @@ func statusOf(u *unstructured.Unstructured) map[string]any {
 		more["observedGeneration"] = u.GetGeneration()
 		for name, v := range more {
 			if v == int64(0) {
-				delete(more, name) // they are left out
+				delete(more, name) // zero values are omitted
 			}
 		}
 		return more
@@ -259,7 +258,7 @@ func statusOf(u *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// condition is one that holds, with the time in one more field.
+// condition returns a condition that is True, with the time in one more field.
 func condition(kind, reason, more string) map[string]any {
 	c := map[string]any{"type": kind, "status": "True", "reason": reason, "message": "played", "lastTransitionTime": anyTime}
 	if more != "" {

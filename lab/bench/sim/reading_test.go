@@ -44,7 +44,7 @@ func reading() map[string]func(*world) any {
 				if n := list.GetRemainingItemCount(); n != nil {
 					rest = append(rest, *n)
 				}
-				if page == 0 { // what comes meanwhile is in no later page
+				if page == 0 { // objects created meanwhile are in no later page
 					w.must(w.apply("configmaps", configMap("page-9", "x: v"), "one"))
 				}
 				if o.Continue = list.GetContinue(); o.Continue == "" {
@@ -134,7 +134,7 @@ func reading() map[string]func(*world) any {
 	}
 }
 
-// events reads some of a watch.
+// events reads n events of a watch.
 func (w *world) events(from watch.Interface, n int) []string {
 	w.Helper()
 	defer from.Stop()
@@ -195,7 +195,7 @@ func watching() map[string]func(*world) any {
 			}
 			return w.events(from, 1)
 		},
-		"WatchSelected": func(w *world) any { // what begins or ceases to match comes or goes
+		"WatchSelected": func(w *world) any { // an object that starts or stops to match is added or deleted
 			labelled := func(value, data string) *unstructured.Unstructured {
 				u := configMap("a", data)
 				if value != "" {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// selectable are the fields that some kinds may be selected by, beside name and
+// selectable returns the fields by which objects of a kind can be selected, besides name and
 // namespace.
 func selectable(kind string) []string {
 	switch kind {
@@ -55,7 +55,7 @@ func newSelection(k *kind, namespace string, o *metav1.ListOptions) (*selectionO
 	return s, nil
 }
 
-// field is the text of a field.
+// field returns the value of a field as text.
 func (o *object) field(path string) string {
 	switch path {
 	case "metadata.name":

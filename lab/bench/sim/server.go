@@ -37,7 +37,7 @@ var (
 	crds       = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"} //nolint:gochecknoglobals // as above
 )
 
-// begin makes the namespaces that every cluster has.
+// begin creates the namespaces that every cluster has.
 func (s *server) begin() error {
 	k := s.surface.Load().kinds[namespaces]
 	for _, name := range []string{"default", "kube-node-lease", "kube-public", "kube-system"} {
@@ -51,7 +51,7 @@ func (s *server) begin() error {
 	return nil
 }
 
-// written does what follows from a write.
+// written runs the consequences of a write: new kinds and statuses.
 func (s *server) written(k *kind, o *object) error {
 	if k.groupResource() == crds {
 		if err := s.defined(o); err != nil {
@@ -64,7 +64,7 @@ func (s *server) written(k *kind, o *object) error {
 	return nil
 }
 
-// defined serves what a CRD defines.
+// defined serves the kind of a CRD.
 func (s *server) defined(o *object) error {
 	content, err := o.anonymous()
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *server) defined(o *object) error {
 	}
 }
 
-// removed does what follows from the end of an object.
+// removed removes the objects of a deleted namespace or CRD, and the kind of a deleted CRD.
 func (s *server) removed(k *kind, o *object) error {
 	switch k.groupResource() {
 	case namespaces.GroupResource():
@@ -109,7 +109,7 @@ func (s *server) removed(k *kind, o *object) error {
 	return nil
 }
 
-// paths reads what requests are about, with Kubernetes' own code.
+// paths returns Kubernetes' own parser of request paths.
 func paths() *request.RequestInfoFactory {
 	return &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 }
@@ -126,7 +126,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	done := s.counts.begin(about, dryRun)
 	defer func() { done(counted.code, counted.bytes) }()
 	if err := s.faults.delay(r.Context()); err != nil {
-		return // the client went away
+		return // the client disconnected
 	}
 	a := &answer{server: s, w: counted, r: r, about: about}
 	if s.faults.throttles() {
@@ -189,8 +189,8 @@ func (a *answer) get(k *kind) error {
 	return a.object(http.StatusOK, k, o)
 }
 
-// write is what a request wants to have written, by the options in its query: those
-// of a patch, which has all that creates and updates have.
+// write returns the write that a request asks for. It parses the query as patch options, which
+// include all options of creates and updates.
 func (a *answer) write(k *kind) (*write, *metav1.PatchOptions, error) {
 	o := &metav1.PatchOptions{}
 	query := a.r.URL.Query()
@@ -207,7 +207,7 @@ func (a *answer) write(k *kind) (*write, *metav1.PatchOptions, error) {
 	return &write{k: k, key: a.key(), status: a.about.Subresource == "status", manager: manager, dryRun: len(o.DryRun) > 0}, o, nil
 }
 
-// sent is that of a request whose body is the object.
+// sent returns the write and the object in the body of a create or update.
 func (a *answer) sent(k *kind) (*write, map[string]any, error) {
 	w, _, err := a.write(k)
 	if err != nil {
@@ -217,7 +217,7 @@ func (a *answer) sent(k *kind) (*write, map[string]any, error) {
 	return w, content, err
 }
 
-// inNamespace says that there is no namespace to create an object in.
+// inNamespace returns an error if the namespace of a new object does not exist.
 func (a *answer) inNamespace(k *kind) error {
 	if !k.namespaced {
 		return nil
@@ -333,7 +333,7 @@ func (a *answer) deleteCollection(k *kind) error {
 	return a.status(&metav1.Status{Status: metav1.StatusSuccess})
 }
 
-// allow answers that somebody may do everything, as here everybody may.
+// allow answers that everything is permitted, because the simulation has no authorization.
 func (a *answer) allow() error {
 	var review map[string]any
 	data, err := a.read()
@@ -347,10 +347,10 @@ func (a *answer) allow() error {
 	return a.json(http.StatusCreated, review)
 }
 
-// patience is how long a watch lasts whose client says nothing of it.
+// patience is how long a watch lasts if the client sets no timeout.
 const patience = 30 * time.Minute
 
-// sleep waits, unless the context ends.
+// sleep waits for d, or returns the context's error.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

@@ -1,10 +1,9 @@
-// Package sim simulates the API servers of many clusters in one process, with as
-// little as Keelson's controller can tell from real ones: discovery and OpenAPI
-// documents are recorded from a real one, objects are merged, owned and completed
-// by Kubernetes' own code, and what no two clusters have in common alone is kept
-// for each: UIDs, versions, times.
+// Package sim simulates the API servers of many clusters in one process. Keelson's controller can
+// hardly distinguish them from real ones. Discovery and OpenAPI documents are recorded from a real
+// API server. Kubernetes' own code merges and completes objects and tracks their owners. Memory per
+// cluster holds only what differs between clusters: UIDs, versions, times.
 //
-// docs/decisions/022 says what is simulated, and what is not.
+// docs/decisions/022 lists what is simulated and what is not.
 package sim
 
 import (
@@ -33,17 +32,17 @@ import (
 	"github.com/keelson-io/keelson/lab/pki"
 )
 
-// Options are what is simulated.
+// Options configure a simulation.
 type Options struct {
 	Clusters []string // names
-	// Seed of UIDs, first versions and faults.
+	// Seed determines UIDs, first versions and faults.
 	Seed uint64
 	Now  func() time.Time
-	// Failed is told of errors that no request is to blame for.
+	// Failed is called with errors that do not belong to a request.
 	Failed func(error)
 }
 
-// Fleet are simulated API servers.
+// Fleet is a set of simulated API servers.
 type Fleet struct {
 	now         func() time.Time
 	failed      func(error)
@@ -60,8 +59,8 @@ type Fleet struct {
 	wg          sync.WaitGroup
 }
 
-// Start starts the API servers, each on a port of loopback and with authorities of
-// its own, as real ones are. [Fleet.Stop] ends them.
+// Start starts the API servers. Each has its own loopback port and its own certificate authority.
+// [Fleet.Stop] ends them.
 func Start(ctx context.Context, o Options) (*Fleet, error) {
 	common, err := readSurface()
 	if err != nil {
@@ -110,7 +109,7 @@ func (f *Fleet) start(ctx context.Context, name string, common *surface, seed ui
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(ca.Cert)
 	s.http = &http.Server{
-		Handler: s, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0), // broken connections are wanted here
+		Handler: s, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0), // broken connections are intended
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, ClientCAs: trusted, ClientAuth: tls.RequireAndVerifyClientCert,
 		},
@@ -136,7 +135,7 @@ func (f *Fleet) start(ctx context.Context, name string, common *surface, seed ui
 	return nil
 }
 
-// builtIn says of which groups and versions the API server itself answers.
+// builtIn reports whether the API server itself serves this group and version.
 func (f *Fleet) builtIn(gv schema.GroupVersion) bool {
 	_, ok := f.common.documents[pathOf(gv)]
 	return ok
@@ -153,8 +152,8 @@ func (f *Fleet) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Kubeconfig is that of some clusters, all when none is named: a context each,
-// called after its cluster.
+// Kubeconfig returns a kubeconfig of the named clusters, or of all without names. Each cluster has
+// a context with its name. It fails for an unknown name.
 func (f *Fleet) Kubeconfig(names ...string) ([]byte, error) {
 	if len(names) == 0 {
 		names = f.names
@@ -177,8 +176,7 @@ func (f *Fleet) Kubeconfig(names ...string) ([]byte, error) {
 	return data, nil
 }
 
-// WriteKubeconfigs writes kubeconfig.yaml, with all clusters, and NAME.yaml of each
-// into a folder.
+// WriteKubeconfigs writes into folder kubeconfig.yaml with all clusters, and NAME.yaml for each.
 func (f *Fleet) WriteKubeconfigs(folder string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("write kubeconfigs: %w", err)
@@ -201,18 +199,19 @@ func (f *Fleet) WriteKubeconfigs(folder string) error {
 	return put("kubeconfig.yaml")
 }
 
-// Status is what is to be told of one cluster.
+// Status describes one cluster.
 type Status struct {
 	Name    string         `json:"name"`
 	Server  string         `json:"server"`
 	Faults  Faults         `json:"faults"`
-	Version uint64         `json:"version"` // of its last write
+	Version uint64         `json:"version"` // of the last write
 	Objects map[string]int `json:"objects"` // by resource
-	Watches int            `json:"watches"` // that last
+	Watches int            `json:"watches"` // number of open watches
 	Counts  []Count        `json:"counts"`
 }
 
-// Statuses are those of some clusters, all when none is named, in order.
+// Statuses returns the status of the named clusters, or of all without names, in that order. It
+// fails for an unknown name.
 func (f *Fleet) Statuses(names ...string) ([]Status, error) {
 	if len(names) == 0 {
 		names = slices.Clone(f.names)
@@ -231,7 +230,7 @@ func (f *Fleet) Statuses(names ...string) ([]Status, error) {
 	return out, nil
 }
 
-// Set makes something wrong with a cluster, or with the zero Faults right again.
+// Set replaces the faults of a cluster. The zero Faults end all faults.
 func (f *Fleet) Set(ctx context.Context, name string, faults Faults) error {
 	s := f.servers[name]
 	if s == nil {

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// freshFor is how long events are kept for watches that begin in the past, and
-	// keptEvents how many at least: as API servers do.
+	// freshFor is how long events are kept for watches that start in the past. keptEvents is the
+	// least number of kept events. API servers use the same values.
 	freshFor   = 75 * time.Second
 	keptEvents = 100
-	// keptPages is how many lists are kept for who reads them page by page.
+	// keptPages is the number of lists kept for clients that read page by page.
 	keptPages = 16
 )
 
-// errRaced says that an object is no longer what a write was computed from.
+// errRaced is returned if an object is no longer the one from which a write was computed.
 var errRaced = errors.New("the object changed meanwhile")
 
-// store is what one cluster holds.
+// store holds the objects of one cluster.
 type store struct {
 	mu      sync.RWMutex
 	now     func() time.Time
@@ -34,22 +34,22 @@ type store struct {
 	pages   []page
 }
 
-// table are the objects of one kind.
+// table holds the objects of one kind.
 type table struct {
 	objects  map[key]*object
 	events   []event
-	forgot   uint64 // the version of the newest event that is not kept any more
+	forgot   uint64 // version of the newest dropped event
 	watchers map[chan struct{}]bool
 }
 
 // event is one change.
 type event struct {
 	version    uint64
-	before, is *object // nil: not there; a deleted object has the version of its end
+	before, is *object // nil: absent; a deleted object has the version of its deletion
 	at         time.Time
 }
 
-// page is a list as it was, for those that read on.
+// page is a list at one version, for clients that read the next pages.
 type page struct {
 	of      schema.GroupResource
 	version uint64
@@ -61,7 +61,7 @@ func newStore(now func() time.Time, seed uint64) *store {
 	return &store{now: now, seed: seed << 40, version: first, first: first, tables: map[schema.GroupResource]*table{}}
 }
 
-// table returns that of a resource; the store has to be locked for writing.
+// table returns the table of a resource. The caller holds the write lock.
 func (s *store) table(gr schema.GroupResource) *table {
 	t := s.tables[gr]
 	if t == nil {
@@ -80,8 +80,8 @@ func (s *store) get(gr schema.GroupResource, k key) *object {
 	return nil
 }
 
-// put replaces an object, nil for none, by one of another body; nil deletes it.
-// [errRaced] says that it is not what is there.
+// put replaces before by an object with the body next. A nil before means that no object exists. A
+// nil next deletes the object. It returns [errRaced] if before is not the stored object.
 func (s *store) put(gr schema.GroupResource, k key, before *object, next *body) (*object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *store) put(gr schema.GroupResource, k key, before *object, next *body) 
 	return o, nil
 }
 
-// happened notes an event, forgets old ones, and wakes who watches.
+// happened records an event, drops old events, and wakes the watchers.
 func (t *table) happened(e event) {
 	t.events = append(t.events, e)
 	old := 0
@@ -131,7 +131,7 @@ func (t *table) happened(e event) {
 	}
 }
 
-// since returns the events after a version, and whether all of them are known.
+// since returns the events after a version. ok is false if some of them were dropped.
 func (s *store) since(gr schema.GroupResource, version uint64) (events []event, now uint64, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -146,7 +146,7 @@ func (s *store) since(gr schema.GroupResource, version uint64) (events []event, 
 	return t.events[at:len(t.events):len(t.events)], s.version, true
 }
 
-// watch returns what is signalled at each event, until stop is called.
+// watch returns a channel that is signalled at each event, until stop is called.
 func (s *store) watch(gr schema.GroupResource) (wake chan struct{}, stop func()) {
 	wake = make(chan struct{}, 1)
 	s.mu.Lock()
@@ -159,7 +159,7 @@ func (s *store) watch(gr schema.GroupResource) (wake chan struct{}, stop func())
 	}
 }
 
-// list returns the objects in their order, and the version at which it is so.
+// list returns the sorted objects of a resource, and the store's version.
 func (s *store) list(gr schema.GroupResource) ([]*object, uint64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -174,7 +174,7 @@ func (s *store) list(gr schema.GroupResource) ([]*object, uint64) {
 	return out, s.version
 }
 
-// keep has a list ready for who reads on.
+// keep stores a list for clients that read the next pages.
 func (s *store) keep(p page) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,7 @@ func (s *store) keep(p page) {
 	s.pages = append(s.pages, p)
 }
 
-// kept returns the list of a resource at a version, if it still is there.
+// kept returns the list of a resource at a version, if it is still stored.
 func (s *store) kept(gr schema.GroupResource, version uint64) ([]*object, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -196,7 +196,7 @@ func (s *store) kept(gr schema.GroupResource, version uint64) ([]*object, bool) 
 	return nil, false
 }
 
-// within returns the objects of a namespace, of all kinds, for its end.
+// within returns the objects of all kinds in a namespace.
 func (s *store) within(namespace string) map[schema.GroupResource][]*object {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -211,7 +211,7 @@ func (s *store) within(namespace string) map[schema.GroupResource][]*object {
 	return out
 }
 
-// counts are how many objects there are by resource, and watches in all.
+// counts returns the number of objects by resource, and the number of all watches.
 func (s *store) counts() (objects map[string]int, watches int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -225,11 +225,11 @@ func (s *store) counts() (objects map[string]int, watches int) {
 	return objects, watches
 }
 
-// selectionOf is what a list or watch asks for.
+// selectionOf holds the selectors of a list or watch.
 type selectionOf struct {
 	namespace string
 	labels    labels.Selector
-	fields    map[string]string // by path; metadata.name and what events are about
+	fields    map[string]string // wanted values by path
 	not       map[string]string
 }
 

@@ -20,7 +20,7 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 )
 
-// bookmarkEvery is how often a watch is told how far it is: as API servers do.
+// bookmarkEvery is the interval of bookmarks in a watch, as in API servers.
 const bookmarkEvery = time.Minute
 
 // stream is one watch.
@@ -30,7 +30,7 @@ type stream struct {
 	chosen *selectionOf
 	out    io.Writer
 	buffer []byte
-	// version is how far the client is.
+	// version is the last version that the client has received.
 	version   uint64
 	bookmarks bool
 }
@@ -71,7 +71,7 @@ func (a *answer) watch(k *kind) error {
 	return nil
 }
 
-// askedWell refuses what API servers refuse.
+// askedWell rejects options that API servers reject.
 func askedWell(o *metav1.ListOptions) error {
 	why := ""
 	switch {
@@ -87,8 +87,8 @@ func askedWell(o *metav1.ListOptions) error {
 	})
 }
 
-// run sends events until the client goes, or the time is over. A client that can't
-// be written to is gone.
+// run sends events until the client disconnects, the limit is over, or the watch is cut. A failed
+// write means that the client has disconnected.
 func (s *stream) run(limit time.Duration, state, marked bool) {
 	gr := s.k.groupResource()
 	wake, stop := s.a.server.store.watch(gr)
@@ -101,7 +101,7 @@ func (s *stream) run(limit time.Duration, state, marked bool) {
 	}
 	over := time.NewTimer(limit)
 	defer over.Stop()
-	// Watches that began together would all be told at once.
+	// Spread the first bookmarks: watches that started together would all get theirs at once.
 	mark := time.NewTimer(time.Duration(rand.Int64N(int64(bookmarkEvery)))) //nolint:gosec // no secret
 	defer mark.Stop()
 	for {
@@ -126,7 +126,7 @@ func (s *stream) run(limit time.Duration, state, marked bool) {
 	}
 }
 
-// state sends what there is.
+// state sends the current objects.
 func (s *stream) state(marked bool) error {
 	objects, version := s.a.server.store.list(s.k.groupResource())
 	s.version = version
@@ -147,12 +147,12 @@ func (s *stream) state(marked bool) error {
 	return nil
 }
 
-// catchUp sends what happened since the last time; false ends the watch.
+// catchUp sends the events since the last call. It returns false when the watch must end.
 func (s *stream) catchUp() bool {
 	store := s.a.server.store
 	events, now, ok := store.since(s.k.groupResource(), s.version)
 	if !ok {
-		_ = s.failed(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", s.version, now))) // the end of it either way
+		_ = s.failed(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", s.version, now))) // the watch ends either way
 		s.a.w.Flush()
 		return false
 	}
@@ -197,7 +197,7 @@ func (s *stream) event(kind apiwatch.EventType, o *object) error {
 	return err //nolint:wrapcheck // the client is gone
 }
 
-// bookmark says how far the watch is, and whether what there was is all sent.
+// bookmark sends the current version. end marks the end of the initial objects.
 func (s *stream) bookmark(end bool) error {
 	metadata := metav1.ObjectMeta{ResourceVersion: strconv.FormatUint(s.version, 10)}
 	if end {

@@ -16,28 +16,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// races is how often a write is computed anew when others are faster.
+// races is how often a write is computed before it fails because of concurrent writes.
 const races = 5
 
 // write is a request to create or change one object.
 type write struct {
 	k       *kind
 	key     key
-	status  bool // of the status subresource
+	status  bool // writes the status subresource
 	manager string
 	force   bool
 	dryRun  bool
 	whole   bool // an update, not a patch
-	// uid and version that the object must have; empty: any.
+	// uid and version are preconditions; empty: any.
 	uid     types.UID
 	version string
 }
 
-// computed is what an object becomes, from what it is now; nil: not there.
+// computed returns the new body of an object. now is nil if the object does not exist.
 type computed func(now *object) (*body, error)
 
-// change writes what is computed, again when others were faster. An object that
-// stays as it was is not written.
+// change stores the computed body. It computes again after a concurrent write. An unchanged object
+// is not written.
 func (s *server) change(w *write, compute computed) (*object, bool, error) {
 	gr := w.k.groupResource()
 	for range races {
@@ -73,7 +73,7 @@ func (s *server) change(w *write, compute computed) (*object, bool, error) {
 	return nil, false, modified(gr, w.key.name)
 }
 
-// imagined is the answer to a dry run.
+// imagined returns the object with which a dry run is answered.
 func (s *server) imagined(k key, now *object, next *body) *object {
 	t := s.fleet.now().Unix()
 	if now == nil {
@@ -107,7 +107,7 @@ func modified(gr schema.GroupResource, name string) error {
 	return apierrors.NewConflict(gr, name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
 }
 
-// claimed takes the UID and resourceVersion out of what a client sent.
+// claimed moves the UID and resourceVersion from the client's object into the preconditions.
 func (w *write) claimed(content map[string]any) {
 	metadata, ok := content["metadata"].(map[string]any)
 	if !ok {
@@ -120,7 +120,7 @@ func (w *write) claimed(content map[string]any) {
 	delete(metadata, "resourceVersion")
 }
 
-// named checks name and namespace of what a client sent against the path.
+// named checks that name, namespace and kind of the client's object match the path.
 func (w *write) named(content map[string]any) error {
 	u := unstructured.Unstructured{Object: content}
 	if have := u.GetName(); have != "" && have != w.key.name {
@@ -139,8 +139,8 @@ func (w *write) named(content map[string]any) error {
 	return nil
 }
 
-// apply is a server-side apply. What comes of the same patch and the same object
-// is computed once for all clusters.
+// apply is a server-side apply. The result for the same patch and the same object is computed once
+// for all clusters.
 func (s *server) apply(w *write, patch map[string]any) (*object, bool, error) {
 	if patch == nil {
 		return nil, false, apierrors.NewBadRequest("the patch is no object")
@@ -192,7 +192,7 @@ func (s *server) merged(w *write, now *object, patch map[string]any) (*body, err
 	return s.finish(w, base, merged.Object)
 }
 
-// live is the object as both a map and what the field manager takes.
+// live returns the current object as a map, and in the form that the field manager takes.
 func (w *write) live(now *object) (map[string]any, *unstructured.Unstructured, error) {
 	if now == nil {
 		empty, err := blank{}.New(w.k.GroupVersionKind)
@@ -206,7 +206,7 @@ func (w *write) live(now *object) (map[string]any, *unstructured.Unstructured, e
 	return base, (&unstructured.Unstructured{Object: base}).DeepCopy(), nil
 }
 
-// replace is a create or update with a whole object, or one that was patched.
+// replace creates or updates an object with the given content.
 func (s *server) replace(w *write, content map[string]any) (*object, bool, error) {
 	return s.change(w, func(now *object) (*body, error) { return s.replaced(w, now, content) })
 }
@@ -240,7 +240,7 @@ func (s *server) replaced(w *write, now *object, content map[string]any) (*body,
 	return s.finish(w, base, next.Object)
 }
 
-// keepBut makes all of an object but one field as it was; its managedFields stay.
+// keepBut restores all of an object from base except one field and the managedFields.
 func keepBut(content, base map[string]any, but string) {
 	changed, ok := content[but]
 	metadata, _ := content["metadata"].(map[string]any)
@@ -255,7 +255,7 @@ func keepBut(content, base map[string]any, but string) {
 	}
 }
 
-// finish does what an API server does with an object before it is stored.
+// finish applies the API server's last changes before an object is stored.
 func (s *server) finish(w *write, base, content map[string]any) (*body, error) {
 	u := &unstructured.Unstructured{Object: content}
 	u.SetName(w.key.name)
@@ -285,7 +285,7 @@ func (w *write) born(u *unstructured.Unstructured) {
 	countTemplate(u, nil)
 }
 
-// grown keeps what an update can't change, and counts changes of what is wanted.
+// grown restores fields that an update can't change, and counts changes of the spec.
 func (w *write) grown(u *unstructured.Unstructured, base map[string]any) {
 	was := &unstructured.Unstructured{Object: base}
 	if w.k.status {
@@ -308,7 +308,7 @@ func (w *write) grown(u *unstructured.Unstructured, base map[string]any) {
 	countTemplate(u, was)
 }
 
-// wanted is an object without metadata and status.
+// wanted returns an object without metadata and status.
 func wanted(o map[string]any) map[string]any {
 	out := maps.Clone(o)
 	delete(out, "metadata")
@@ -316,7 +316,7 @@ func wanted(o map[string]any) map[string]any {
 	return out
 }
 
-// ended says that nothing holds an object any more that is being deleted.
+// ended reports whether a deleted object has no finalizers left.
 func ended(b *body) bool {
 	content, err := b.anonymous()
 	if err != nil {

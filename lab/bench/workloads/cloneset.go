@@ -13,9 +13,9 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-const clones = "web" // the CloneSet
+const clones = "web" // name of the CloneSet
 
-// cloneSet measures one from its creation to its end.
+// cloneSet measures a CloneSet from creation to scale-down.
 func (b *bench) cloneSet(ctx context.Context) error {
 	if err := b.start(); err != nil {
 		return err

@@ -13,9 +13,9 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-const daemons = "agent" // the DaemonSet
+const daemons = "agent" // name of the DaemonSet
 
-// daemonSet measures one on all nodes: created, and rolled in place.
+// daemonSet measures a DaemonSet on all nodes: creation and rolling updates in place.
 func (b *bench) daemonSet(ctx context.Context) error {
 	if err := b.start(); err != nil {
 		return err

@@ -1,11 +1,11 @@
-// Command workloads measures keelson workloads on a cluster of the lab, whose nodes kwok
-// plays. A large CloneSet is created, updated in place and scaled to nothing; then the
-// cluster gets many nodes, on which a DaemonSet is created and rolled in place. Beside
-// both a bare loop writes the same pods as often, which is what the API server can take.
+// Command workloads measures keelson workloads on a cluster of the lab, with nodes simulated by
+// kwok. It creates a large CloneSet, updates the CloneSet in place and scales it to zero. Then it
+// adds many nodes, creates a DaemonSet on them and rolls the DaemonSet in place. For comparison, a
+// bare loop writes the same pods equally often, which shows the limit of the API server.
 //
 //	bench-workloads [FLAGS]    (make bench-workloads)
 //
-// It prints figures, and fails only when something doesn't come about.
+// It prints figures, and fails only if a step does not finish.
 package main
 
 import (
@@ -47,7 +47,7 @@ const (
 	name     = "workloads" // of the cluster
 	perNode  = 100
 	patience = 20 * time.Minute
-	inFlight = 32 // requests of the bare loop, as of the controller
+	inFlight = 32 // requests of the bare loop, as in the controller
 )
 
 func main() {
@@ -60,7 +60,7 @@ func main() {
 	}
 }
 
-// bench is one run.
+// bench is the state of one run.
 type bench struct {
 	dir, keelson, crds string
 	pods, nodes        int
@@ -70,8 +70,8 @@ type bench struct {
 	config  *rest.Config
 	client  client.Client
 	process *process.Child
-	log     string        // of audit
-	last    time.Duration // the last step took
+	log     string        // audit log
+	last    time.Duration // duration of the last step
 }
 
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
@@ -119,7 +119,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	return b.daemonSet(ctx)
 }
 
-// connect installs the CRDs.
+// connect creates the client and installs the CRDs.
 func (b *bench) connect(ctx context.Context) error {
 	path, err := b.lab.Kubeconfig(name, cluster.Keelson)
 	if err != nil {
@@ -147,8 +147,7 @@ func (b *bench) connect(ctx context.Context) error {
 	return nil
 }
 
-// start starts the controller, which has seen nothing yet: what it uses is for one
-// workload alone.
+// start starts a new controller, so that its usage covers one workload only.
 func (b *bench) start() error {
 	path, err := b.lab.Kubeconfig(name, cluster.Keelson)
 	if err != nil {
@@ -213,7 +212,7 @@ func until(ctx context.Context, what string, is func(context.Context) (bool, err
 	}
 }
 
-// step is a change of a workload, and when it has come about.
+// step is a change of a workload and the condition that ends the step.
 type step struct {
 	name   string
 	change func(context.Context) (generation int64, err error)
@@ -221,14 +220,14 @@ type step struct {
 	pods   int
 }
 
-// seen is what a status says.
+// seen is the part of a status that a step observes.
 type seen struct {
 	generation int64
 	done       bool
-	counts     int32 // what moves meanwhile
+	counts     int32 // the number that changes during the step
 }
 
-// step makes a change, waits for it, and prints what it took.
+// step makes a change, waits until it is complete, and prints its cost.
 func (b *bench) step(ctx context.Context, w io.Writer, s step) error {
 	since, err := audit.End(b.log)
 	if err != nil {
@@ -267,7 +266,7 @@ func (b *bench) step(ctx context.Context, w io.Writer, s step) error {
 	return nil
 }
 
-// writes are those of a program, a pod, by what was written.
+// writes returns the writes of a program per pod, by verb and resource.
 func writes(events []audit.Event, program string, pods int) string {
 	by := map[string]int{}
 	for _, e := range events {
@@ -282,14 +281,14 @@ func writes(events []audit.Event, program string, pods int) string {
 	return "writes a pod: " + strings.Join(out, ", ")
 }
 
-// why says what the writes of an update in place are for: the table explains itself.
+// why explains the writes of an update in place below the table.
 const why = `of the 3 writes of an update in place
   patch pods/status  closes the gate: no Service sends the pod anything more
   patch pods         has the image, the revision, and what ran before: the kubelet starts it
   patch pods/status  opens the gate, when that runs
 `
 
-// usage prints what the controller uses, since it was started.
+// usage prints the memory of the controller since its start.
 func (b *bench) usage(w io.Writer) error {
 	u, err := b.process.Usage()
 	if err != nil {
@@ -299,8 +298,8 @@ func (b *bench) usage(w io.Writer) error {
 	return nil
 }
 
-// bare writes each pod three times, as an update in place does: its status, an
-// annotation, its status. The controller and the kubelets have to look at that.
+// bare writes each pod three times, as an update in place does: status, annotation, status. The
+// controller and the kubelets have to process these writes.
 func (b *bench) bare(ctx context.Context, w io.Writer, of string) error {
 	pods, err := kubernetes.NewForConfig(b.config)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/keelson-io/keelson/lab/audit"
 )
 
-// Object is an object as the audit log names it, in any version.
+// Object identifies an object as the audit log does, without the API version.
 type Object struct {
 	Group     string `json:"group,omitempty"`
 	Resource  string `json:"resource"` // "deployments"
@@ -22,53 +22,53 @@ func (o Object) String() string {
 	return audit.Resource{Group: o.Group, Resource: o.Resource, Namespace: o.Namespace, Name: o.Name}.String()
 }
 
-// Ledger is what a scenario allows Keelson to do, written down before Keelson
-// could: which objects its components own, and which deletions are wanted. Its
-// methods may be called at the same time.
+// Ledger holds what a scenario allows Keelson to do: the objects that components own,
+// and the wanted deletions. A scenario makes the entries before Keelson can act. The
+// methods are safe for concurrent use.
 type Ledger struct {
 	mu      sync.Mutex
 	entries ledger
 }
 
 type ledger struct {
-	// Owned are what the targets of the fleet hold, or held at a commit.
+	// Owned are the objects that the targets of the fleet contain, or contained at some
+	// commit.
 	Owned []Object `json:"owned"`
-	// Namespaces are those in which everything is owned.
+	// Namespaces are the namespaces in which every object is owned.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// Deletions that became right at a time: the object left a complete target,
-	// or has to be replaced.
+	// Deletions are the wanted deletions: the object left a complete target, or needs a
+	// replacement.
 	Deletions []Deletion `json:"deletions"`
-	// Restores are the times at which etcd was set back to an older state: what
-	// was deleted by then may be there again, with its UID.
+	// Restores are the times at which etcd was restored to an older state. An object
+	// that was deleted before may exist again, with the same UID.
 	Restores []time.Time `json:"restores,omitempty"`
 }
 
-// Deletion is one that is wanted.
+// Deletion is a deletion that is wanted from a time on.
 type Deletion struct {
 	Object `json:",inline"`
 	From   time.Time `json:"from"`
 	Why    string    `json:"why"`
 }
 
-// NewLedger returns one that allows nothing.
+// NewLedger returns a ledger that allows nothing.
 func NewLedger() *Ledger { return &Ledger{} }
 
-// Own says that components own the objects.
+// Own enters objects that components own.
 func (l *Ledger) Own(objects ...Object) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries.Owned = append(l.entries.Owned, objects...)
 }
 
-// OwnNamespace says that components own everything in a namespace, and it.
+// OwnNamespace enters a namespace that components own, with every object in it.
 func (l *Ledger) OwnNamespace(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries.Namespaces = append(l.entries.Namespaces, name)
 }
 
-// MayDelete says that from a time on each of the objects may be deleted, once
-// per UID.
+// MayDelete permits the deletion of each of the objects from a time on, once per UID.
 func (l *Ledger) MayDelete(from time.Time, why string, objects ...Object) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,15 +77,15 @@ func (l *Ledger) MayDelete(from time.Time, why string, objects ...Object) {
 	}
 }
 
-// Restored says that at a time, while the API server was down, etcd was set back
-// to an older state.
+// Restored enters the time of a restore of etcd to an older state. The API server must
+// have been down at that time.
 func (l *Ledger) Restored(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries.Restores = append(l.entries.Restores, at)
 }
 
-// Save writes the ledger to a file, which [Load] reads.
+// Save writes the ledger to a file that [Load] can read.
 func (l *Ledger) Save(path string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,7 @@ func (l *Ledger) Save(path string) error {
 	return nil
 }
 
-// Load reads a ledger.
+// Load reads a ledger from a file that [Ledger.Save] wrote.
 func Load(path string) (*Ledger, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

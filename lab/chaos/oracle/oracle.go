@@ -1,17 +1,19 @@
-// Package oracle judges what Keelson did by the audit log of an API server. It
-// knows nothing of Keelson's code: a rule reads what a request carried and what
-// the API server answered.
+// Package oracle judges Keelson's writes by the audit log of an API server. It shares
+// no code with Keelson: a rule reads only the body of a request and the API server's
+// answer.
 //
-// The rules, for every request of the user keelson that writes and is no dry
-// run:
+// The rules apply to every write of the user keelson that is not a dry run:
 //   - A write to an object that may exist carries the UID and the
-//     resourceVersion of the object that was looked at. A create is a POST, or an
-//     apply that can't meet an existing object (resourceVersion "1").
+//     resourceVersion of the observed object. A create is a POST, or an apply that
+//     can't update an existing object (resourceVersion "1").
 //   - A DELETE carries both as preconditions, is in the ledger of wanted
 //     deletions, and succeeds once per UID.
-//   - Nothing is written that the components of the fleet don't own, besides
-//     Keelson's own records, statuses, events and leases.
+//   - Only objects that components of the fleet own are written, and Keelson's
+//     own objects, such as records, statuses, events and leases.
 //   - There is no deletecollection.
+//
+// Keelson's own objects need fewer guards: a PUT the resourceVersion, a DELETE either
+// precondition, statuses and events none. A JSON patch needs only the resourceVersion.
 package oracle
 
 import (
@@ -26,7 +28,7 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// Rule names what was violated.
+// Rule is the description of a rule's violation.
 type Rule string
 
 // The rules.
@@ -56,12 +58,12 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: %s, audit %s", s, v.Event, v.Event.ID)
 }
 
-// Verdict is what a log shows.
+// Verdict is the result of [Judge].
 type Verdict struct {
-	// Writes that were judged; of these the API server accepted Creates, Updates
-	// and Deletes of objects.
+	// Writes is the number of judged writes. Creates, Updates and Deletes are the
+	// writes among them that the API server accepted.
 	Writes, Creates, Updates, Deletes int
-	// Refused are writes that a guard stopped (409), as they should.
+	// Refused is the number of writes that a guard stopped (409), as intended.
 	Refused    int
 	Violations []Violation
 }
@@ -71,7 +73,7 @@ func (v Verdict) String() string {
 		v.Writes, v.Creates, v.Updates, v.Deletes, v.Refused, len(v.Violations))
 }
 
-// Judge holds the events of a log against the rules.
+// Judge checks the events of a log against the rules and the ledger.
 func Judge(events []audit.Event, allowed *Ledger) Verdict {
 	allowed.mu.Lock()
 	defer allowed.mu.Unlock()
@@ -87,7 +89,7 @@ func Judge(events []audit.Event, allowed *Ledger) Verdict {
 type judge struct {
 	Verdict
 	ledger  indexed
-	deleted map[string]audit.Event // by UID: the deletion that succeeded
+	deleted map[string]audit.Event // the last successful deletion, by UID
 }
 
 func (j *judge) violate(r Rule, e audit.Event, detail string) {
@@ -133,7 +135,7 @@ func (j *judge) change(e audit.Event) {
 	g, ok := guardOf(e.Request)
 	switch {
 	case !ok && e.Code >= 500:
-		// It broke off before all of it had come, so nothing was written.
+		// The request broke off before its body was complete, so nothing was written.
 	case !ok:
 		j.violate(Unseen, e, "")
 	case own(e) && e.Verb == "update":
@@ -141,7 +143,7 @@ func (j *judge) change(e audit.Event) {
 			j.violate(UnguardedRecord, e, "")
 		}
 	case g.version == neverExists:
-		// It can only create.
+		// An apply with this resourceVersion can only create.
 	case fence(e):
 	case g.version == "" || g.uid == "" && !g.patch:
 		j.violate(UnguardedUpdate, e, fmt.Sprintf("uid %q, resourceVersion %q", g.uid, g.version))
@@ -165,8 +167,8 @@ func (j *judge) delete(e audit.Event) {
 		return
 	}
 	uid := options.Preconditions.UID
-	// Of Keelson's own either will do: parts of a record never change, and a
-	// record's resourceVersion names one state of one object.
+	// For Keelson's own objects either precondition is enough. Parts of a record never
+	// change, and a record's resourceVersion identifies one state of one object.
 	version := options.Preconditions.ResourceVersion
 	if either := own(e) && (uid != "" || version != ""); !either && (uid == "" || version == "") {
 		j.violate(UnguardedDelete, e, fmt.Sprintf("uid %q, resourceVersion %q", uid, version))
@@ -184,19 +186,20 @@ func (j *judge) delete(e audit.Event) {
 	j.deleted[uid] = e
 }
 
-// neverExists is a resourceVersion that no object has: etcd's first revision
-// is that of the empty store.
+// neverExists is a resourceVersion that no object has, because etcd's first revision
+// is the revision of the empty store.
 const neverExists = "1"
 
-// guard is what a write asks of the object that it meets.
+// guard holds the preconditions of a write.
 type guard struct {
 	uid, version string
-	// patch is a JSON patch, which has no place for the UID: the resourceVersion
-	// alone names one state of one object.
+	// patch: the write is a JSON patch. It can't carry the UID, but the
+	// resourceVersion alone identifies one state of one object.
 	patch bool
 }
 
-// guardOf reads the guard of a PUT, an apply or a JSON patch.
+// guardOf reads the guard of a PUT, an apply or a JSON patch. It returns false for another
+// body.
 func guardOf(body json.RawMessage) (guard, bool) {
 	var object struct {
 		Metadata struct {
@@ -224,8 +227,9 @@ func guardOf(body json.RawMessage) (guard, bool) {
 	return g, true
 }
 
-// fence reports what a session sends that takes over from one which may still
-// have writes on their way: an annotation, so that the object is another.
+// fence reports whether a write is a fence: an apply of only the epoch annotation. A
+// session that takes over sends fences. Each changes the object's resourceVersion, so that
+// late writes of the previous session fail.
 func fence(e audit.Event) bool {
 	var body struct {
 		Metadata map[string]json.RawMessage `json:"metadata"`
@@ -249,10 +253,10 @@ func fence(e audit.Event) bool {
 	})
 }
 
-// ObjectOf is what an event is about, a creation's, too.
+// ObjectOf returns the object of an event, also for creations.
 func ObjectOf(e audit.Event) Object {
 	name := e.Resource.Name
-	if name == "" { // a POST names it in its body alone
+	if name == "" { // a POST contains the name only in its body
 		var body struct {
 			Metadata struct {
 				Name string `json:"name"`
@@ -268,36 +272,38 @@ func ObjectOf(e audit.Event) Object {
 // system is the namespace of Keelson's own objects.
 const system = "keelson-system"
 
-// ownCRD reports the definitions that the controller installs in its hub, and nobody
-// else.
+// ownCRD reports whether a CRD is one that the controller installs in its hub. No other
+// program installs these CRDs.
 func ownCRD(name string) bool {
 	return name == "deliveries.keelson.io" || name == "rollouts.keelson.io"
 }
 
-// cutOff reports a POST that broke off before all of it had come, as that of a process
-// that is killed: it names nothing, and nothing was written.
+// cutOff reports whether a POST broke off before its body was complete, for example
+// because the process was killed. The event has no name, and nothing was written.
 func cutOff(e audit.Event) bool {
 	return e.Verb == "create" && e.Resource.Name == "" && len(e.Request) == 0 && e.Code >= 500
 }
 
-// question reports what is a write by its verb alone.
+// question reports whether an event is a review, which has the verb create but writes
+// nothing.
 func question(e audit.Event) bool {
 	return slices.Contains([]string{"authorization.k8s.io", "authentication.k8s.io"}, e.Resource.Group)
 }
 
-// diary reports what Keelson writes for people, and the definition of that:
-// nothing of a component.
+// diary reports whether an event writes an Event, an object of the group keelson.io, or
+// their CRD. Such writes don't touch a component's objects.
 func diary(e audit.Event) bool {
 	return e.Resource.Resource == "events" || e.Resource.Group == "keelson.io" ||
 		e.Resource.Resource == "customresourcedefinitions" && ownCRD(e.Resource.Name)
 }
 
-// memory reports what any replica of the controller writes down of the repository.
+// memory reports whether an object is a ConfigMap in which any replica of the controller
+// stores the state of the repository.
 func memory(o Object) bool {
 	return o.Group == "" && o.Resource == "configmaps" && o.Namespace == system && strings.HasPrefix(o.Name, "keelson-git-")
 }
 
-// own reports Keelson's own objects.
+// own reports whether an event is about one of Keelson's own objects.
 func own(e audit.Event) bool {
 	o := ObjectOf(e)
 	switch {
@@ -315,7 +321,7 @@ func own(e audit.Event) bool {
 	return false
 }
 
-// indexed is a ledger for many questions.
+// indexed is a ledger with indexes for fast queries.
 type indexed struct {
 	owned      map[Object]bool
 	namespaces map[string]bool
@@ -341,7 +347,7 @@ func (i indexed) owns(o Object) bool {
 	return i.owned[o] || i.namespaces[o.Namespace] || o.Group == "" && o.Resource == "namespaces" && i.namespaces[o.Name]
 }
 
-// restored says whether etcd was set back between two events.
+// restored reports whether etcd was restored between two events.
 func (i indexed) restored(a, b audit.Event) bool {
 	return slices.ContainsFunc(i.restores, func(at time.Time) bool { return at.After(a.Time) && at.Before(b.Received) })
 }

@@ -12,34 +12,35 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// Way is what the changes of one component have to keep to on their way from cluster to
-// cluster, in the words of whoever made the pipeline, and what was outside of Keelson:
-// who said yes to what, and when.
+// Way holds the rules for the changes of one component from cluster to cluster, as the
+// pipeline's author wrote them. It also holds the inputs from outside Keelson: the answers
+// of checks and the approvals, with their times.
 type Way struct {
-	// Component is its name, and that of its namespace.
+	// Component is the name of the component and of its namespace.
 	Component string     `json:"component"`
 	Stages    []WayStage `json:"stages"`
-	// Answers of the server that the checks ask.
+	// Answers are the answers of the server that serves the checks.
 	Answers []Answer `json:"answers,omitempty"`
-	// Approvals that were in git, by stage and hash, with the time from which.
+	// Approvals are the approvals in git, with the times of their commits.
 	Approvals []Approval `json:"approvals,omitempty"`
 }
 
-// WayStage is one stage, with its clusters in their order.
+// WayStage is one stage, with its clusters in release order.
 type WayStage struct {
 	Name          string        `json:"name"`
 	Clusters      []string      `json:"clusters"`
 	MaxConcurrent int           `json:"maxConcurrent"`
 	Silence       time.Duration `json:"silence,omitempty"` // nanoseconds
 	Bake          time.Duration `json:"bake,omitempty"`    // nanoseconds
-	// Before and After name the checks that a server answers.
+	// Before and After are the names of the HTTP checks before and after the stage.
 	Before []string `json:"before,omitempty"`
 	After  []string `json:"after,omitempty"`
-	// Approved before its first cluster is let go, under this name.
+	// Approved, unless empty, is the name of the approval that the stage needs before
+	// the release of its clusters.
 	Approved string `json:"approved,omitempty"`
 }
 
-// Answer is what a server said to a check, when.
+// Answer is the answer of a server to a check.
 type Answer struct {
 	Time  time.Time `json:"time"`
 	Stage string    `json:"stage"`
@@ -47,27 +48,27 @@ type Answer struct {
 	Yes   bool      `json:"yes"`
 }
 
-// Approval is a line in git.
+// Approval is an approval in git.
 type Approval struct {
 	Time  time.Time `json:"time"`
 	Stage string    `json:"stage"`
 	Hash  string    `json:"hash"`
 }
 
-// VersionNote is the annotation by which objects of a component tell their version: its
+// VersionNote is the annotation with the version of a component's object. The component's
 // chart sets it.
 const VersionNote = "example.com/version"
 
-// inFlight is how long after a permission is withdrawn a write may come that was on its
-// way.
+// inFlight is how long after the end of a permit a write is still accepted, because it may
+// have been in flight.
 const inFlight = 5 * time.Second
 
-// WayVerdict is what the logs show of the changes of one component.
+// WayVerdict is the result of [JudgeWay].
 type WayVerdict struct {
-	// Statuses of the Rollout that were judged; in these Releases of clusters, and
-	// Passes of stages.
+	// Statuses is the number of judged statuses of the Rollout. Releases and Passes are
+	// the numbers of cluster releases and of passed stages in the statuses.
 	Statuses, Releases, Passes int
-	// Arrivals are first writes of a version to a cluster that had another one.
+	// Arrivals is the number of writes that brought a new version to a cluster.
 	Arrivals   int
 	Violations []string
 }
@@ -82,15 +83,18 @@ func (v WayVerdict) Empty() bool {
 	return v.Statuses == 0 || v.Releases == 0 || v.Passes == 0 || v.Arrivals == 0
 }
 
-// JudgeWay holds the audit logs of the hub and of the clusters, by name, against a way.
+// JudgeWay checks the audit logs of the hub and of the clusters, by name, against a way.
 //
-// Of each status that the hub accepted: a cluster is let go when the stages before have
-// passed, the checks before its stage were answered with yes since the evidence is that
-// of this change, and no more are on their way than may; a stage passes when its
-// clusters have settled, have baked, and the checks after it were answered with yes
-// since then. Of each write to a cluster that brings another version: the hub let it go
-// to that version before, and the clusters before it have it. What is taken back by a
-// stage's failure goes to what it had.
+// For each status that the hub accepted, JudgeWay checks:
+//   - A cluster is released after all earlier stages have passed. The checks before its
+//     stage were answered with yes since the stage got its current evidence.
+//   - No more clusters are in progress than MaxConcurrent allows.
+//   - A stage passes after its clusters have settled and baked, and after the checks after
+//     the stage were answered with yes since then.
+//
+// Before a write brings another version to a cluster, the hub must have released the
+// cluster to that version, and earlier clusters must have the version. If a stage fails,
+// its clusters may return to their previous version.
 func JudgeWay(w Way, hub []audit.Event, clusters map[string][]audit.Event) WayVerdict {
 	j := &wayJudge{way: w, stage: map[string]int{}, versions: versionsIn(hub, w.Component), evidence: map[string]evidence{}, permits: map[string][]permit{}}
 	for i, s := range w.Stages {
@@ -106,23 +110,23 @@ func JudgeWay(w Way, hub []audit.Event, clusters map[string][]audit.Event) WayVe
 type wayJudge struct {
 	WayVerdict
 	way      Way
-	stage    map[string]int // of a cluster
+	stage    map[string]int // index of the stage, by cluster
 	versions map[string]string
 	evidence map[string]evidence // by stage
-	permits  map[string][]permit // by cluster, in their order
-	last     time.Time           // when the status before was sent
+	permits  map[string][]permit // by cluster, in order of time
+	last     time.Time           // when the previous status was received
 }
 
-// evidence of a stage, and when the last status was written that had another one.
+// evidence is the evidence of a stage, and the time of the last status with other evidence.
 type evidence struct {
 	hash  string
 	since time.Time
 }
 
-// permit lets a cluster have a version from a time on, until another.
+// permit permits a version on a cluster between two times.
 type permit struct {
 	version     string
-	back        bool // by the failure of its stage
+	back        bool // the previous version, after the failure of the stage
 	from, until time.Time
 }
 
@@ -130,7 +134,7 @@ func (j *wayJudge) violate(format string, args ...any) {
 	j.Violations = append(j.Violations, j.way.Component+": "+fmt.Sprintf(format, args...))
 }
 
-// Rollout is what is read of the status of a Rollout.
+// Rollout holds the fields of a Rollout's status that the oracle reads.
 type Rollout struct {
 	Change   string           `json:"change"`
 	Revision string           `json:"revision"`
@@ -143,7 +147,7 @@ type Rollout struct {
 	Clusters []RolloutCluster `json:"clusters"`
 }
 
-// RolloutStage is one stage in it.
+// RolloutStage is one stage in the status of a Rollout.
 type RolloutStage struct {
 	Name     string     `json:"name"`
 	Evidence string     `json:"evidence"`
@@ -158,7 +162,7 @@ type RolloutStage struct {
 	} `json:"checks"`
 }
 
-// RolloutCluster is one cluster in it.
+// RolloutCluster is one cluster in the status of a Rollout.
 type RolloutCluster struct {
 	Name     string     `json:"name"`
 	Stage    string     `json:"stage"`
@@ -169,7 +173,7 @@ type RolloutCluster struct {
 	Back     bool       `json:"back"`
 }
 
-// StageNamed is the stage of a name; the zero value: there is none.
+// StageNamed returns the stage with a name, or the zero value if there is none.
 func (r Rollout) StageNamed(name string) RolloutStage {
 	for _, s := range r.Stages {
 		if s.Name == name {
@@ -179,7 +183,7 @@ func (r Rollout) StageNamed(name string) RolloutStage {
 	return RolloutStage{}
 }
 
-// ClusterNamed is the cluster of a name; the zero value: there is none.
+// ClusterNamed returns the cluster with a name, or the zero value if there is none.
 func (r Rollout) ClusterNamed(name string) RolloutCluster {
 	for _, c := range r.Clusters {
 		if c.Name == name {
@@ -199,7 +203,7 @@ func (s RolloutStage) passed(name string, after bool) bool {
 	return false
 }
 
-// ReadRollout reads the status in a Rollout.
+// ReadRollout returns the status in the JSON of a Rollout.
 func ReadRollout(data []byte) (Rollout, error) {
 	var body struct {
 		Status Rollout `json:"status"`
@@ -210,12 +214,13 @@ func ReadRollout(data []byte) (Rollout, error) {
 	return body.Status, nil
 }
 
-// accepted are Keelson's writes that an API server carried out.
+// accepted reports whether an event is a write of Keelson that the API server carried out.
 func accepted(e audit.Event) bool {
 	return e.User == cluster.Keelson && e.Write() && !e.DryRun && e.Stage == audit.ResponseComplete && e.Code < 300
 }
 
-// versionsIn are the versions that hashes stand for, as Deliveries tell what git wants.
+// versionsIn returns the versions by target hash, from the desired state in a component's
+// Deliveries.
 func versionsIn(hub []audit.Event, component string) map[string]string {
 	out := map[string]string{}
 	for _, e := range hub {
@@ -237,7 +242,7 @@ func versionsIn(hub []audit.Event, component string) map[string]string {
 	return out
 }
 
-// statuses judges each status that the hub accepted against the one before.
+// statuses judges each status that the hub accepted, compared with the previous status.
 func (j *wayJudge) statuses(hub []audit.Event) {
 	type written struct {
 		audit.Event
@@ -265,7 +270,7 @@ func (j *wayJudge) statuses(hub []audit.Event) {
 		}
 		all = append(all, written{e, r, version})
 	}
-	// The order in which etcd took them.
+	// The order in which etcd stored the statuses.
 	slices.SortFunc(all, func(x, y written) int { return int(x.version) - int(y.version) }) //nolint:gosec // of one store
 	var was Rollout
 	for _, now := range all {
@@ -304,7 +309,8 @@ func (j *wayJudge) status(was, now Rollout, e audit.Event) {
 	j.last = e.Received
 }
 
-// released is why a cluster of a stage may not have been let go in a status.
+// released returns the reasons why the release of a cluster in a status was wrong. It
+// returns nil if the status doesn't release the cluster.
 func (j *wayJudge) released(was, now Rollout, stage int, c RolloutCluster) []string {
 	had := was.ClusterNamed(c.Name)
 	if c.Released == nil || had.Released != nil && had.Want == c.Want && had.Released.Equal(*c.Released) {
@@ -314,7 +320,7 @@ func (j *wayJudge) released(was, now Rollout, stage int, c RolloutCluster) []str
 	return j.release(was, now, stage, c)
 }
 
-// release is why a cluster of a stage may not be let go yet.
+// release returns the reasons why a cluster of a stage may not be released yet.
 func (j *wayJudge) release(was, now Rollout, stage int, c RolloutCluster) (why []string) {
 	for _, before := range j.way.Stages[:stage] {
 		if now.StageNamed(before.Name).Passed == nil {
@@ -327,7 +333,7 @@ func (j *wayJudge) release(was, now Rollout, stage int, c RolloutCluster) (why [
 	s := j.way.Stages[stage]
 	is := now.StageNamed(s.Name)
 	if now.Back || is.Promoted != "" {
-		return why // what is taken back, or hurried by a person, waits for nothing else
+		return why // a rollback or a promoted stage waits for nothing else
 	}
 	why = append(why, j.unasked(is, s.Before, false, j.evidence[s.Name].since)...)
 	if s.Approved != "" && !j.approved(is, *c.Released) {
@@ -344,7 +350,7 @@ func (j *wayJudge) release(was, now Rollout, stage int, c RolloutCluster) (why [
 	return why
 }
 
-// pass is why a stage may not have passed yet.
+// pass returns the reasons why a stage may not have passed yet.
 func (j *wayJudge) pass(now Rollout, stage int) (why []string) {
 	s := j.way.Stages[stage]
 	is := now.StageNamed(s.Name)
@@ -366,7 +372,7 @@ func (j *wayJudge) pass(now Rollout, stage int) (why []string) {
 	if now.Back || is.Promoted != "" || !moved {
 		return why
 	}
-	// It is written in whole seconds, rounded down.
+	// Passed has whole seconds, rounded down.
 	if baked := is.Passed.Add(time.Second).Sub(last); baked < s.Bake {
 		why = append(why, fmt.Sprintf("its last cluster settled %s before, and it bakes for %s", baked, s.Bake))
 	}
@@ -377,8 +383,8 @@ func (j *wayJudge) pass(now Rollout, stage int) (why []string) {
 	return append(why, j.unasked(is, s.After, true, since)...)
 }
 
-// unasked are the checks that have not passed, or that nobody was asked and said yes to
-// since a time.
+// unasked returns a reason for each check that has not passed, or that the server has not
+// answered with yes since a time.
 func (j *wayJudge) unasked(is RolloutStage, checks []string, after bool, since time.Time) (why []string) {
 	for _, name := range checks {
 		yes := slices.ContainsFunc(j.way.Answers, func(a Answer) bool {
@@ -400,7 +406,7 @@ func (j *wayJudge) approved(is RolloutStage, at time.Time) bool {
 	})
 }
 
-// onTheirWay are the clusters of a stage that were let go and have not settled.
+// onTheirWay returns the clusters of a stage that were released and have not settled.
 func onTheirWay(r Rollout, stage WayStage) (out []string) {
 	for _, name := range stage.Clusters {
 		if c := r.ClusterNamed(name); c.Released != nil && c.Settled == nil && !c.Back {
@@ -410,7 +416,7 @@ func onTheirWay(r Rollout, stage WayStage) (out []string) {
 	return out
 }
 
-// permit notes what a cluster may have from a status on.
+// permit records the version that a cluster may have from a status on.
 func (j *wayJudge) permit(c RolloutCluster, e audit.Event) {
 	next := permit{from: e.Received}
 	switch {
@@ -429,7 +435,7 @@ func (j *wayJudge) permit(c RolloutCluster, e audit.Event) {
 	j.permits[c.Name] = append(all, next)
 }
 
-// named is the version that a hash stands for.
+// named returns the version of a target hash.
 func (j *wayJudge) named(hash string) string {
 	if v := j.versions[hash]; v != "" {
 		return v
@@ -443,7 +449,7 @@ type arrival struct {
 	on, version string
 }
 
-// writes judges what the clusters were sent.
+// writes judges the writes to the clusters.
 func (j *wayJudge) writes(clusters map[string][]audit.Event) {
 	var all []arrival
 	for name, events := range clusters {
@@ -467,20 +473,22 @@ func (j *wayJudge) writes(clusters map[string][]audit.Event) {
 	}
 }
 
-// versionOf is the version that the object in a write is of; empty: it tells none.
+// versionOf returns the version in the annotation of a written object, or "" without the
+// annotation.
 func versionOf(e audit.Event) string {
 	var body struct {
 		Metadata struct {
 			Annotations map[string]string `json:"annotations"`
 		} `json:"metadata"`
 	}
-	if json.Unmarshal(e.Request, &body) != nil { // a patch of another form
+	if json.Unmarshal(e.Request, &body) != nil { // a patch without the form of an object
 		return ""
 	}
 	return body.Metadata.Annotations[VersionNote]
 }
 
-// arrive is why a version may not be on a cluster yet, given what clusters have.
+// arrive returns the reasons why a version may not be on a cluster yet; has are the
+// versions on the clusters.
 func (j *wayJudge) arrive(a arrival, has map[string]string) (why []string) {
 	var by *permit
 	for i, p := range j.permits[a.on] {

@@ -14,29 +14,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Fault is what goes wrong with one request.
+// Fault is a fault that the proxy injects into one request.
 type Fault uint8
 
-// The faults. Of those that don't fit a request (a watch to be cut that is
-// none), nothing happens.
+// The faults. A fault that doesn't fit a request, such as CutWatch for a get, has no
+// effect.
 const (
 	Pass           Fault = iota
 	Status               // answered with Code and not forwarded
-	Hang                 // not answered and not forwarded; then the connection breaks off
-	ResetBefore          // broken off and not forwarded
-	ResetMidAnswer       // forwarded; broken off in the middle of the answer
-	DropAnswer           // forwarded and carried out; broken off before the answer
-	Drip                 // forwarded; the answer comes slowly
-	CutWatch             // a watch ends, cleanly, after a time
-	Gone410              // a watch or list is told that its resourceVersion is too old
+	Hang                 // not answered and not forwarded; then the request is aborted
+	ResetBefore          // aborted and not forwarded
+	ResetMidAnswer       // forwarded; aborted in the middle of the answer
+	DropAnswer           // forwarded and carried out; aborted before the answer
+	Drip                 // forwarded; the answer is sent slowly
+	CutWatch             // a watch ends without an error after a time
+	Gone410              // a watch or list gets the error 410: its resourceVersion is too old
 )
 
-// Faults returns every fault; Pass is none.
+// Faults returns all faults, without Pass.
 func Faults() []Fault {
 	return []Fault{Status, Hang, ResetBefore, ResetMidAnswer, DropAnswer, Drip, CutWatch, Gone410}
 }
 
-// String returns the name, as a table shows it.
+// String returns the name of the fault, for tables.
 func (f Fault) String() string {
 	names := [...]string{"pass", "status", "hang", "reset before", "reset in mid-answer", "answer lost", "slow drip", "cut watch", "410 Gone"}
 	if int(f) < len(names) {
@@ -45,38 +45,39 @@ func (f Fault) String() string {
 	return "fault " + strconv.Itoa(int(f))
 }
 
-// Verdict says what happens to one request. The zero Verdict lets it pass.
+// Verdict is the decision about one request. The zero Verdict lets the request pass.
 type Verdict struct {
 	Fault Fault
 
-	// Code of a Status: 429, 500, 503 …
+	// Code is the HTTP code of a Status: 429, 500, 503 …
 	Code int
-	// RetryAfter of a Status is sent in whole seconds, rounded up; 0: not sent.
+	// RetryAfter of a Status is sent in whole seconds, rounded up. 0: not sent.
 	RetryAfter time.Duration
-	// Plain sends a Status as a line of text, as proxies on the way do, and not
-	// as the API server's Status object.
+	// Plain sends a Status as a line of text, as intermediate proxies do, instead of
+	// the API server's Status object.
 	Plain bool
 
-	// For bounds a Hang and says when a watch is cut; 0: a Hang lasts until the
-	// client gives up or the proxy closes, and a watch is cut at once.
+	// For is the longest duration of a Hang, and the time after which CutWatch ends a
+	// watch. 0: a Hang lasts until the client gives up or the proxy closes, and a watch
+	// ends at once.
 	For time.Duration
-	// After is how many bytes of an answer come before a ResetMidAnswer; 0: half
-	// of what comes first.
+	// After is the number of bytes of an answer before a ResetMidAnswer. 0: half of the
+	// first read.
 	After int
-	// Pace is the time between two bytes of a Drip; after 64 of them the rest
-	// comes at once. 0: 10 ms.
+	// Pace is the time between two bytes of a Drip. After 64 bytes the rest is sent
+	// without delay. 0: 10 ms.
 	Pace time.Duration
-	// Connection lets a reset take the client's whole connection, with every
-	// other request on it, and not this request's stream alone.
+	// Connection makes a fault reset the client's whole connection, with every request
+	// on it, instead of only this request's stream.
 	Connection bool
 
-	// Before is called before the request is forwarded, and Answered when the
-	// API server has answered and the client has nothing of it. Both may be nil,
-	// and both may take their time. What is not forwarded calls neither.
+	// Before is called before the request is forwarded. Answered is called after the
+	// API server has answered, before the client gets any of the answer. Both may be
+	// nil and may block. A request that isn't forwarded calls neither.
 	Before, Answered func()
 }
 
-// exchange is one request on its way.
+// exchange is one request in progress.
 type exchange struct {
 	proxy   *Proxy
 	request Request
@@ -109,8 +110,8 @@ func (e *exchange) carryOut(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wait waits for a time, if there is one, and no longer than the client and the
-// proxy.
+// wait waits until bound has passed, unless bound is 0, or until the client gives up or
+// the proxy closes.
 func (e *exchange) wait(ctx context.Context, bound time.Duration) {
 	var over <-chan time.Time
 	if bound > 0 {
@@ -132,7 +133,7 @@ func (e *exchange) breakOff(ctx context.Context) {
 	panic(http.ErrAbortHandler)
 }
 
-// status is what API servers answer when they refuse.
+// status returns the Status object with which API servers refuse a request.
 func status(code int, reason metav1.StatusReason, message string) metav1.Status {
 	return metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
@@ -166,10 +167,10 @@ func (e *exchange) write(w http.ResponseWriter, code int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(data, '\n')) // a client that is gone needs no answer
+	_, _ = w.Write(append(data, '\n')) // an error means that the client has disconnected
 }
 
-// goneWatch begins a watch whose only event is the error 410.
+// goneWatch answers a watch with the error 410 as its only event.
 func (e *exchange) goneWatch(w http.ResponseWriter) {
 	e.write(w, http.StatusOK, map[string]any{
 		"type":   "ERROR",
@@ -177,14 +178,14 @@ func (e *exchange) goneWatch(w http.ResponseWriter) {
 	})
 }
 
-// answered sees the API server's answer before the client does.
+// answered changes the API server's answer before the client gets it.
 func (e *exchange) answered(ctx context.Context, answer *http.Response) error {
 	switch e.verdict.Fault {
 	case DropAnswer:
 		if e.request.Watch() {
-			break // its answer has no end
+			break // the answer of a watch has no end
 		}
-		// All of it: only then it is sure that the request was carried out.
+		// The complete answer proves that the request was carried out.
 		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
 			return fmt.Errorf("read the answer: %w", err)
 		}
@@ -219,7 +220,7 @@ func (e *exchange) hook() {
 	}
 }
 
-// brokenBody ends with an error after some bytes.
+// brokenBody is a body that ends with an error after some bytes.
 type brokenBody struct {
 	io.ReadCloser
 	left   int // 0: half of the first read
@@ -251,7 +252,7 @@ func (b *brokenBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// drippingBody passes the first bytes one at a time.
+// drippingBody is a body that returns its first bytes one at a time.
 type drippingBody struct {
 	io.ReadCloser
 	slow int
@@ -267,8 +268,7 @@ func (b *drippingBody) Read(into []byte) (int, error) {
 	return b.ReadCloser.Read(into) //nolint:wrapcheck // a reader passes on what it reads
 }
 
-// cut returns a body that ends, as one that was read whole, after the verdict's
-// time.
+// cut returns a body that ends with io.EOF after the verdict's time.
 func (e *exchange) cut(body io.ReadCloser) io.ReadCloser {
 	if e.verdict.For == 0 {
 		return &cutBody{ReadCloser: body, reader: bytes.NewReader(nil), stop: func() bool { return true }}
@@ -301,7 +301,7 @@ func (b *cutBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// Close also ends the clock.
+// Close closes the body and stops the timer.
 func (b *cutBody) Close() error {
 	b.stop()
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body

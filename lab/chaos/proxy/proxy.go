@@ -1,14 +1,14 @@
-// Package proxy stands in front of an API server and makes the faults that
-// networks and busy API servers make.
+// Package proxy implements a proxy in front of an API server. The proxy injects the
+// faults of networks and of busy API servers.
 //
-// Clients reach it by TLS, over HTTP/2 or HTTP/1.1, with a kubeconfig of its
-// own for each user; it forwards with that user's own credentials, so that
-// audit logs tell users apart as ever. What happens to a request, a function
-// decides: it sees the request parsed and returns a [Verdict]. Without a
-// function everything passes, watches stream, and nothing is changed.
+// Clients connect by TLS, over HTTP/2 or HTTP/1.1. Each user has a kubeconfig for the
+// proxy. The proxy forwards requests with the user's own credentials, so that audit
+// logs still show the user. A function decides about each request: it gets the
+// parsed request and returns a [Verdict]. Without a function, the proxy forwards all
+// requests unchanged and streams watches.
 //
-// What the proxy can't do: hold back single packets. Its faults are those of
-// requests, answers and connections.
+// The proxy can't delay single packets. It injects faults into requests, answers and
+// connections.
 package proxy
 
 import (
@@ -36,19 +36,20 @@ import (
 	"github.com/keelson-io/keelson/lab/pki"
 )
 
-// Options say what a proxy stands in front of.
+// Options are the options of [New].
 type Options struct {
-	// Upstream is how each user reaches the API server; all name the same one.
+	// Upstream is the client configuration of each user. All must name the same API
+	// server.
 	Upstream map[string]*rest.Config
-	// Listen is the address; empty: any free port of loopback.
+	// Listen is the address (HOST:PORT). Empty: a free port on 127.0.0.1.
 	Listen string
-	// HTTP1 leaves clients no HTTP/2, so that each request that is under way
-	// has a connection of its own.
+	// HTTP1 disables HTTP/2, so that each request in progress has its own connection.
 	HTTP1 bool
-	// Agent, if any, is added to each User-Agent, so that audit logs tell the
-	// proxies of one user apart.
+	// Agent, unless empty, is appended to each User-Agent, so that audit logs
+	// distinguish the proxies of one user.
 	Agent string
-	// Bodies shows decisions what writes carry. They wait until all of it has come.
+	// Bodies passes the bodies of writes to the function of [Proxy.Use]. A write then
+	// waits until its complete body has arrived.
 	Bodies bool
 }
 
@@ -61,23 +62,23 @@ type Proxy struct {
 	upstream  map[string]*upstream // by user
 	server    *http.Server
 	served    chan struct{} // closed when the server has ended
-	closing   chan struct{} // closed when the proxy is
+	closing   chan struct{} // closed by Close
 
 	decide atomic.Pointer[func(Request) Verdict]
 
 	mu     sync.Mutex
-	seen   map[kindOfRequest]int // how many requests of a kind came
+	seen   map[kindOfRequest]int // number of requests of a kind
 	counts map[Fault]int
 	closed bool
 }
 
-// upstream is the API server as one user reaches it.
+// upstream is the connection of one user to the API server.
 type upstream struct {
 	target    *url.URL
 	transport http.RoundTripper
 }
 
-// New starts a proxy; [Proxy.Close] ends it. It makes no call to the API server.
+// New starts a proxy; [Proxy.Close] ends it. New makes no request to the API server.
 func New(ctx context.Context, o Options) (*Proxy, error) {
 	p := &Proxy{
 		agent: o.Agent, bodies: o.Bodies, upstream: map[string]*upstream{}, served: make(chan struct{}), closing: make(chan struct{}),
@@ -110,7 +111,7 @@ func New(ctx context.Context, o Options) (*Proxy, error) {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connectionKey{}, c)
 		},
-		// It would tell of each connection that was cut.
+		// The default would log each connection that was reset.
 		ErrorLog: log.New(nothing{}, "", 0),
 	}
 	if o.HTTP1 {
@@ -140,7 +141,8 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 	return &upstream{target: target, transport: transport}, nil
 }
 
-// certificates makes what the proxy is known by, and what it knows users by.
+// certificates makes the proxy's authority and its TLS configuration. Clients must have
+// a certificate of the authority.
 func (p *Proxy) certificates() (*tls.Config, error) {
 	now := time.Now()
 	var err error
@@ -163,11 +165,11 @@ func (p *Proxy) certificates() (*tls.Config, error) {
 	}, nil
 }
 
-// Address is the host and port that the proxy listens on.
+// Address returns the address (HOST:PORT) that the proxy listens on.
 func (p *Proxy) Address() string { return p.address }
 
-// Kubeconfig is a kubeconfig file with which a user of [Options] reaches the
-// API server through the proxy.
+// Kubeconfig returns a kubeconfig file of a user in Options.Upstream for the API
+// server behind the proxy. It returns an error for an unknown user.
 func (p *Proxy) Kubeconfig(user string) ([]byte, error) {
 	if p.upstream[user] == nil {
 		return nil, fmt.Errorf("fault proxy: no user %q; there are %v", user, slices.Sorted(maps.Keys(p.upstream)))
@@ -179,9 +181,9 @@ func (p *Proxy) Kubeconfig(user string) ([]byte, error) {
 	return pki.Kubeconfig("fault-proxy", "https://"+p.address, user, p.authority.Cert, pair)
 }
 
-// Use makes a function decide about every request from now on; nil lets all
-// pass. It is called for several requests at once, before each is forwarded.
-// What is under way goes on as it was decided.
+// Use makes a function decide about every request from now on; nil lets all requests
+// pass. The function is called concurrently, once before each request is forwarded.
+// The verdicts of requests in progress stay.
 func (p *Proxy) Use(decide func(Request) Verdict) {
 	if decide == nil {
 		p.decide.Store(nil)
@@ -190,14 +192,14 @@ func (p *Proxy) Use(decide func(Request) Verdict) {
 	p.decide.Store(&decide)
 }
 
-// Counts returns how many faults were made, by kind; [Pass] counts the others.
+// Counts returns the number of verdicts by fault. [Pass] counts requests without a fault.
 func (p *Proxy) Counts() map[Fault]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.counts)
 }
 
-// Close ends the proxy and every connection; what hangs is let go.
+// Close ends the proxy, every connection and every Hang.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	first := !p.closed
@@ -214,9 +216,8 @@ func (p *Proxy) Close() error {
 	return nil
 }
 
-// serve carries out one request. It panics with [http.ErrAbortHandler] where
-// the client must see the answer break off: that is how a handler tells its
-// server so.
+// serve handles one request. It panics with [http.ErrAbortHandler] to abort the
+// answer, as net/http prescribes for handlers.
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	user := r.TLS.PeerCertificates[0].Subject.CommonName // verified by the handshake
 	to := p.upstream[user]
@@ -243,7 +244,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	e.carryOut(w, r)
 }
 
-// number says the how manieth of its kind a request is.
+// number sets N of a request.
 func (p *Proxy) number(r Request) Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,16 +253,16 @@ func (p *Proxy) number(r Request) Request {
 	return r
 }
 
-// forward sends the request on and streams the answer back.
+// forward forwards the request and streams the answer back.
 func (e *exchange) forward(w http.ResponseWriter, r *http.Request) {
 	if e.verdict.Fault == DropAnswer {
-		// It must be committed, though the client may give up first.
+		// The API server must carry the request out, even if the client gives up.
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
-			panic(http.ErrAbortHandler) // it gave up already
+			panic(http.ErrAbortHandler) // the client gave up already
 		}
-		// A context that can't end at all would have the reverse proxy look out
-		// for the client's end by other means.
+		// The context needs a cancel function: for a context that can't end, the
+		// reverse proxy would use CloseNotifier to detect the client's disconnect.
 		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -276,25 +277,25 @@ func (e *exchange) forward(w http.ResponseWriter, r *http.Request) {
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(e.to.target)
 			pr.Out.Header.Del("Authorization") // the transport adds the user's own
-			// Without one of the client's, none of Go's own.
+			// If the client sends none, this prevents Go's default User-Agent.
 			pr.Out.Header.Set("User-Agent", strings.TrimSpace(pr.In.UserAgent()+" "+e.proxy.agent))
 		},
 		ModifyResponse: func(answer *http.Response) error { return e.answered(ctx, answer) },
 		FlushInterval:  -1,
 		ErrorLog:       log.New(nothing{}, "", 0),
-		// The API server is down, or the fault is that its answer is lost.
+		// The API server is down, or the fault drops its answer.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}).ServeHTTP(w, r)
 }
 
-// errLost makes the answer break off.
+// errLost aborts the answer.
 var errLost = errors.New("the fault proxy lost it")
 
-// connectionKey finds the client's connection in a request's context.
+// connectionKey is the key of the client's connection in a request's context.
 type connectionKey struct{}
 
-// reset cuts the client's whole connection, as a broken network path does:
-// with HTTP/2 every request on it is lost.
+// reset resets the client's whole connection, as a broken network path does. With
+// HTTP/2, every request on the connection is lost.
 func reset(ctx context.Context) {
 	c, _ := ctx.Value(connectionKey{}).(*tls.Conn)
 	if c == nil {

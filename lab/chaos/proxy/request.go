@@ -6,40 +6,40 @@ import (
 	"strings"
 )
 
-// Request is what a decision about a request is made from.
+// Request is the input of the function of [Proxy.Use].
 type Request struct {
-	User      string // of [Options]
+	User      string // a key of Options.Upstream
 	UserAgent string
-	Method    string // of HTTP
+	Method    string // HTTP method
 	Path      string
 	// Verb of Kubernetes: get, list, watch, create, update, patch, delete,
-	// deletecollection; for a path that is no resource the method in small letters.
+	// deletecollection. For a path that isn't a resource, the method in lower case.
 	Verb string
-	// Of a resource; empty for a path that is none, such as /openapi/v3.
+	// The resource. Empty for a path that isn't a resource, such as /openapi/v3.
 	Group, Version, Resource, Subresource, Namespace, Name string
 	// PatchType is the content type of a patch: application/apply-patch+yaml …
 	PatchType string
-	// FieldManager of a write, as its query says.
+	// FieldManager of a write, from the query.
 	FieldManager string
 	DryRun       bool
-	// N counts the requests of a user with the same verb, group, resource and
-	// subresource, from 1.
+	// N is the number of this request among the user's requests with the same verb,
+	// group, resource and subresource, from 1.
 	N int
-	// Body of a write, if [Options] ask for it. It is nobody's to change.
+	// Body of a write, if Options.Bodies is set. It must not be changed.
 	Body []byte
 }
 
-// kindOfRequest is what requests are counted by.
+// kindOfRequest is the key by which requests are counted.
 type kindOfRequest struct{ user, verb, group, resource, subresource string }
 
 func (r Request) kind() kindOfRequest {
 	return kindOfRequest{r.User, r.Verb, r.Group, r.Resource, r.Subresource}
 }
 
-// Watch says whether the request is a watch.
+// Watch reports whether the request is a watch.
 func (r Request) Watch() bool { return r.Verb == "watch" }
 
-// Write says whether the request is to change something, be it in a dry run.
+// Write reports whether the verb of the request changes objects. A dry run counts.
 func (r Request) Write() bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
 }
@@ -64,7 +64,7 @@ func parse(r *http.Request, user string) Request {
 	default:
 		return out
 	}
-	// A Namespace itself, its status and its finalize are no namespaced resource.
+	// A Namespace and its subresources status and finalize are not namespaced.
 	if parts[0] == "namespaces" && len(parts) >= 3 && !slices.Contains([]string{"status", "finalize"}, parts[2]) {
 		out.Namespace, parts = parts[1], parts[2:]
 	}

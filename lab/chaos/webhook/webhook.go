@@ -1,5 +1,5 @@
-// Package webhook is an admission webhook that does what hurts: it never
-// answers, denies, or changes what is sent. It listens on loopback.
+// Package webhook implements an admission webhook that causes faults. It can hang, deny
+// requests, or change objects. The webhook listens on loopback.
 package webhook
 
 import (
@@ -19,19 +19,19 @@ import (
 	"github.com/keelson-io/keelson/lab/pki"
 )
 
-// Mode is what the webhook does with a request.
+// Mode is the behaviour of the webhook. The zero Mode allows every request.
 type Mode struct {
-	// Hang lets it time out.
+	// Hang leaves a request unanswered, so that it times out.
 	Hang bool
-	// Deny refuses it, with this message.
+	// Deny, unless empty, denies a request with this message.
 	Deny string
-	// Patch is a JSON patch of the object; empty: it stays.
+	// Patch is a JSON patch of the object. Empty: the object stays unchanged.
 	Patch string
 }
 
 // Server is a running webhook.
 type Server struct {
-	// URL and CA are what an API server reaches it with.
+	// URL and CA are the URL and the PEM certificate for the webhook configuration.
 	URL string
 	CA  []byte
 
@@ -42,7 +42,7 @@ type Server struct {
 	closing chan struct{}
 }
 
-// New starts a webhook that allows everything; [Server.Close] ends it.
+// New starts a webhook that allows every request. [Server.Close] ends it.
 func New(ctx context.Context) (*Server, error) {
 	now := time.Now()
 	authority, err := pki.NewAuthority("webhook", now)
@@ -81,13 +81,13 @@ type nothing struct{}
 
 func (nothing) Write(b []byte) (int, error) { return len(b), nil }
 
-// Use changes what is done from now on.
+// Use sets the mode of all later requests.
 func (s *Server) Use(m Mode) { s.mode.Store(&m) }
 
-// Asked is how many requests came.
+// Asked returns the number of requests so far.
 func (s *Server) Asked() int64 { return s.asked.Load() }
 
-// Close ends the webhook; what hangs is let go.
+// Close ends the webhook and every hanging request.
 func (s *Server) Close() error {
 	close(s.closing)
 	err := s.server.Close()
@@ -123,5 +123,5 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	review.Request, review.Response = nil, answer
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // to a client that may be gone
+	_ = json.NewEncoder(w).Encode(review) // an error means that the client has disconnected
 }

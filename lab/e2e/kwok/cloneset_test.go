@@ -15,9 +15,8 @@ import (
 	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
 )
 
-// A pod that somebody asks to be replaced goes at once where maxUnavailable lets it go,
-// and after another has come where it doesn't: OpenKruise's table of (maxUnavailable,
-// maxSurge).
+// A pod marked for deletion is deleted at once if maxUnavailable permits it, else after its
+// replacement is available. This is OpenKruise's table of (maxUnavailable, maxSurge).
 func TestSpecifiedDelete(t *testing.T) {
 	t.Parallel()
 	const another, itself = "other", "marked"
@@ -25,9 +24,9 @@ func TestSpecifiedDelete(t *testing.T) {
 	for name, c := range map[string]struct {
 		why                      string
 		maxUnavailable, maxSurge int
-		fails                    string // the pod that isn't available
+		fails                    string // the unavailable pod
 		want                     []string
-		available                int64 // in the end, of four
+		available                int64 // at the end, of four
 	}{
 		"Room":    {"Two may be unavailable, and one is.", 2, 1, another, atOnce, 3},
 		"NoRoom":  {"One may be unavailable, and another is: the surge has to stand in first.", 1, 1, another, []string{"new comes", "new serves", "marked leaves"}, 3},
@@ -35,7 +34,7 @@ func TestSpecifiedDelete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := begin(t)
-			// The delay is how long whoever waits for the new pod has to wait.
+			// The delay makes the wait for the new pod observable.
 			n.Apply(fmt.Sprintf(`
 apiVersion: apps.kruise.io/v1beta1
 kind: CloneSet
@@ -70,14 +69,13 @@ spec:
 	}
 }
 
-// steps are what was seen to happen to pods, by the roles that they have; those that
-// came since are new.
+// steps returns the observed changes of pods, by their roles. Pods created later have the role new.
 func (r *record) steps(roles map[string]string) []string {
 	r.Helper()
 	var steps []string
 	came, left, served := map[types.UID]bool{}, map[types.UID]bool{}, map[types.UID]bool{}
 	r.replay(func(now world, e watch.Event) {
-		if e.Object == nil { // as it was
+		if e.Object == nil { // the initial state
 			for uid, p := range now {
 				came[uid], served[uid] = true, serves(p)
 			}
@@ -102,8 +100,8 @@ func (r *record) steps(roles map[string]string) []string {
 	return steps
 }
 
-// A partition of 80, 60, 40, 20 and 0 of 100 pods is an update in five batches, and one
-// that is raised takes pods back: in place, and never more than maxUnavailable at a time.
+// A partition of 80, 60, 40, 20 and 0 of 100 pods gives an update in five batches. A raised
+// partition reverts pods in place. Never are more than maxUnavailable pods unavailable.
 func TestPartition(t *testing.T) {
 	const pods, maxUnavailable = 100, 10
 	n := begin(t)
@@ -136,7 +134,7 @@ spec:
 		s := n.Settled("web", pods, int64(updated))
 		current := first.CurrentRevision
 		if updated == pods {
-			current = s.UpdateRevision // that all have
+			current = s.UpdateRevision // all pods have this revision
 		}
 		if s.ExpectedUpdatedReplicas != int64(updated) || s.CurrentRevision != current || s.UpdateRevision == first.UpdateRevision {
 			t.Errorf("partition %d: %+v; the first revision is %s", partition, s, first.UpdateRevision)

@@ -14,8 +14,8 @@ import (
 
 const agents = "daemonsets.apps.kruise.io/agent"
 
-// agent is a DaemonSet on all nodes, with annotations, more of its spec, and the
-// strategy of its updates.
+// agent returns a DaemonSet on all nodes, with the given annotations, additional spec, and update
+// strategy.
 func agent(annotations, spec, rolling string) string {
 	return fmt.Sprintf(`
 apiVersion: apps.kruise.io/v1beta1
@@ -33,8 +33,8 @@ spec:
 
 const newAgent = `{"template": {"spec": {"containers": [{"name": "agent", "image": "agent:v2"}]}}}`
 
-// on waits until as many nodes have a pod that is available, and so many of them an
-// updated one.
+// on waits until the given number of nodes have an available pod, and updated of them an updated
+// pod.
 func (n *test) on(pods, updated int64) {
 	n.Helper()
 	n.Until(agents, fmt.Sprintf("on %d nodes, %d of them updated", pods, updated), func(s workloadtest.Status) bool {
@@ -43,16 +43,16 @@ func (n *test) on(pods, updated int64) {
 	})
 }
 
-// most is the most that a watch saw at any time.
+// most holds the highest numbers that a watch observed.
 type most struct {
-	pods    int // that aren't on their way out
-	out     int // nodes without a pod that is available
+	pods    int // pods not being deleted
+	out     int // nodes without an available pod
 	beside  int // nodes that run two pods
 	updated int // pods of agent:v2
 }
 
-// within fails where more was seen since the last time than allowed, or less of it used
-// than half: bounds are there to be made use of.
+// within checks the events since the last call. It fails if a number exceeds its bound, or stays
+// below half of it: a rollout should use its bounds.
 func (r *record) within(step string, bound most) {
 	r.Helper()
 	var got most
@@ -86,12 +86,12 @@ func (r *record) within(step string, bound most) {
 	}
 }
 
-// nodeOf is the node that a pod is on, or made for.
+// nodeOf returns the node that a pod is created for.
 func nodeOf(p *corev1.Pod) string {
 	return p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0]
 }
 
-// byNode are the pods that are there, by node and image.
+// byNode returns the pods that are not being deleted, by node and image.
 func (r *record) byNode() map[string]types.UID {
 	r.Helper()
 	r.caughtUp()
@@ -104,11 +104,10 @@ func (r *record) byNode() map[string]types.UID {
 	return out
 }
 
-// zoneA is which of the lab's nodes are in its first zone: every third.
+// zoneA is the number of nodes in the lab's first zone: every third node.
 const zoneA = 34
 
-// Only the nodes that the selector chooses come to the new revision, by replacement, a
-// tenth of all at a time.
+// Only the selected nodes get the new revision, by replacement, a tenth of all nodes at a time.
 func TestSelector(t *testing.T) {
 	n := begin(t)
 	n.Apply(agent("", "", `maxUnavailable: 10%, selector: {matchLabels: {topology.kubernetes.io/zone: lab-a}}`))
@@ -128,7 +127,7 @@ func TestSelector(t *testing.T) {
 	}
 }
 
-// With a surge no node is without a pod that serves, and a fifth of them run two.
+// With a surge every node always has an available pod, and a fifth of the nodes run two pods.
 func TestSurge(t *testing.T) {
 	n := begin(t)
 	n.Apply(agent("", "", `maxSurge: 20%, maxUnavailable: 0`))
@@ -140,10 +139,9 @@ func TestSurge(t *testing.T) {
 	r.within("the roll", most{pods: nodes + 20, out: 0, beside: 20, updated: nodes})
 }
 
-// Creation goes on as the partition goes down, and no further: by the field, and by the
-// annotation that manifests of v1alpha1 have. Then a partition of 70 % updates 30 nodes
-// in place or by replacement, one of 30 % 40 more, and 0 the rest: a quarter of all nodes
-// at a time.
+// Pods are created only as far as the partition permits, by the field or by the annotation of
+// v1alpha1 manifests. Then a partition of 70 % updates 30 nodes in place or by replacement, 30 %
+// updates 40 more, and 0 the rest. A quarter of all nodes is updated at a time.
 func TestProgressive(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -152,7 +150,7 @@ func TestProgressive(t *testing.T) {
 	}{
 		"Field":      {spec: "scaleStrategy: {partitionedScaling: true}", kind: "InPlaceIfPossible", inPlace: true},
 		"Annotation": {annotations: `daemonset.kruise.io/progressive-create-pod: "true"`, kind: "InPlaceIfPossible", inPlace: true},
-		"Replaced":   {spec: "scaleStrategy: {partitionedScaling: true}", kind: "Standard"}, // a node whose pod goes gets another
+		"Replaced":   {spec: "scaleStrategy: {partitionedScaling: true}", kind: "Standard"}, // a node whose pod was deleted gets another
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := begin(t)

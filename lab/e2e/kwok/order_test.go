@@ -19,8 +19,8 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// ordered is a CloneSet each of whose pods has a node of its own among those with the
-// label turn, where there are as many.
+// ordered is a CloneSet whose pods prefer separate nodes. Only nodes with the label turn are
+// allowed.
 const ordered = `
 apiVersion: apps.kruise.io/v1beta1
 kind: CloneSet
@@ -37,17 +37,16 @@ spec:
       containers: [{name: web, image: "web:v1"}]
 `
 
-// queue makes a CloneSet of pods that are told apart by one key of the order of deletion
-// each.
+// queue creates pods of a CloneSet. Each differs from another in one key of the deletion order.
 type queue struct {
 	*record
 	pods  int
 	roles map[string]string // by name
 }
 
-// Pods that are too many go in the order that hurts least. Each of these differs from the
-// last one in one key alone, so that an order in which a key is missing, or in another
-// place, is another order. They are scaled down one at a time by the scale subresource.
+// Excess pods are deleted in the least harmful order. Each pod differs from the previous one in
+// only one key, so a missing or misplaced key changes the order. The scale subresource removes one
+// pod at a time.
 func TestDeletionOrder(t *testing.T) {
 	n := begin(t)
 	q := &queue{record: n.follow(), pods: 1, roles: map[string]string{}}
@@ -72,23 +71,23 @@ func TestDeletionOrder(t *testing.T) {
 	}
 }
 
-// line makes the pods, and returns their roles in the order in which they are to go.
-// Those that only their phase or readiness tells apart are the older the earlier they
-// are to go: their age speaks for the reverse.
+// line creates the pods, and returns their roles in the expected deletion order. Of the pods that
+// differ only in phase or readiness, the first to be deleted is the oldest. By age alone the order
+// would be reversed.
 func (q *queue) line() []string {
 	q.Helper()
-	// One has a node, and doesn't run there yet.
+	// This pod has a node, but does not run yet.
 	q.Apply(ordered)
 	q.add("Pending")
 	slow := q.pod("Pending")
 	q.Do("annotate", "pod", slow, "lab.keelson.io/delay=1h")
 	q.open(0)
 	q.until("scheduled", func(now world) bool { return now[now.uids()[slow]].Spec.NodeName != "" })
-	// Two share one.
+	// Two pods share a node.
 	q.move(1)
 	q.scale(3)
 	q.run("one of two on a node", "one of two on a node")
-	// Others have one each.
+	// Each further pod has its own node.
 	q.move(2, 3, 4, 5, 6, 7, 8, 9, 10)
 	for _, role := range []string{"phase Unknown", "not ready", "costs less"} {
 		q.later()
@@ -104,7 +103,7 @@ func (q *queue) line() []string {
 	}
 	q.alone()
 	q.differ()
-	// And one has none.
+	// The last pod has no node.
 	q.move()
 	q.scale(q.pods + 1)
 	q.add("unassigned")
@@ -114,10 +113,10 @@ func (q *queue) line() []string {
 	}
 }
 
-// differ gives pods that serve what tells them apart.
+// differ gives the available pods their differences.
 func (q *queue) differ() {
 	q.Helper()
-	// All are ready since the same second.
+	// All pods became ready in the same second.
 	since := metav1.NewTime(time.Now().Truncate(time.Second))
 	for name, role := range q.roles {
 		if role == "Pending" {
@@ -138,7 +137,7 @@ func (q *queue) differ() {
 	q.fail(q.pod("not ready"))
 }
 
-// add gives pods that have no role one each, when they are there.
+// add waits for pods without a role, and assigns the roles.
 func (q *queue) add(roles ...string) {
 	q.Helper()
 	var free []string
@@ -151,14 +150,14 @@ func (q *queue) add(roles ...string) {
 	}
 }
 
-// run is add of pods that serve, as all do but the first one.
+// run is add, and waits until all pods but the first are available.
 func (q *queue) run(roles ...string) {
 	q.Helper()
 	q.add(roles...)
 	q.until("serving", func(now world) bool { return now.count(serves) == q.pods-1 })
 }
 
-// pod is the one with a role.
+// pod returns the name of the pod with a role.
 func (q *queue) pod(role string) string {
 	for name, has := range q.roles {
 		if has == role {
@@ -169,8 +168,7 @@ func (q *queue) pod(role string) string {
 	return ""
 }
 
-// scale says how many pods there are to be, and waits until as many are not on their way
-// out.
+// scale sets the number of pods, and waits until as many are not being deleted.
 func (q *queue) scale(to int) {
 	q.Helper()
 	q.pods = to
@@ -178,14 +176,14 @@ func (q *queue) scale(to int) {
 	q.until(fmt.Sprint(to, " pods"), func(now world) bool { return now.count(stays) == to })
 }
 
-// fail has a pod's container run, and not be ready.
+// fail makes a pod unready while its container runs.
 func (q *queue) fail(name string) {
 	q.Helper()
 	q.Do("annotate", "pod", name, "lab.keelson.io/ready=false")
 	q.until("not ready", func(now world) bool { return !serves(now[now.uids()[name]]) })
 }
 
-// play writes a pod's status as its kubelet does.
+// play writes a pod's status, as its kubelet would.
 func (q *queue) play(name, status string) {
 	q.Helper()
 	if _, err := q.Client.CoreV1().Pods(q.Namespace).Patch(q.Context(), name, types.StrategicMergePatchType, []byte(`{"status": `+status+`}`), metav1.PatchOptions{}, "status"); err != nil {
@@ -193,7 +191,7 @@ func (q *queue) play(name, status string) {
 	}
 }
 
-// later lets a second pass: the times of pods have no fractions.
+// later waits for more than a second, because the times of pods have no fractions.
 func (q *queue) later() {
 	q.Helper()
 	if err := process.Wait(q.Context(), 1100*time.Millisecond); err != nil {
@@ -201,7 +199,7 @@ func (q *queue) later() {
 	}
 }
 
-// open lets the pods run on nodes, and move on others instead of all that were open.
+// open sets the nodes that pods may run on. move replaces the nodes that were open.
 func (q *queue) open(numbers ...int) {
 	q.Helper()
 	args := []string{"label", "nodes"}
@@ -219,7 +217,7 @@ func (q *queue) move(numbers ...int) {
 	}
 }
 
-// alone checks that pods are on nodes as they are to be: two on one, and else one.
+// alone checks that two pods share a node, and all other pods have their own.
 func (q *queue) alone() {
 	q.Helper()
 	on := map[string][]string{}

@@ -17,11 +17,11 @@ import (
 	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
 )
 
-// world are pods by their UID, as they were at one moment.
+// world holds pods by UID at one moment.
 type world map[types.UID]*corev1.Pod
 
-// record has every state of every pod of a namespace, in the order in which the API
-// server has them. It is safe for concurrent use.
+// record holds every observed state of every pod of a namespace, in the API server's order. It is
+// safe for concurrent use.
 type record struct {
 	*test
 	mu     sync.Mutex
@@ -29,7 +29,7 @@ type record struct {
 	events []watch.Event
 }
 
-// follow records what happens to the namespace's pods from now on.
+// follow records the changes of the namespace's pods from now on.
 func (n *test) follow() *record {
 	n.Helper()
 	pods := n.Client.CoreV1().Pods(n.Namespace)
@@ -63,9 +63,9 @@ func (n *test) follow() *record {
 	return r
 }
 
-// replay calls a function with each state of the world that was seen since the last
-// time, beginning with that before, and what led to it; a watch that broke fails the
-// test. It has seen all that a list shows now.
+// replay calls see for each state since the last call, together with the event that led to the
+// state. The first call gets the previous state. The replayed events include everything that a list
+// shows now. A broken watch fails the test.
 func (r *record) replay(see func(now world, e watch.Event)) {
 	r.Helper()
 	r.caughtUp()
@@ -82,7 +82,7 @@ func (r *record) replay(see func(now world, e watch.Event)) {
 func step(now world, e watch.Event) {
 	pod, ok := e.Object.(*corev1.Pod)
 	if !ok {
-		return // caughtUp has told of it
+		return // caughtUp reports this error
 	}
 	if e.Type == watch.Deleted {
 		delete(now, pod.UID)
@@ -91,7 +91,7 @@ func step(now world, e watch.Event) {
 	}
 }
 
-// last is the newest state that was seen.
+// last returns the newest observed state.
 func (r *record) last() world {
 	r.Helper()
 	r.mu.Lock()
@@ -106,7 +106,7 @@ func (r *record) last() world {
 	return now
 }
 
-// until waits until the newest state is so.
+// until waits until the newest state satisfies is.
 func (r *record) until(what string, is func(world) bool) {
 	r.Helper()
 	err := wait.PollUntilContextTimeout(r.Context(), workloadtest.Poll, workloadtest.Patience, true, func(context.Context) (bool, error) { return is(r.last()), nil })
@@ -115,8 +115,8 @@ func (r *record) until(what string, is func(world) bool) {
 	}
 }
 
-// caughtUp waits until the watch has shown what a list has, of pods that have come to
-// rest.
+// caughtUp waits until the watch has shown the same versions of all pods as a list. It requires
+// that the pods no longer change.
 func (r *record) caughtUp() {
 	r.Helper()
 	var list *corev1.PodList
@@ -131,8 +131,8 @@ func (r *record) caughtUp() {
 	})
 }
 
-// serves reports whether a pod is available: it is ready, stays, and its gate, of which
-// its kubelet may not have heard yet, isn't closed.
+// serves reports whether a pod is available: it is ready, not being deleted, and its gate isn't
+// closed. The kubelet may not have noticed the closed gate yet.
 func serves(p *corev1.Pod) bool {
 	ready, open := false, true
 	for _, c := range p.Status.Conditions {
@@ -146,7 +146,7 @@ func serves(p *corev1.Pod) bool {
 	return p.DeletionTimestamp == nil && ready && open
 }
 
-// count returns how many pods are so.
+// count returns the number of pods that satisfy is.
 func (w world) count(is func(*corev1.Pod) bool) int {
 	n := 0
 	for _, p := range w {
@@ -163,7 +163,7 @@ func runs(image string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool { return stays(p) && p.Spec.Containers[0].Image == image }
 }
 
-// uids are the pods that are there, by name.
+// uids returns the UIDs of the pods, by name.
 func (w world) uids() map[string]types.UID {
 	out := map[string]types.UID{}
 	for uid, p := range w {

@@ -9,8 +9,8 @@ import (
 	"github.com/keelson-io/keelson/lab/audit"
 )
 
-// An autoscaler of Kubernetes holds a CloneSet within its bounds, by the scale
-// subresource. There are no metrics here, which would say more.
+// A Kubernetes autoscaler keeps a CloneSet within its bounds, by the scale subresource. It has no
+// metrics here, so only the bounds have an effect.
 func TestAutoscaler(t *testing.T) {
 	n := begin(t)
 	n.Apply(`
@@ -48,7 +48,7 @@ spec:
 	if scaled != 2 {
 		t.Errorf("the autoscaler has scaled it %d times, and not twice", scaled)
 	}
-	// What it reads.
+	// Check the values that the autoscaler reads.
 	var scale autoscalingv1.Scale
 	text := n.Do("get", "clonesets/web", "--subresource=scale", "-o", "json")
 	if err := json.Unmarshal([]byte(text), &scale); err != nil || scale.Spec.Replicas != 5 || scale.Status.Replicas != 5 || scale.Status.Selector != "app=web" {

@@ -16,9 +16,9 @@ import (
 
 const gate corev1.PodConditionType = "example.com/gate"
 
-// Without this the other tests show nothing: to a pod whose image changes kwok does what
-// a kubelet does. The container stops and is started anew, the one beside it isn't, and
-// the pod stays who and where it was. Nobody but its owner touches a gate.
+// All other tests rely on this: kwok handles a changed image as a kubelet does. The container
+// restarts, the other container does not, and the pod keeps its identity and node. Only the owner
+// of a gate changes it.
 func TestKubelet(t *testing.T) {
 	n := begin(t)
 	n.Apply(fmt.Sprintf(`
@@ -109,7 +109,7 @@ spec:
 	}
 }
 
-// What a Job has run isn't ready any more.
+// A pod of a completed Job is not ready.
 func TestCompleted(t *testing.T) {
 	n := begin(t)
 	n.Apply(`

@@ -1,7 +1,6 @@
-// Package kwok_test runs workloads of apps.kruise.io on a hundred nodes that kwok plays,
-// by the process that ships: a real API server and scheduler, and keelson workloads.
-// What pods do is judged from a watch, event by event. make e2e-kwok builds what it
-// needs and says where that is.
+// Package kwok_test tests workloads of apps.kruise.io on a hundred nodes simulated by kwok. The API
+// server, the scheduler and keelson workloads are real processes. A watch records the pods, and the
+// tests check every event. make e2e-kwok builds the needed programs and sets their paths.
 package kwok_test
 
 import (
@@ -24,16 +23,16 @@ const (
 	nodes = 100
 )
 
-// yard is the cluster and the process, for all tests.
+// yard is the cluster and the keelson workloads process, shared by all tests.
 type yard struct {
 	cluster   *workloadtest.Cluster
 	lab       *cluster.Lab
 	dir       string
-	log       string // of audit
+	log       string // audit log
 	workloads *process.Child
 }
 
-var shared *yard // a hundred nodes are enough for all
+var shared *yard // shared, because a hundred nodes are enough for all tests
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
@@ -42,7 +41,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (code int) {
 	keelson := os.Getenv("KEELSON_BINARY")
 	if keelson == "" {
-		return m.Run() // every test says why it is skipped
+		return m.Run() // each test reports why it is skipped
 	}
 	y, err := open(context.Background(), keelson)
 	defer func() {
@@ -94,7 +93,7 @@ func open(ctx context.Context, keelson string) (y *yard, err error) {
 	return y, err
 }
 
-// close ends all of it. What a failed run has left to read stays.
+// close ends everything. The files of a failed run stay.
 func (y *yard) close(ctx context.Context, failed bool) error {
 	var ended []error
 	if y.workloads != nil {
@@ -113,7 +112,7 @@ func (y *yard) close(ctx context.Context, failed bool) error {
 	return errors.Join(ended...)
 }
 
-// test is one of those that share the yard, and its processors: they mostly wait.
+// test is a test on the shared yard. Tests run in parallel, because they mostly wait.
 type test struct {
 	*workloadtest.Test
 	*yard

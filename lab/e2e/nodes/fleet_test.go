@@ -17,7 +17,7 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// fleet is a repository on a git server, and a controller that follows it.
+// fleet is a repository on a git server, and the controller that follows it.
 type fleet struct {
 	dir        string // a clone
 	registry   string
@@ -27,8 +27,8 @@ type fleet struct {
 
 const head = "apiVersion: keelson.io/v1alpha1\nkind: "
 
-// files are what the fleet has besides components/workload-controllers. REGISTRY/ is
-// where images are.
+// files returns the fleet's files without components/workload-controllers. REGISTRY/ stands for the
+// image registry.
 func files() map[string]string {
 	return map[string]string{
 		"fleet.yaml":                                  head + "Fleet\nname: nodes\n",
@@ -88,8 +88,8 @@ spec:
 	}
 }
 
-// asiProxy is the meta-config of a proxy on each node, the example of the talk that
-// Keelson is after: resources, tolerations and how far an update has gone.
+// asiProxy returns the meta-config of a proxy on each node. It is the example of the talk that
+// Keelson is based on: resources, tolerations and the progress of an update.
 func asiProxy(partition int) string {
 	return fmt.Sprintf(head+`MetaConfig
 version: HEAD
@@ -100,7 +100,7 @@ values:
 `, partition)
 }
 
-// deliver has Keelson bring the workload controllers, as they ship, to the cluster.
+// deliver delivers the workload controllers with Keelson, in the form in which they ship.
 func (y *yard) deliver(ctx context.Context) error {
 	f := &fleet{dir: filepath.Join(y.dir, "fleet"), registry: y.registry}
 	y.fleet = f
@@ -212,10 +212,10 @@ func (n *test) edit(why string, files map[string]string) {
 	}
 }
 
-// A new image that is pushed to git comes to the pods in place.
+// An image pushed to git is updated in place.
 func TestPush(t *testing.T) {
 	n := begin(t)
-	n.Namespace = "pushed" // the component's
+	n.Namespace = "pushed" // namespace of the component
 	n.Settled("web", 3, 3)
 	before := byName(n.Pods("web"))
 	n.listen()
@@ -226,11 +226,10 @@ func TestPush(t *testing.T) {
 	n.gated(before)
 }
 
-// A DaemonSet goes from version to version by its partition, from 5 to 0 of 5 nodes, each
-// step a commit of its meta-config; and in place.
+// Commits lower a DaemonSet's partition from 5 to 0 of 5 nodes. Each step updates pods in place.
 func TestPartition(t *testing.T) {
 	n := begin(t)
-	n.Namespace = "kube-system" // the component's
+	n.Namespace = "kube-system" // namespace of the component
 	const set = "daemonsets.apps.kruise.io/asi-proxy"
 	at := func(updated int64) func(workloadtest.Status) bool {
 		return func(s workloadtest.Status) bool {

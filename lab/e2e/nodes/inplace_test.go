@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
 )
 
-// web is a CloneSet of two containers with a volume; one is to be updated.
+// web is a CloneSet with a volume and two containers, one of which is updated.
 const web = `
 apiVersion: apps.kruise.io/v1beta1
 kind: CloneSet
@@ -58,7 +58,7 @@ spec:
         image: IMAGE/pause:1
 `
 
-// kept says what an update in place of the container web must leave as it is.
+// kept checks that an update in place of the container web changed nothing else.
 func (n *test) kept(app, image string, before map[string]corev1.Pod) {
 	n.Helper()
 	after := byName(n.Pods(app))
@@ -77,7 +77,7 @@ func (n *test) kept(app, image string, before map[string]corev1.Pod) {
 		if diff := cmp.Diff(was.Spec.Volumes, is.Spec.Volumes); diff != "" {
 			n.Errorf("%s: volumes: %s", name, diff)
 		}
-		// Its status may name another tag of the same image.
+		// The status may name another tag of the same image.
 		if c := workloadtest.Containers(is)["web"]; c.RestartCount != workloadtest.Containers(was)["web"].RestartCount+1 || is.Spec.Containers[0].Image != n.images("IMAGE/"+image) {
 			n.Errorf("%s: %s, restarted %d times", name, is.Spec.Containers[0].Image, c.RestartCount)
 		}
@@ -87,8 +87,8 @@ func (n *test) kept(app, image string, before map[string]corev1.Pod) {
 	}
 }
 
-// gated says that each pod was updated to web:v2 in this order: the gate is closed, the image
-// changes, the kubelet runs it, the gate is opened.
+// gated checks that each pod was updated to web:v2 in this order: the gate closes, the image
+// changes, the kubelet runs the image, the gate opens.
 func (n *test) gated(before map[string]corev1.Pod) {
 	n.Helper()
 	const image = "web:v2"
@@ -109,8 +109,8 @@ func byName[K comparable](all map[K]corev1.Pod) map[string]corev1.Pod {
 	return out
 }
 
-// An image update in place: same pod, node, address and volumes, and only the changed
-// container restarted, once. Between the gate's closing and its opening lies the update.
+// An image update in place keeps pod, node, address and volumes, and restarts only the changed
+// container, once. The update happens between the closing and the opening of the gate.
 func TestCloneSet(t *testing.T) {
 	n := begin(t)
 	n.apply(web)
@@ -123,7 +123,7 @@ func TestCloneSet(t *testing.T) {
 	n.gated(before)
 }
 
-// The same of a DaemonSet, which has a pod on each node.
+// The same for a DaemonSet, which has a pod on each node.
 func TestDaemonSet(t *testing.T) {
 	n := begin(t)
 	n.apply(daemon)
@@ -139,8 +139,8 @@ func TestDaemonSet(t *testing.T) {
 	n.gated(before)
 }
 
-// The same image by another name: the kubelet restarts the container, and its imageID
-// stays what it was.
+// The same image with another name: the kubelet restarts the container, and the imageID stays the
+// same.
 func TestSameDigest(t *testing.T) {
 	n := begin(t)
 	n.apply(strings.ReplaceAll(web, "web:v1", "web:v5"))
@@ -163,8 +163,8 @@ func sameDigest(a, b string) bool {
 	return a == b && a != ""
 }
 
-// An image that can't be pulled stops at maxUnavailable, and the others serve on. A
-// partition that is raised takes it back, in place.
+// An image that can't be pulled stops the update at maxUnavailable, and all other pods stay
+// available. A raised partition reverts the update in place.
 func TestBrokenImage(t *testing.T) {
 	n := begin(t)
 	n.apply(web)
@@ -172,7 +172,7 @@ func TestBrokenImage(t *testing.T) {
 	before := byName(n.Pods("web"))
 	n.image("clonesets/web", "web:none")
 	n.Until("clonesets/web", "stuck with one", func(s workloadtest.Status) bool { return s.UpdatedReplicas == 1 && s.AvailableReplicas == 3 })
-	// Time enough for others to follow, if any would.
+	// Wait long enough for a wrong update of another pod.
 	for began := time.Now(); time.Since(began) < 5*time.Second; {
 		n.Until("clonesets/web", "stuck with one", func(workloadtest.Status) bool { return true })
 		broken := 0
@@ -194,9 +194,8 @@ func TestBrokenImage(t *testing.T) {
 	}
 }
 
-// Clients that ask a Service all the time see no request fail while all of its pods are
-// updated in place, one at a time: a pod is out of the Service before its container
-// stops.
+// Clients send requests to a Service continuously while all its pods are updated in place, one at a
+// time. No request fails: a pod leaves the Service before its container stops.
 func TestService(t *testing.T) {
 	n := begin(t)
 	n.apply(web + `---

@@ -13,7 +13,7 @@ import (
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// refused runs kubectl in the namespace, which must be refused with all of these words.
+// refused runs kubectl in the namespace. The API server must reject the request with all the words.
 func (n *test) refused(input string, args []string, says ...string) {
 	n.Helper()
 	out, err := n.Kubectl(n.Context(), n.images(input), append([]string{"-n", n.Namespace}, args...)...)
@@ -29,7 +29,7 @@ func (n *test) refused(input string, args []string, says ...string) {
 	n.Log(out)
 }
 
-// What OpenKruise's users have is converted, as it is read and as it is written.
+// OpenKruise's v1alpha1 manifests are converted on reads and writes.
 func TestConversion(t *testing.T) {
 	n := begin(t)
 	n.apply(`
@@ -62,8 +62,8 @@ spec:
 	}
 }
 
-// What isn't said is completed, with what the API server says of pods; what can't be
-// meant is refused, with the field.
+// Missing fields get defaults, including the API server's defaults for pods. Invalid objects are
+// rejected with the field's name.
 func TestComplete(t *testing.T) {
 	n := begin(t)
 	n.apply(web)
@@ -87,7 +87,7 @@ func TestComplete(t *testing.T) {
 	n.refused(with("mountPath: /scratch", "mountPath: ''"), apply, "spec.template.spec.containers[0].volumeMounts[0].mountPath")
 }
 
-// What is protected stays, and whoever wants to delete it is told what is left and how.
+// Protected objects can't be deleted. The error says what is left and how to proceed.
 func TestProtection(t *testing.T) {
 	n := begin(t)
 	const label = "policy.kruise.io/delete-protection"
@@ -135,11 +135,11 @@ spec:
 	n.Do("label", "crd", "others.lab.example", label+"-")
 	n.Do("delete", "crd", "others.lab.example")
 	n.Do("wait", "--for=delete", "pods", "--all", "--timeout=3m")
-	// Nothing is left of it, so that the namespace may go, as it does after every test.
+	// Nothing is left, so the namespace can be deleted, as after every test.
 }
 
-// While nobody answers, pods of others are made as ever, workloads are taken as they
-// are, what is protected stays, and rollouts wait: they go on when the controllers do.
+// Without running webhooks, pods of other workloads are created, workloads are accepted unchanged,
+// and protected objects stay. Rollouts wait until the controllers return.
 func TestNobodyAnswers(t *testing.T) {
 	n := begin(t)
 	n.apply(web)
@@ -149,7 +149,7 @@ func TestNobodyAnswers(t *testing.T) {
 	n.Do("create", "service", "clusterip", "kept", "--tcp=80:8080")
 	n.Do("label", "service", "kept", "policy.kruise.io/delete-protection=Always")
 
-	// Keelson would set back what is done to its component.
+	// A running Keelson would revert the change of its component.
 	if err := n.fleet.controller.Stop(30 * time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestNobodyAnswers(t *testing.T) {
 	n.image("clonesets/web", "web:v2")
 	n.Do("delete", "configmap", "any")
 	n.refused("", []string{"delete", "service", "kept"}, "protect.workloads.keelson.io")
-	if err := process.Wait(t.Context(), 3*time.Second); err != nil { // in which nothing may happen
+	if err := process.Wait(t.Context(), 3*time.Second); err != nil { // nothing may happen in this time
 		t.Fatal(err)
 	}
 	for name, is := range byName(n.Pods("web")) {
@@ -183,7 +183,7 @@ func TestNobodyAnswers(t *testing.T) {
 		}
 	}
 
-	if err := n.follow(); err != nil { // Keelson brings them back
+	if err := n.follow(); err != nil { // Keelson restores the controllers
 		t.Fatal(err)
 	}
 	n.Settled("late", 4, 4)
@@ -198,7 +198,7 @@ func TestNobodyAnswers(t *testing.T) {
 	n.untilDo("delete", "service", "kept")
 }
 
-// untilDo runs kubectl until it goes well.
+// untilDo runs kubectl until it succeeds.
 func (n *test) untilDo(args ...string) {
 	n.Helper()
 	var last string

@@ -1,5 +1,5 @@
-// Package nodes_test runs workloads of apps.kruise.io on real nodes: kubelets,
-// containers, Services. make e2e builds what it needs and says where that is.
+// Package nodes_test tests workloads of apps.kruise.io on real nodes: kubelets, containers,
+// Services. make e2e builds the needed programs and sets their paths.
 package nodes_test
 
 import (
@@ -34,7 +34,7 @@ const (
 	nodes = 5
 )
 
-// yard is the cluster with real nodes and the workload controllers, for all tests.
+// yard is the cluster with real nodes and the workload controllers, shared by all tests.
 type yard struct {
 	cluster  *workloadtest.Cluster
 	lab      *cluster.Lab
@@ -42,11 +42,11 @@ type yard struct {
 	root     string // of the repository
 	dir      string
 	registry string // of the images
-	log      string // of audit
+	log      string // audit log
 	fleet    *fleet
 }
 
-var shared *yard // a machine has one cluster with real nodes
+var shared *yard // shared, because a machine can have one cluster with real nodes
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (code int) {
 	keelson, program := os.Getenv("KEELSON_BINARY"), os.Getenv("KEELSON_LAB")
 	if keelson == "" || program == "" {
-		return m.Run() // every test says why it is skipped
+		return m.Run() // each test reports why it is skipped
 	}
 	y, err := open(context.Background(), keelson, program)
 	defer func() {
@@ -98,7 +98,7 @@ func open(ctx context.Context, keelson, program string) (y *yard, err error) {
 	return y, y.deliver(ctx)
 }
 
-// close ends all of it. What a failed run has left to read stays.
+// close ends everything. The files of a failed run stay.
 func (y *yard) close(ctx context.Context, failed bool) error {
 	var ended []error
 	if y.fleet != nil {
@@ -117,7 +117,7 @@ func (y *yard) close(ctx context.Context, failed bool) error {
 	return errors.Join(ended...)
 }
 
-// test is one with a namespace of its own.
+// test is a test with its own namespace.
 type test struct {
 	*workloadtest.Test
 	*yard
@@ -130,7 +130,7 @@ func begin(t *testing.T) *test {
 		t.Skip("runs on real nodes: needs KEELSON_BINARY and KEELSON_LAB, which make e2e sets")
 	}
 	var own string
-	t.Cleanup(func() { // when a test that has failed has shown what is in it
+	t.Cleanup(func() { // runs after the log of a failed test has shown the namespace
 		if own == "" {
 			return
 		}
@@ -144,7 +144,7 @@ func begin(t *testing.T) *test {
 	return n
 }
 
-// apply applies manifests, in which IMAGE/ is where images are.
+// apply applies manifests. IMAGE/ stands for the image registry.
 func (n *test) apply(manifests string) {
 	n.Helper()
 	n.Apply(n.images(manifests))
@@ -158,7 +158,7 @@ func (n *test) image(object, image string) {
 	n.Do("patch", object, "--type=json", "-p", n.images(`[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "IMAGE/`+image+`"}]`))
 }
 
-// listen notes where the audit log is now.
+// listen marks the end of the audit log.
 func (n *test) listen() {
 	n.Helper()
 	var err error
@@ -167,9 +167,9 @@ func (n *test) listen() {
 	}
 }
 
-// steps returns what changed about a pod since it was as given, in order, and who wrote
-// it: "workload-controllers: gate False", "workload-controllers: image web:v2", "kubelet:
-// runs web:v2", "workload-controllers: gate True".
+// steps returns the changes of a pod since was, in order, with their writer: "workload-controllers:
+// gate False", "workload-controllers: image web:v2", "kubelet: runs web:v2", "workload-controllers:
+// gate True".
 func (n *test) steps(was corev1.Pod, container string) []string {
 	n.Helper()
 	events, _, err := audit.Read(n.log, n.mark)
@@ -192,7 +192,7 @@ func (n *test) steps(was corev1.Pod, container string) []string {
 		}
 		writes = append(writes, w)
 	}
-	// The log has a line when a request is answered: by then the next may have been.
+	// The log has an entry when a request is answered, so entries can be out of order.
 	version := func(w write) int64 {
 		is, err := strconv.ParseInt(w.pod.ResourceVersion, 10, 64)
 		if err != nil {
@@ -214,7 +214,7 @@ func (n *test) steps(was corev1.Pod, container string) []string {
 	return steps
 }
 
-// facts are what an update in place changes, in the order in which it does.
+// facts returns the properties that an update in place changes: gate, image, running image.
 func (n *test) facts(p corev1.Pod, container string) [3]string {
 	var facts [3]string
 	for _, c := range p.Status.Conditions {
@@ -233,9 +233,9 @@ func (n *test) facts(p corev1.Pod, container string) [3]string {
 	return facts
 }
 
-// ask has clients ask a Service until the result is called for: how many answers came
-// of each version, and what failed. Each request has a connection of its own, which
-// kube-proxy chooses a pod for.
+// ask starts clients that send requests to a Service until result is called. result returns the
+// number of answers per version, and the errors. Each request uses a new connection, for which
+// kube-proxy chooses a pod.
 func (n *test) ask(service string, clients int) (result func() (answers map[string]int, failed []error)) {
 	n.Helper()
 	url := n.service(service)
@@ -250,7 +250,7 @@ func (n *test) ask(service string, clients int) (result func() (answers map[stri
 		together.Go(func() {
 			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 			for ctx.Err() == nil {
-				version, err := one(client, url) // to its end, even if that's all
+				version, err := one(client, url) // not canceled, so that the last request completes
 				mu.Lock()
 				if err != nil {
 					failed = append(failed, err)
@@ -258,7 +258,7 @@ func (n *test) ask(service string, clients int) (result func() (answers map[stri
 					answers[version]++
 				}
 				mu.Unlock()
-				_ = process.Wait(ctx, 5*time.Millisecond) // or it is over
+				_ = process.Wait(ctx, 5*time.Millisecond) // an error means that ctx has ended
 			}
 		})
 	}
@@ -282,7 +282,7 @@ func one(client *http.Client, url string) (version string, err error) {
 	return answer.Version, nil
 }
 
-// service returns where a Service answers.
+// service returns the URL of a Service.
 func (n *test) service(service string) string {
 	n.Helper()
 	s, err := n.Client.CoreV1().Services(n.Namespace).Get(n.Context(), service, metav1.GetOptions{})

@@ -1,6 +1,5 @@
-// Package workloadtest is what tests of workloads of apps.kruise.io on clusters of the
-// lab have in common: kubectl, a namespace for each test, and what a workload's status
-// says.
+// Package workloadtest has helpers for tests of apps.kruise.io workloads on clusters of the lab:
+// kubectl, a namespace for each test, and waiting for a workload's status.
 package workloadtest
 
 import (
@@ -27,21 +26,21 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// Patience is for how long something is waited for, and Poll how often it is looked at.
-// Patience is no bound of anything: a machine that does much else takes its time.
+// Patience is the time limit of a wait, and Poll the interval of its checks. Patience is not a
+// performance bound: a busy machine may be slow.
 const (
 	Patience = 3 * time.Minute
 	Poll     = 50 * time.Millisecond
 )
 
-// Cluster is one that runs, as its administrator sees it.
+// Cluster is a running cluster with administrator access.
 type Cluster struct {
 	Program    string // kubectl
 	Kubeconfig string
 	Client     kubernetes.Interface
 }
 
-// Connect returns a cluster of the lab that is up.
+// Connect returns a running cluster of the lab.
 func Connect(lab *cluster.Lab, name string, set binaries.Set) (*Cluster, error) {
 	path, err := lab.Kubeconfig(name, cluster.Admin)
 	if err != nil {
@@ -59,7 +58,8 @@ func Connect(lab *cluster.Lab, name string, set binaries.Set) (*Cluster, error) 
 	return &Cluster{Program: set.Path(binaries.Kubectl), Kubeconfig: path, Client: client}, nil
 }
 
-// Kubectl runs kubectl, and returns what it prints on both outputs, also with an error.
+// Kubectl runs kubectl with input on stdin. It returns the output of stdout and stderr, also with
+// an error.
 func (c *Cluster) Kubectl(ctx context.Context, input string, args ...string) (string, error) {
 	run := exec.CommandContext(ctx, c.Program, append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
 	run.Stdin = strings.NewReader(input)
@@ -70,8 +70,8 @@ func (c *Cluster) Kubectl(ctx context.Context, input string, args ...string) (st
 	return strings.TrimSpace(string(out)), err
 }
 
-// SaveLogs copies the logs of a cluster's components to a folder, before the cluster
-// goes.
+// SaveLogs copies the logs of a cluster's components to a folder, before the cluster is removed. It
+// does nothing if the cluster has no logs.
 func SaveLogs(lab *cluster.Lab, name, to string) error {
 	from := filepath.Join(lab.Dir, name, "logs")
 	logs, err := os.ReadDir(from)
@@ -93,15 +93,15 @@ func SaveLogs(lab *cluster.Lab, name, to string) error {
 	return nil
 }
 
-// Test is one with a namespace of its own.
+// Test is a test with its own namespace.
 type Test struct {
 	*testing.T
 	*Cluster
 	Namespace string
 }
 
-// Begin makes the namespace of a test, called as the test is. One that fails shows what
-// is in it.
+// Begin creates the namespace of a test, named after the test. If the test fails, its log shows the
+// objects in the namespace.
 func (c *Cluster) Begin(t *testing.T) *Test {
 	t.Helper()
 	n := &Test{T: t, Cluster: c, Namespace: strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))}
@@ -118,7 +118,7 @@ func (c *Cluster) Begin(t *testing.T) *Test {
 	return n
 }
 
-// Do runs kubectl in the namespace, which must go well.
+// Do runs kubectl in the namespace, and fails the test on an error.
 func (n *Test) Do(args ...string) string {
 	n.Helper()
 	out, err := n.Kubectl(n.Context(), "", append([]string{"-n", n.Namespace}, args...)...)
@@ -128,7 +128,7 @@ func (n *Test) Do(args ...string) string {
 	return out
 }
 
-// Apply applies manifests.
+// Apply applies manifests to the namespace.
 func (n *Test) Apply(manifests string) {
 	n.Helper()
 	if out, err := n.Kubectl(n.Context(), manifests, "-n", n.Namespace, "apply", "-f", "-"); err != nil {
@@ -136,28 +136,28 @@ func (n *Test) Apply(manifests string) {
 	}
 }
 
-// Patch changes an object's spec by a merge patch.
+// Patch changes an object's spec by a merge patch. spec is JSON.
 func (n *Test) Patch(object, spec string) {
 	n.Helper()
 	n.Do("patch", object, "--type=merge", "-p", `{"spec": `+spec+`}`)
 }
 
-// Status is what CloneSets and DaemonSets have of theirs.
+// Status holds the status fields of CloneSets and DaemonSets.
 type Status struct {
 	ObservedGeneration int64
 
-	// Of a CloneSet.
+	// Fields of a CloneSet.
 	Replicas, ReadyReplicas, AvailableReplicas                      int64
 	UpdatedReplicas, UpdatedReadyReplicas, UpdatedAvailableReplicas int64
 	ExpectedUpdatedReplicas                                         int64
 	CurrentRevision, UpdateRevision                                 string
-	// Of a DaemonSet, whose UpdateRevision is a hash.
+	// Fields of a DaemonSet, whose UpdateRevision is a hash.
 	DesiredNumberScheduled, CurrentNumberScheduled, UpdatedNumberScheduled int64
 	NumberReady, NumberAvailable, NumberUnavailable, NumberMisscheduled    int64
 }
 
-// Until waits until the status of an object is so, and has seen its spec, and returns
-// it. The object is named as for kubectl: clonesets/web, daemonsets.apps.kruise.io/agent.
+// Until waits until an object's status is up to date with its spec and is returns true, and returns
+// the status. The object is named as for kubectl: clonesets/web, daemonsets.apps.kruise.io/agent.
 func (n *Test) Until(object, what string, is func(Status) bool) Status {
 	n.Helper()
 	path := "/apis/apps.kruise.io/v1beta1/namespaces/" + n.Namespace + "/" + strings.Replace(object, ".apps.kruise.io", "", 1)
@@ -185,7 +185,7 @@ func (n *Test) Until(object, what string, is func(Status) bool) Status {
 	return last.Status
 }
 
-// Settled waits until all pods of a CloneSet are available, and so many updated.
+// Settled waits until a CloneSet has the given numbers of pods and updated pods, all available.
 func (n *Test) Settled(set string, pods, updated int64) Status {
 	n.Helper()
 	return n.Until("clonesets/"+set, fmt.Sprintf("%d pods, %d of them updated", pods, updated), func(s Status) bool {
@@ -194,7 +194,7 @@ func (n *Test) Settled(set string, pods, updated int64) Status {
 	})
 }
 
-// Pods returns those with a label app, by their UID.
+// Pods returns the pods with the label app, by UID.
 func (n *Test) Pods(app string) map[types.UID]corev1.Pod {
 	n.Helper()
 	list, err := n.Client.CoreV1().Pods(n.Namespace).List(n.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
@@ -208,7 +208,7 @@ func (n *Test) Pods(app string) map[types.UID]corev1.Pod {
 	return all
 }
 
-// Containers returns the status of each container by name.
+// Containers returns the statuses of the containers, by name.
 func Containers(p corev1.Pod) map[string]corev1.ContainerStatus {
 	all := map[string]corev1.ContainerStatus{}
 	for _, c := range p.Status.ContainerStatuses {
