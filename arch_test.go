@@ -114,7 +114,7 @@ func rules() []rule {
 		},
 		{
 			name:   "NoPackageForEverything",
-			why:    "A package without a subject collects what nobody wanted to find a place for.",
+			why:    "A package without a subject collects unrelated code.",
 			broken: namesWithoutSubject,
 		},
 	}
@@ -311,7 +311,7 @@ func TestRulesCatch(t *testing.T) {
 			file: goFile{name: "controllers/delivery/loop.go", pkg: "delivery", imports: []string{module + "/controllers/observe"}},
 		},
 		"API": {
-			why:  "Everybody may import the API because it imports nobody.",
+			why:  "All packages may import the API, so the API imports none of them.",
 			file: goFile{name: "api/v1alpha1/files.go", pkg: "v1alpha1", imports: []string{module + "/registry"}},
 			want: map[string][]string{"ImportsPointLeft": {module + "/registry"}},
 		},

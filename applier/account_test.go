@@ -153,8 +153,8 @@ func TestAccount(t *testing.T) {
 	w.absent("other")
 }
 
-// Keelson has to be allowed to be the account, and is told so. It does not do
-// the work itself instead, though it could.
+// Without the right to impersonate the service account, the plan fails and the error names the
+// missing right. Keelson does not fall back to its own rights.
 func TestAccountNotToBeImpersonated(t *testing.T) {
 	w := newWorld(t)
 	w.allow("deployer", w.deployer(), configMapRule("get", "patch", "create", "delete"))
@@ -166,12 +166,12 @@ func TestAccountNotToBeImpersonated(t *testing.T) {
 	w.absent("app")
 	w.apply(w.want("v1", accountMap))
 
-	t.Log("a connection that impersonates somebody can't impersonate another")
+	t.Log("a connection that already impersonates a user cannot impersonate another one")
 	config := rest.CopyConfig(server)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "somebody", Groups: []string{"system:masters"}}
+	config.Impersonate = rest.ImpersonationConfig{UserName: "other-user", Groups: []string{"system:masters"}}
 	w.connect(config)
 	if _, err := w.cluster.Plan(t.Context(), w.asAccount(w.want("v1", accountMap))); err == nil ||
-		!strings.Contains(err.Error(), `the connection impersonates "somebody" already`) {
+		!strings.Contains(err.Error(), `the connection impersonates "other-user" already`) {
 		t.Errorf("got %v", err)
 	}
 }

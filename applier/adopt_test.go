@@ -12,10 +12,9 @@ import (
 	"github.com/keelson-io/keelson/applier"
 )
 
-// An object that somebody else made becomes Keelson's as it is: the same object,
-// with its UID in the record and the label on it. What the chart says counts, what
-// others set beside it stays, and what a controller owns is kept. From then on it
-// is like any other, and goes when it leaves the chart.
+// Keelson adopts an object that another client created: it keeps the object, records its UID and
+// sets the label. Fields of the chart are set. Other fields and fields of a controller stay. When
+// the object leaves the chart, Keelson deletes it.
 func TestAdoptWhole(t *testing.T) {
 	w := newWorld(t)
 	if err := w.namespace(); err != nil {
@@ -29,7 +28,7 @@ func TestAdoptWhole(t *testing.T) {
 	w.scale(7, "kube-controller-manager")
 	want := w.want("v1", deployment, configMap("a", "x"))
 	if p := w.apply(want); !strings.Contains(show(p), "adopt: true in component.yaml takes it over") {
-		t.Errorf("it is not said how it can be taken over:\n%s", show(p))
+		t.Errorf("the plan does not say how to take the object over:\n%s", show(p))
 	}
 	want.Adopt = true
 	w.apply(want)
@@ -37,7 +36,7 @@ func TestAdoptWhole(t *testing.T) {
 
 	u := w.get(deployments, "web")
 	if u.GetUID() != before.GetUID() {
-		t.Error("it was made anew")
+		t.Error("the object was created again")
 	}
 	if got := u.GetLabels(); got["keelson.io/component"] != w.component || got["team"] != "a" || u.GetAnnotations()["note"] != "theirs" {
 		t.Errorf("labels %v, annotations %v", got, u.GetAnnotations())
@@ -55,12 +54,12 @@ func TestAdoptWhole(t *testing.T) {
 
 	w.prune(w.want("v2", configMap("a", "x")))
 	if w.get(deployments, "web").GetDeletionTimestamp() == nil {
-		t.Error("what was adopted does not leave with the chart")
+		t.Error("the adopted object left the chart and was not deleted")
 	}
 }
 
-// Between the adoption that is planned and its write somebody makes the object
-// anew: the new one is not written, and not taken for the old one.
+// Another client deletes and creates the object between the plan of its adoption and the write.
+// Keelson does not write the new object, and does not mistake it for the old one.
 func TestAdoptAnother(t *testing.T) {
 	w := newWorld(t)
 	if err := w.namespace(); err != nil {

@@ -56,7 +56,7 @@ func TestLooksAgainSoonest(t *testing.T) {
 			want: 10 * time.Millisecond,
 		},
 		"WaitsAndMayCome": {
-			why: "An object that nobody wants any more may still come, for two minutes.",
+			why: "A late request can still create an unwanted object, for two minutes.",
 			wish: func(w *world, stays applier.Want) applier.Want {
 				w.cutOff(at, w.want("v2", configMap("stays", "x"), configMap("moves", "x"), configMap("late", "x")),
 					write(http.MethodPatch, "/configmaps/late"))

@@ -52,14 +52,14 @@ func TestApplyChange(t *testing.T) {
 	w.settled(next)
 }
 
-// What left the chart leaves the object, and what somebody else added stays.
+// A field that left the chart leaves the object. A field that another client added stays.
 func TestRemovedField(t *testing.T) {
 	w := newWorld(t)
 	two := strings.Replace(deployment, `env: [{name: A, value: "1"}]`, `env: [{name: A, value: "1"}, {name: B, value: "2"}]`, 1)
 	w.apply(w.want("v1", two))
 	_, err := w.resource(deployments).Patch(t.Context(), "web", types.StrategicMergePatchType,
 		[]byte(`{"metadata":{"annotations":{"theirs":"1"}},"spec":{"template":{"spec":{"containers":[{"name":"web","env":[{"name":"C","value":"3"}]}]}}}}`),
-		metav1.PatchOptions{FieldManager: "somebody"})
+		metav1.PatchOptions{FieldManager: "other-client"})
 	if err != nil {
 		t.Fatal(err)
 	}

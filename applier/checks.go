@@ -153,7 +153,7 @@ func (c *Cluster) AwaitCheck(ctx context.Context, j CheckJob, live map[string]an
 				end = hookEnd{over: true, message: "it was deleted while it ran"}
 			}
 		case uidOf(live) != uid:
-			end = hookEnd{over: true, message: "somebody replaced it while it ran"}
+			end = hookEnd{over: true, message: "another client replaced it while it ran"}
 		default:
 			last, end = live, endOf(live)
 		}

@@ -108,7 +108,7 @@ func TestCheckJob(t *testing.T) {
 	}
 }
 
-// TestCheckJobFails: what fails for certain is told from what may go better.
+// TestCheckJobFails: a failure that no retry can repair is distinguished from one that may pass.
 func TestCheckJobFails(t *testing.T) {
 	w := newWorld(t)
 	rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{{
@@ -124,12 +124,12 @@ func TestCheckJobFails(t *testing.T) {
 		fails  bool // for certain
 		want   string
 	}{
-		{"A component that is to be installed brings its namespace, or another one does.", func(*applier.CheckJob) {}, false, false, "namespace checkjobfails does not exist"},
-		{"What is denied stays so.", func(c *applier.CheckJob) { c.Want.Rules = rules }, false, true, "is denied: none here (rule no-jobs)"},
-		{"The API server knows more than the registry.", func(c *applier.CheckJob) { c.Job.Spec.Template.Spec.Containers[0].Image = "" }, false, true, "the API server refuses it: "},
-		{"Nobody knows how it ended.", func(*applier.CheckJob) {}, true, true, "it was deleted before it was seen to come to its end"},
-		{"A stranger's is not taken for it.", func(c *applier.CheckJob) { c.Name = "strange" }, false, true, "is not of this check"},
-		{"Nobody writes in an account's stead.", func(c *applier.CheckJob) { c.Want.ServiceAccount = "deployer" }, false, false, "service account checkjobfails/deployer may not patch or create jobs.batch"},
+		{"The namespace may still come, with this component or another one.", func(*applier.CheckJob) {}, false, false, "namespace checkjobfails does not exist"},
+		{"A danger rule will deny the Job on every try.", func(c *applier.CheckJob) { c.Want.Rules = rules }, false, true, "is denied: none here (rule no-jobs)"},
+		{"The API server refuses a Job that the registry accepted.", func(c *applier.CheckJob) { c.Job.Spec.Template.Spec.Containers[0].Image = "" }, false, true, "the API server refuses it: "},
+		{"The Job was deleted, so its result is unknown.", func(*applier.CheckJob) {}, true, true, "it was deleted before it was seen to come to its end"},
+		{"A Job of another check with the same name is not used.", func(c *applier.CheckJob) { c.Name = "strange" }, false, true, "is not of this check"},
+		{"Without the account's rights, Keelson does not create the Job with its own.", func(c *applier.CheckJob) { c.Want.ServiceAccount = "deployer" }, false, false, "service account checkjobfails/deployer may not patch or create jobs.batch"},
 	}
 	for i, c := range cases {
 		if i == 1 {

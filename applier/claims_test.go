@@ -141,8 +141,8 @@ func TestContested(t *testing.T) {
 	}
 }
 
-// A component that can't be rendered may want anything: nothing is deleted and
-// nothing taken over until it is known.
+// A component that can't be rendered may want any object. Until it can be rendered, Keelson deletes
+// no object and takes none over.
 func TestUnknownComponent(t *testing.T) {
 	w := newWorld(t)
 	giver, taker := w.as(w.ns+"-giver"), w.as(w.ns+"-taker")
@@ -156,22 +156,23 @@ func TestUnknownComponent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(show(p), "waits until it is known whether component broken wants it: its chart is broken") || outcome.Again == 0 {
-			t.Errorf("it does not say what it waits for, or does not look again (%s):\n%s", outcome.Again, show(p))
+			t.Errorf("the plan does not name the component it waits for, or the apply is not repeated (%s):\n%s", outcome.Again, show(p))
 		}
 	}
 	if p := taker.apply(among(takes, applier.Want{Component: giver.component})); p.Plan.Changes[0].State != differ.StateHeld {
-		t.Errorf("what may still be wanted was taken over:\n%s", show(p))
+		t.Errorf("an object that the broken component may want was taken over:\n%s", show(p))
 	}
 	if !w.there("goes") || w.owner("moves") != giver.component {
-		t.Error("something was deleted or taken over")
+		t.Error("an object was deleted or taken over")
 	}
 	giver.prune(among(gives, takes))
 	if w.there("goes") || !w.there("moves") {
-		t.Error("when all is known, what nobody wants goes, and what somebody wants stays")
+		t.Error("once all components are known, unwanted objects must go and wanted ones must stay")
 	}
 }
 
-// What other components want can't be told at all: no plan, and nothing deleted.
+// If the objects that other components want can't be determined, there is no plan and no object is
+// deleted.
 func TestClaimsFail(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.want("v1", configMap("a", "x"), configMap("b", "x")))
@@ -188,12 +189,12 @@ func TestClaimsFail(t *testing.T) {
 	}
 }
 
-// Nobody is asked what others want where nothing goes and nothing is contested.
+// A plan that deletes and takes over nothing does not ask for the objects of other components.
 func TestClaimsAreNotAskedFor(t *testing.T) {
 	w := newWorld(t)
 	want := w.want("v1", configMap("a", "x"))
 	want.Others = func(context.Context) (*applier.Claims, error) {
-		t.Error("others were asked")
+		t.Error("the objects of other components were asked for")
 		return applier.NewClaims(), nil
 	}
 	w.apply(want)
@@ -272,20 +273,20 @@ func TestRenamedWhileRecordFails(t *testing.T) {
 	}
 }
 
-// What only looks as if another component had it is not taken over: the label of
-// one whose record does not know the object.
+// An object with the label of another component is not taken over if that component's record does
+// not list the object.
 func TestLabelOfAnotherIsNoMove(t *testing.T) {
 	w := newWorld(t)
 	if err := w.namespace(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.resource(configMaps).Create(t.Context(), &unstructured.Unstructured{Object: w.object(
-		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: NS, labels: {keelson.io/component: nobody}}, data: {key: theirs}}")}, metav1.CreateOptions{})
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: NS, labels: {keelson.io/component: unrecorded}}, data: {key: theirs}}")}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := w.apply(among(w.want("v1", configMap("a", "x"))))
-	if !strings.Contains(show(p), "component nobody, which has no record of it") || w.owner("a") != "nobody" {
+	if !strings.Contains(show(p), "component unrecorded, which has no record of it") || w.owner("a") != "unrecorded" {
 		t.Errorf("want it held, with the reason:\n%s", show(p))
 	}
 }

@@ -301,7 +301,7 @@ func TestAdoptionIsKilledTwice(t *testing.T) {
 		for tries := 0; ; tries++ {
 			_, err := w.cluster.Apply(t.Context(), w.plan(want), applier.ApplyOptions{})
 			if errors.Is(err, errLost) {
-				break // nobody knows whether it came
+				break // the client cannot know whether the write arrived
 			}
 			if !errors.Is(err, applier.ErrStale) || tries == 5 {
 				t.Fatalf("error is %v, want a write without an answer", err)
@@ -317,8 +317,8 @@ func TestAdoptionIsKilledTwice(t *testing.T) {
 	w.settled(want)
 }
 
-// What a creation that never began would have met is somebody else's: a takeover
-// leaves it alone.
+// Another client creates the object before Keelson's held creation of it arrives. A takeover leaves
+// the other client's object unchanged.
 func TestFenceLeavesStrangersAlone(t *testing.T) {
 	w := newWorld(t)
 	finish := w.held(w.want("v1", configMap("a", "one")), write(http.MethodPatch, "/configmaps/a"))
@@ -332,12 +332,12 @@ func TestFenceLeavesStrangersAlone(t *testing.T) {
 		t.Errorf("the old session's apply ended with %v, want ErrStale", err)
 	}
 	if a := w.get(configMaps, "a"); len(a.GetAnnotations()) > 0 || w.differs("theirs") != "" {
-		t.Errorf("it was changed: %v", a.Object)
+		t.Errorf("the takeover changed the object: %v", a.Object)
 	}
 }
 
-// A record that somebody else wrote is read again, also by a session that listed
-// all records before there was one.
+// A session reads a record again after another session wrote it, even if the record did not exist
+// when the session listed all records.
 func TestRecordSeen(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.cluster.Recorded(t.Context()); err != nil {
@@ -348,13 +348,13 @@ func TestRecordSeen(t *testing.T) {
 		w.reconnect()
 		w.apply(w.want(version, configMap("a", version)))
 		if !mine.RecordSeen(w.component, w.record()) {
-			t.Errorf("%s: it is no news", version)
+			t.Errorf("%s: RecordSeen returned false for a new record", version)
 		}
 		if r, err := mine.Record(t.Context(), w.component); err != nil || r.Version != version {
 			t.Errorf("the record says %q, want %s (%v)", r.Version, version, err)
 		}
 		if mine.RecordSeen(w.component, w.record()) {
-			t.Errorf("%s: it is news twice", version)
+			t.Errorf("%s: RecordSeen returned true twice for one record", version)
 		}
 	}
 }

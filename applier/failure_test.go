@@ -37,13 +37,13 @@ func TestRecordLost(t *testing.T) {
 	w.settled(want)
 }
 
-// Somebody writes between plan and apply: nothing of theirs is lost.
+// Another client writes between plan and apply. Its write is not lost.
 func TestConcurrentWriter(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.want("v1", configMap("a", "x")))
 	p := w.plan(w.want("v2", configMap("a", "changed")))
 	_, err := w.resource(configMaps).Patch(t.Context(), "a", types.MergePatchType,
-		[]byte(`{"data":{"key":"theirs"}}`), metav1.PatchOptions{FieldManager: "somebody"})
+		[]byte(`{"data":{"key":"theirs"}}`), metav1.PatchOptions{FieldManager: "other-client"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -431,7 +431,7 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 				end = hookEnd{over: true, message: "it was deleted while it ran"}
 			}
 		case uidOf(live) != r.UID:
-			end = hookEnd{over: true, message: "somebody replaced it while it ran"}
+			end = hookEnd{over: true, message: "another client replaced it while it ran"}
 		default:
 			last, end = live, endOf(live)
 		}

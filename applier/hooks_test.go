@@ -371,16 +371,16 @@ spec: {ttlSecondsAfterFinished: 0, template: {spec: {restartPolicy: Never, conta
 	cases := []struct {
 		why, status, message string
 	}{
-		{"Nobody saw how it ended.", "", "it was deleted while it ran"},
+		{"The Job was deleted before it ended.", "", "it was deleted while it ran"},
 		{
-			"It failed, and went.",
+			"The Job failed, then it was deleted.",
 			`{"status": {"startTime": "2026-01-01T00:00:00Z", "failed": 1, "conditions": [
 				{"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often", "lastTransitionTime": "2026-01-01T00:00:01Z"},
 				{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often", "lastTransitionTime": "2026-01-01T00:00:01Z"}]}}`,
 			"BackoffLimitExceeded: too often",
 		},
 		{
-			"It succeeded, and went.",
+			"The Job succeeded, then it was deleted.",
 			`{"status": {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:01Z", "succeeded": 1, "conditions": [
 				{"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"},
 				{"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}]}}`,
@@ -514,8 +514,8 @@ func TestObjectBecomesHook(t *testing.T) {
 	}
 }
 
-// What stands in the way of a hook and is not its own is left alone, and what a
-// danger rule does not let pass is not created.
+// An object that has the hook's name, but isn't of this component, is left alone. A hook that a
+// danger rule denies is not created.
 func TestHookRefused(t *testing.T) {
 	cases := map[string]struct {
 		why     string
@@ -524,9 +524,9 @@ func TestHookRefused(t *testing.T) {
 		adopt   bool
 		wantErr string
 	}{
-		"Foreign":      {"Somebody's pod.", pod("hook", "a: b"), nil, true, "it is no hook of this component"},
-		"Helms":        {"Helm's, and the component adopts nothing.", pod("hook", hookOn("pre-install")), nil, false, "it is no hook of this component"},
-		"HelmsAdopted": {"Helm's, and the component takes over from Helm.", pod("hook", hookOn("pre-install")), nil, true, ""},
+		"Foreign":      {"A pod of another client has the hook's name.", pod("hook", "a: b"), nil, true, "it is no hook of this component"},
+		"Helms":        {"Helm created the pod, and the component does not adopt.", pod("hook", hookOn("pre-install")), nil, false, "it is no hook of this component"},
+		"HelmsAdopted": {"Helm created the pod, and the component adopts from Helm.", pod("hook", hookOn("pre-install")), nil, true, ""},
 		"Denied": {
 			"A rule about creations counts for hooks, too.", "",
 			&v1alpha1.DangerRule{Name: "mine", Match: v1alpha1.ObjectMatch{Kinds: []string{"Pod"}}, Path: ".spec.restartPolicy", On: []v1alpha1.Event{v1alpha1.OnAdd}, Effect: v1alpha1.EffectDeny, Because: "no pods"},

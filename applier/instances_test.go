@@ -205,9 +205,9 @@ func TestCRDSchema(t *testing.T) {
 	}
 }
 
-// takes checks that the API server takes one spec and not another, when it has
-// come to know the schema. It is asked for new objects: those that are there may
-// keep what is wrong as long as nobody touches it.
+// takes checks that the API server accepts the good spec and refuses the bad one, once it uses the
+// new schema. It tests new objects, because an existing object may keep an invalid value until a
+// client changes that value.
 func (b *toyBox) takes(good, bad string) {
 	b.t.Helper()
 	try := func(spec string) error {

@@ -134,7 +134,7 @@ func (w *world) until(want applier.Want, end error) {
 	w.t.Fatalf("it does not come to an end: %s", show(w.plan(want)))
 }
 
-// What may pass is tried again soon, what was refused seldom.
+// Keelson soon retries an error that may pass, and seldom retries a refusal.
 func TestRefused(t *testing.T) {
 	resource := schema.GroupResource{Resource: "configmaps"}
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "a", nil)
@@ -145,17 +145,17 @@ func TestRefused(t *testing.T) {
 		refused bool
 		after   time.Duration
 	}{
-		"Invalid":     {"It stays invalid.", invalid, true, 0},
-		"Forbidden":   {"Somebody has to grant it.", apierrors.NewForbidden(resource, "a", nil), true, 0},
+		"Invalid":     {"The object stays invalid.", invalid, true, 0},
+		"Forbidden":   {"A person has to grant the right.", apierrors.NewForbidden(resource, "a", nil), true, 0},
 		"Webhook":     {"A webhook that denies answers with 400.", apierrors.NewBadRequest("denied"), true, 0},
-		"Busy":        {"The server says when.", busy, false, 7 * time.Second},
-		"Unavailable": {"It comes back.", apierrors.NewServiceUnavailable("etcd"), false, 0},
+		"Busy":        {"The API server says when to retry.", busy, false, 7 * time.Second},
+		"Unavailable": {"The API server will answer again.", apierrors.NewServiceUnavailable("etcd"), false, 0},
 		"Internal":    {"A webhook that does not answer is an internal error.", apierrors.NewInternalError(errLost), false, 0},
-		"Broken":      {"The network comes back.", errLost, false, 0},
-		"Stale":       {"A new plan knows better.", errors.Join(applier.ErrStale, invalid), false, 0},
-		"Both":        {"One of two may pass.", errors.Join(invalid, busy), false, 0},
-		"Two":         {"None may pass.", errors.Join(invalid, invalid), true, 0},
-		"Terminating": {"The namespace will be gone.", &applier.TerminatingError{Namespace: "a"}, false, 0},
+		"Broken":      {"The connection will work again.", errLost, false, 0},
+		"Stale":       {"A new plan reads the current objects.", errors.Join(applier.ErrStale, invalid), false, 0},
+		"Both":        {"One of two errors may pass.", errors.Join(invalid, busy), false, 0},
+		"Two":         {"Neither error can pass.", errors.Join(invalid, invalid), true, 0},
+		"Terminating": {"The namespace will be deleted, then a retry can create it.", &applier.TerminatingError{Namespace: "a"}, false, 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -125,7 +125,7 @@ func (b *batch) run(size int) {
 		return
 	}
 	for round := range oracleRounds {
-		b.each(func(s *subject) { b.somebody(s, round) })
+		b.each(func(s *subject) { b.otherClient(s, round) })
 		if !b.round(round) {
 			return
 		}
@@ -314,9 +314,8 @@ func (b *batch) first() bool {
 	return true
 }
 
-// somebody writes to the object, in one of the ways in which people and
-// controllers do.
-func (b *batch) somebody(s *subject, round int) {
+// otherClient scales, applies or patches the object, as a person or a controller would.
+func (b *batch) otherClient(s *subject, round int) {
 	for i := range roll(s.seed, fmt.Sprint("writes ", round)).IntN(3) {
 		r := roll(s.seed, fmt.Sprint("write ", round, i))
 		var err error
@@ -370,7 +369,7 @@ func mergePatch(from, to object) object {
 	return out
 }
 
-// round lets git change, applies that, and looks at what it did.
+// round changes the objects in git, applies them, and checks the result.
 func (b *batch) round(round int) bool {
 	for _, s := range b.objects {
 		s.skipped = false

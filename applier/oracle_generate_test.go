@@ -305,7 +305,7 @@ func builtInShapes() []shape {
 			obj("maxUnavailable!", val(1, "50%"), "selector!", obj("matchLabels", words("app", "tier"))),
 		))},
 		{apiVersion: "autoscaling/v2", kind: "HorizontalPodAutoscaler", resource: "horizontalpodautoscalers", body: spec(obj(
-			"scaleTargetRef!", obj("apiVersion!", val("apps/v1"), "kind!", val("Deployment"), "name!", val("nobody", "nothing")),
+			"scaleTargetRef!", obj("apiVersion!", val("apps/v1"), "kind!", val("Deployment"), "name!", val("absent", "nothing")),
 			"minReplicas", val(1, 2), "maxReplicas!", val(5, 9),
 			"metrics", seq(1, obj("type!", val("Resource"), "resource!", obj("name!", val("cpu", "memory"), "target!", either(
 				obj("type!", val("Utilization"), "averageUtilization!", val(50, 80)), obj("type!", val("AverageValue"), "averageValue!", val("500m", "0.5", "1")))))),
@@ -358,7 +358,7 @@ func subjects() node {
 func webhooks(more ...any) node {
 	hook := append([]any{
 		"clientConfig!", obj("url!", val("https://x.example/hook", "https://y.example/hook"), "caBundle", val("YQ==", "Yg==")),
-		"rules!", seq(2, obj("apiGroups!", val(list{"nobody.example.com"}), "apiVersions!", val(list{"v1"}), "resources!", seq(2, val("a", "b")),
+		"rules!", seq(2, obj("apiGroups!", val(list{"unused.example.com"}), "apiVersions!", val(list{"v1"}), "resources!", seq(2, val("a", "b")),
 			"operations!", seq(1, val("CREATE", "UPDATE")), "scope", val("*", "Namespaced"))),
 		"sideEffects!", val("None", "NoneOnDryRun"), "admissionReviewVersions!", seq(1, val("v1")), "failurePolicy", val("Ignore", "Fail"),
 		"timeoutSeconds", val(5, 10), "matchPolicy", val("Exact", "Equivalent"),

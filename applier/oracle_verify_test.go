@@ -217,10 +217,10 @@ func goesWithItem(target object, own []object, path []string, manager string) bo
 	return false
 }
 
-// isDependent reports whether the API server itself changes a field with
-// another one: what belongs to a Service's type or session affinity, the old name
-// of the service account's name, and the count of a DaemonSet's templates (and
-// the annotations, where somebody applied them empty and so owns them as a whole).
+// isDependent reports whether the API server itself changes a field with another one. Such fields
+// depend on a Service's type or session affinity, are the old name of serviceAccountName, or count
+// a DaemonSet's templates. The annotations are one if a client applied them empty, because it then
+// owns them as a whole.
 func isDependent(path []string) bool {
 	switch last := path[len(path)-1]; last {
 	case "f:serviceAccount", "f:deprecated.daemonset.template.generation", "f:externalTrafficPolicy", "f:allocateLoadBalancerNodePorts":

@@ -78,8 +78,8 @@ func TestPortWithNodePort(t *testing.T) {
 	}
 }
 
-// A list item leaves git, and somebody unknown has changed it meanwhile: it is
-// theirs now, and stays whole.
+// A list item leaves git after an unknown client changed it. The item then belongs to that client,
+// and stays with all its fields.
 func TestItemThatIsTheirs(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.want("v1", strings.Replace(deployment, `env: [{name: A, value: "1"}]`, `env: [{name: A, value: "1"}, {name: B, value: "2"}]`, 1)))
@@ -99,7 +99,7 @@ func TestItemThatIsTheirs(t *testing.T) {
 	w.settled(want)
 }
 
-// Somebody wiped managedFields: nobody owns the drift, so it is set back.
+// A client removed managedFields. The drift then has no owner, so Keelson sets the value back.
 func TestNoManagedFields(t *testing.T) {
 	w := newWorld(t)
 	want := w.want("v1", configMap("a", "x"))

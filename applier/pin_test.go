@@ -13,8 +13,8 @@ import (
 	"github.com/keelson-io/keelson/applier"
 )
 
-// What is wanted was found out from a record. When somebody else writes that before the
-// plan is made, there is none: a rollback by a person would be undone by it.
+// The wanted version depends on a record. If another client writes the record before the plan is
+// made, there is no plan, because it could undo a person's rollback.
 func TestPlanFromAnotherRecord(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.want("v1", configMap("settings", "one")), w.want("v2", configMap("settings", "two"))

@@ -144,7 +144,7 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 		return nil, err
 	}
 	if w.From != "" && w.From != rec.version {
-		return nil, fmt.Errorf("%w: somebody else wrote its record", ErrStale)
+		return nil, fmt.Errorf("%w: another writer wrote its record", ErrStale)
 	}
 	if err := w.checkTarget(rec); err != nil {
 		return nil, err

@@ -129,8 +129,8 @@ func TestPruneAfterRename(t *testing.T) {
 	}
 }
 
-// An object that lost the label, that somebody made anew, that is somebody else's
-// in all of its fields, or that says that it stays, is left in place.
+// An object is left in place if it lost the label, if another client created it again or owns all
+// its fields, or if its annotation disables pruning.
 func TestPruneLeavesWhatIsNotOurs(t *testing.T) {
 	w := newWorld(t)
 	stays := strings.Replace(configMap("stays", "x"), "namespace: NS", "namespace: NS, annotations: {keelson.io/prune: disabled}", 1)
@@ -217,14 +217,14 @@ func TestEmptyRenderPrunesNothing(t *testing.T) {
 	}
 }
 
-// Who may not read an object does not know whether it is there.
+// Without the right to read an object, Keelson can't know whether it exists.
 func TestPruneForbiddenRead(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.want("v1", configMap("a", "x"), service))
 	want := w.want("v2", service)
 	w.apply(want) // marks it
 	blind := rest.CopyConfig(server)
-	blind.Impersonate = rest.ImpersonationConfig{UserName: "nobody", Groups: []string{"system:authenticated"}}
+	blind.Impersonate = rest.ImpersonationConfig{UserName: "unprivileged", Groups: []string{"system:authenticated"}}
 	d, err := dynamic.NewForConfig(blind)
 	if err != nil {
 		t.Fatal(err)

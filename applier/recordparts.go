@@ -89,7 +89,7 @@ func (c *Cluster) sweepParts(ctx context.Context, old, next *record) error {
 			return nil
 		}
 		if order, err := resourceversion.CompareResourceVersion(part.ResourceVersion, head); err != nil || order >= 0 {
-			return nil //nolint:nilerr // where versions have no order, nobody knows whose it is
+			return nil //nolint:nilerr // versions without an order do not tell which head needs the part
 		}
 		err := c.deleteRecordSecret(ctx, part.Name, part.UID, "")
 		if err != nil && !apierrors.IsNotFound(err) {

@@ -83,12 +83,12 @@ func TestWaves(t *testing.T) {
 			t.Errorf("%s: the error is %v", why, err)
 		}
 		if reached(want.Version) {
-			t.Errorf("%s: the wave came", why)
+			t.Errorf("%s: the next wave was applied", why)
 		}
 	}
 	v1, v2 := later("v1", "web:v1"), later("v2", "web:v2")
-	fails("nobody has looked at the Deployment", "wave 1 waited 1s: Deployment.apps waves/web: its controller has not seen it yet", v1)
-	fails("a process that finds it applied waits, too", "wave 1 waited 1s", v1)
+	fails("no controller has seen the Deployment", "wave 1 waited 1s: Deployment.apps waves/web: its controller has not seen it yet", v1)
+	fails("a process that finds the Deployment already applied waits, too", "wave 1 waited 1s", v1)
 
 	done := make(chan error)
 	go func() { done <- w.try(context.WithoutCancel(t.Context()), v1, applier.ApplyOptions{}) }()
@@ -97,10 +97,10 @@ func TestWaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reached("v1") {
-		t.Error("the wave did not come")
+		t.Error("the next wave was not applied")
 	}
 
-	fails("what is up is the version before", "its controller has not seen generation 2 yet, but 1", v2)
+	fails("the available pods are of the previous version", "its controller has not seen generation 2 yet, but 1", v2)
 	stuck := allUp(2)
 	stuck["availableReplicas"], stuck["readyReplicas"] = 1, 1
 	stuck["conditions"] = conditions(map[string]any{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "ReplicaSet web-1 has timed out progressing."})

@@ -75,7 +75,7 @@ paused, frozen or not healthy, 2 something failed.`,
 	f.DurationVar(&o.timeout, "timeout", 0, "how long to wait for a component\n(default: its component.yaml's, else 5m)")
 	f.BoolVar(&o.despiteFreeze, "despite-freeze", false, "apply what a freeze in git holds, too")
 	a.renderFlags(cmd)
-	f.BoolVarP(&o.yes, "yes", "y", false, "don't ask; needed where nobody can be asked")
+	f.BoolVarP(&o.yes, "yes", "y", false, "don't ask; needed where there is no terminal")
 	return cmd
 }
 
@@ -220,7 +220,7 @@ func (r *applyRun) confirm(ctx context.Context, plans []planned) error {
 		return nil
 	}
 	if !r.env.Asks() {
-		return usagef("nobody can be asked here whether to write to %s: give --yes, or --dry-run to see what would change", r.cluster.Name)
+		return usagef("there is no terminal to ask whether to write to %s: give --yes, or --dry-run to see what would change", r.cluster.Name)
 	}
 	fmt.Fprint(r.env.Err, paint.paint(bold, r.cluster.Name+":")+"\n"+b.String()+"Apply this to "+r.cluster.Name+"? [y/N] ")
 	answer, err := readLine(ctx, r.env.In)

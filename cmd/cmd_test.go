@@ -110,17 +110,17 @@ func complain(err error) int {
 	return 1
 }
 
-// result is what a command left behind.
+// result is the exit code and the output of a command.
 type result struct {
 	code     int
 	out, err string
-	// rename is that of the fleet; nil: as it is.
+	// rename is the replacer of the fleet; nil: the output is not changed.
 	rename *strings.Replacer
 }
 
-// world is what a command is run in.
+// world is the environment of a command.
 type world struct {
-	in      string // a person types this; "": nobody is there
+	in      string // the input that a person types; "": no person is present
 	columns int    // of the terminal; 0: none
 	now     time.Time
 }

@@ -105,7 +105,7 @@ func TestApply(t *testing.T) {
 	quiet(f.keelson("diff", "prod")).want(t, 2).says(t, "web can't be compared before what it depends on is applied: ", "Gadget.demo.example web")
 
 	t.Log("it asks, or needs --yes")
-	quiet(f.keelson("apply", "prod")).want(t, 2).says(t, "nobody can be asked here", "give --yes")
+	quiet(f.keelson("apply", "prod")).want(t, 2).says(t, "there is no terminal to ask here", "give --yes")
 	quiet(f.in(world{in: "no\n"}, "apply", "prod")).want(t, 2).says(t,
 		"gadgets v1.0.0: 2 to create", "web v1.0.0: its kinds come with", "Apply this to prod? [y/N]", "nothing was applied")
 	quiet(f.keelson("apply", "prod", "--dry-run", "gadgets")).want(t, 1).says(t, "2 to create")
@@ -226,8 +226,8 @@ metadata:
 	f.keelson("diff", "prod", "gadgets").want(t, 0)
 }
 
-// Without Kubernetes' controllers a Deployment never becomes healthy, and
-// nobody waits for ever. What depends on it waits.
+// Without Kubernetes' controllers a Deployment never becomes healthy. Apply stops waiting after its
+// timeout. Components that depend on the Deployment wait.
 func TestApplyUnhealthy(t *testing.T) {
 	live(t)
 	f := newFleet(t, "sick")

@@ -39,7 +39,7 @@ func newNotifyList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the notifications that git has",
-		Long: `List prints each notification, where it goes, and what it is about. It asks nobody
+		Long: `List prints each notification, where it goes, and what it is about. It sends no request
 but the repository.
 
 Exit codes: 0 printed, 1 printed, and one of them is broken, 2 the repository can't be
@@ -142,7 +142,7 @@ func newNotifyTest(a *app) *cobra.Command {
 		Long: `Test sends a message of made-up events to where a notification goes, marked as a
 test, and prints what it has sent and what was answered. Where it goes, and what
 it is signed with, is read from its Secret in the hub (--kubeconfig and --context),
-and not printed. With --dry-run nothing is sent, and nobody is asked.
+and not printed. With --dry-run nothing is sent, and no question is asked.
 
 Exit codes: 0 it was taken, or would have been sent, 1 it was not taken, 2 trouble
 before that.`,

@@ -70,27 +70,27 @@ func TestDiffFiles(t *testing.T) {
 		says                   []string
 	}{
 		"Same": {
-			why: "A default that the API server filled in is no difference.", recorded: web, target: web,
+			why: "A default of the API server is no difference.", recorded: web, target: web,
 			live: edit("containerPort: 80", "containerPort: 80, protocol: TCP"), code: 0, says: []string{"in sync"},
 		},
 		"Wanted": {
-			why: "Only what git changed.", recorded: web, target: edit("web:v1", "web:v2"), live: web,
+			why: "Only the field that git changed is shown.", recorded: web, target: edit("web:v1", "web:v2"), live: web,
 			code: 1, says: []string{`.spec.template.spec.containers[name="web"].image @@ set`, "1 to update"},
 		},
 		"Drift": {
-			why: "Nobody is known to own the live value, so it is set back.", recorded: web, target: web,
+			why: "Offline, the owner of the live value is unknown, so the value is set back.", recorded: web, target: web,
 			live: edit("replicas: 2", "replicas: 5"), code: 1, says: []string{".spec.replicas @@ restore"},
 		},
 		"Autoscaled": {
-			why: "An autoscaler among the live objects counts as the cluster's.", recorded: web, target: web,
+			why: "An autoscaler among the live objects counts as one of the cluster.", recorded: web, target: web,
 			live: edit("replicas: 2", "replicas: 5") + scaler, code: 0, says: []string{"rule autoscaled-replicas"},
 		},
 		"Selector":  {why: "Danger is held offline, too.", recorded: web, target: edit("{app: web}", "{app: api}"), live: web, code: 1, says: []string{"HELD", "workload-selector"}},
 		"Create":    {why: "An empty file means absent.", target: web, code: 1, says: []string{"1 to create"}},
-		"Delete":    {why: "Recorded, there, and no longer wanted.", recorded: web, live: web, code: 1, says: []string{"1 to delete"}},
-		"NotOurs":   {why: "What was never recorded is never deleted.", live: web, code: 0, says: []string{"in sync"}},
+		"Delete":    {why: "A recorded live object that is no longer wanted is deleted.", recorded: web, live: web, code: 1, says: []string{"1 to delete"}},
+		"NotOurs":   {why: "An object that was never recorded is never deleted.", live: web, code: 0, says: []string{"in sync"}},
 		"Takeover":  {why: "An object that was never applied is held.", target: edit("web:v1", "web:v2"), live: web, code: 1, says: []string{"HELD", "adopt: true"}},
-		"Forgotten": {why: "Gone already.", recorded: web, code: 0, says: []string{"in sync"}},
+		"Forgotten": {why: "The object does not exist any more.", recorded: web, code: 0, says: []string{"in sync"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -154,12 +154,12 @@ func TestDiffFilesMasksSecrets(t *testing.T) {
 	}
 }
 
-// A hostile file is trouble that names file, document or object, and path; and
-// nothing is shown of a plan.
+// A hostile file is an error that names the file, the document or object, and the path. No plan is
+// shown.
 func TestDiffFilesHostile(t *testing.T) {
 	t.Parallel()
 	thing := func(spec string) string {
-		return "apiVersion: nobody.knows/v1\nkind: Thing\nmetadata: {name: t, namespace: prod}\nspec: " + spec + "\n"
+		return "apiVersion: unknown.test/v1\nkind: Thing\nmetadata: {name: t, namespace: prod}\nspec: " + spec + "\n"
 	}
 	bomb := "x0: &x0 [x, x, x, x, x, x, x, x, x]\n"
 	for i := range 9 {
@@ -173,26 +173,26 @@ func TestDiffFilesHostile(t *testing.T) {
 		why, target string
 		says        []string
 	}{
-		"LargeText":     {"No API server takes it.", thing(strings.Repeat("x", 10<<20)), []string{"Thing.nobody.knows prod/t", "target.yaml", ".spec: too large"}},
-		"LargeMap":      {"No API server takes it.", thing(many.String()), []string{"Thing.nobody.knows prod/t", "target.yaml", ".spec: too large"}},
-		"Deep":          {"The stack would overflow.", thing(strings.Repeat("[{a: ", 400) + "1" + strings.Repeat("}]", 400)), []string{"Thing.nobody.knows prod/t", ".spec[0].a[0].a[0].a[0]…", "500 levels"}},
-		"Deeper":        {"The decoder's would.", thing(strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)), []string{"target.yaml: document 2", "max depth"}},
+		"LargeText":     {"No API server takes it.", thing(strings.Repeat("x", 10<<20)), []string{"Thing.unknown.test prod/t", "target.yaml", ".spec: too large"}},
+		"LargeMap":      {"No API server takes it.", thing(many.String()), []string{"Thing.unknown.test prod/t", "target.yaml", ".spec: too large"}},
+		"Deep":          {"The stack would overflow.", thing(strings.Repeat("[{a: ", 400) + "1" + strings.Repeat("}]", 400)), []string{"Thing.unknown.test prod/t", ".spec[0].a[0].a[0].a[0]…", "500 levels"}},
+		"Deeper":        {"The decoder's stack would overflow.", thing(strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)), []string{"target.yaml: document 2", "max depth"}},
 		"Aliases":       {"A few lines stand for billions.", thing("{}") + bomb, []string{"target.yaml: document 2", "excessive aliasing"}},
-		"ItsOwnAlias":   {"It has no end.", thing("&a {v: *a}"), []string{"target.yaml: document 2", "contains itself"}},
-		"Twice":         {"One of them is a mistake.", thing("{a: 1, a: 2}"), []string{"target.yaml: document 2: read YAML: line 4", `"a" already set`}},
-		"TwiceInJSON":   {"One of them is a mistake.", `{"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": {"a": 1, "a": 2}}`, []string{"target.yaml: document 2: read JSON", `duplicate field "spec.a"`}},
+		"ItsOwnAlias":   {"The value contains itself without end.", thing("&a {v: *a}"), []string{"target.yaml: document 2", "contains itself"}},
+		"Twice":         {"One of two values of a key is a mistake.", thing("{a: 1, a: 2}"), []string{"target.yaml: document 2: read YAML: line 4", `"a" already set`}},
+		"TwiceInJSON":   {"One of two values of a key is a mistake.", `{"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": {"a": 1, "a": 2}}`, []string{"target.yaml: document 2: read JSON", `duplicate field "spec.a"`}},
 		"NaN":           {"JSON has no such number.", thing("{v: .nan}"), []string{"target.yaml: document 2", "NaN"}},
 		"Infinite":      {"JSON has no such number.", thing("{v: -.inf}"), []string{"target.yaml: document 2", "-Inf"}},
-		"LargeNumber":   {"It is beyond every float.", `{"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": 1e400}`, []string{"target.yaml: document 2", "1e400"}},
-		"LargeInYAML":   {"YAML takes it for text, and a Deployment has a number there.", strings.Replace(web, "replicas: 2", "replicas: 1e400", 1), []string{"Deployment.apps prod/web", "refused", ".spec.replicas: the schema has a number there, and git has text"}},
-		"Binary":        {"JSON would have other bytes.", thing("!!binary /w=="), []string{"target.yaml: document 2", "UTF-8"}},
-		"NoText":        {"It is no YAML.", thing("\xff"), []string{"target.yaml: document 2", "UTF-8"}},
+		"LargeNumber":   {"The number is too large for a float.", `{"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": 1e400}`, []string{"target.yaml: document 2", "1e400"}},
+		"LargeInYAML":   {"YAML reads the value as text, and the schema has a number there.", strings.Replace(web, "replicas: 2", "replicas: 1e400", 1), []string{"Deployment.apps prod/web", "refused", ".spec.replicas: the schema has a number there, and git has text"}},
+		"Binary":        {"JSON can't hold these bytes.", thing("!!binary /w=="), []string{"target.yaml: document 2", "UTF-8"}},
+		"NoText":        {"The file is not valid YAML.", thing("\xff"), []string{"target.yaml: document 2", "UTF-8"}},
 		"NumberForName": {"The API server would refuse it.", thing("{1: a}"), []string{"target.yaml: document 2: read YAML: line 4", "1 is not a string"}},
-		"MapForName":    {"Nothing is named so.", thing("{{a: b}: c}"), []string{"target.yaml: document 2", "map key"}},
-		"ItemIsNumber":  {"A list of objects holds objects.", "apiVersion: v1\nkind: List\nitems: [1]", []string{"target.yaml: document 2", "no Kubernetes object"}},
-		"NoList":        {"A list of objects is a list.", "apiVersion: v1\nkind: List\nitems: x", []string{"target.yaml: document 2", "no Kubernetes object"}},
-		"MetadataList":  {"It has no name.", "apiVersion: v1\nkind: X\nmetadata: []", []string{"target.yaml: document 2", "metadata.name"}},
-		"KindIsList":    {"It has no kind.", "apiVersion: v1\nkind: [X]\nmetadata: {name: x}", []string{"target.yaml: document 2", "Kind"}},
+		"MapForName":    {"A map can't be the key of a map.", thing("{{a: b}: c}"), []string{"target.yaml: document 2", "map key"}},
+		"ItemIsNumber":  {"An item of a List must be an object.", "apiVersion: v1\nkind: List\nitems: [1]", []string{"target.yaml: document 2", "no Kubernetes object"}},
+		"NoList":        {"The items of a List must be a list.", "apiVersion: v1\nkind: List\nitems: x", []string{"target.yaml: document 2", "no Kubernetes object"}},
+		"MetadataList":  {"The object has no name.", "apiVersion: v1\nkind: X\nmetadata: []", []string{"target.yaml: document 2", "metadata.name"}},
+		"KindIsList":    {"The object has no kind.", "apiVersion: v1\nkind: [X]\nmetadata: {name: x}", []string{"target.yaml: document 2", "Kind"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -40,9 +40,9 @@ func newResume(a *app) *cobra.Command {
 		Use:     "resume CLUSTER [COMPONENT]",
 		GroupID: groupGit,
 		Short:   "Take back what pause said",
-		Long: `Resume removes the line "paused: true" that 'keelson pause' or somebody else
-wrote, from the work tree of --repo. Commit and push it: from then on the
-cluster is as git says again.
+		Long: `Resume removes the line "paused: true" from the work tree of --repo, whether
+'keelson pause' or a person wrote it. Commit and push the change: from then on
+Keelson applies git to the cluster again.
 
 Exit codes: 0 it is not paused, 2 it can't be written.`,
 		Example: `  keelson resume prod-hz-01

@@ -32,7 +32,7 @@ danger:
 	f.commit()
 	f.keelson("policy", "list").want(t, 0).says(t, "names are contracts", "hold field", "Ingress prod/*", "when old != null", "overridden by fleet", "any change")
 	f.keelson("policy", "list", "web").want(t, 0).says(t, "we never go down")
-	f.keelson("policy", "list", "nobody").want(t, 2).says(t, `no cluster gets a component "nobody"`)
+	f.keelson("policy", "list", "unknown").want(t, 2).says(t, `no cluster gets a component "unknown"`)
 
 	type listed struct {
 		Name, From, OverriddenBy string

@@ -104,14 +104,15 @@ While a change of a component is on its way, paused or has failed, nothing more 
 it is promoted; nor to clusters that are frozen.
 
 Where --repo is a URL, the commits are pushed to its branch, with the login of
---push-credentials; if somebody else pushes meanwhile, all is looked at again.
+--push-credentials; if another push comes first, promote starts again.
 Where it is a folder, the files in its work tree are changed; commit them.
 'keelson controller --promote' does the same all the time.
 
-A stage that says by: pullRequest gets its commit on a branch keelson/promote/…, and
-a pull request on the --forge. The next version updates both; a version whose
-request somebody closes is not proposed again; one that can't be promoted there any
-more is closed. Commits of others on that branch are left alone.
+A stage that says by: pullRequest gets its commit on a branch
+keelson/promote/…, and a pull request on the --forge. The next version updates
+both. If a person closes the pull request, its version is not proposed again. If
+the version can no longer be promoted to the stage, promote closes the pull
+request. It keeps commits of other authors on that branch.
 
 Exit codes: 0 done, or nothing to do; 2 it can't be done, or not be known.`,
 		Example: `  keelson promote --dry-run
@@ -173,7 +174,7 @@ func (a *app) promote(ctx context.Context, components []string, o promoteOptions
 		if !again || try == promoteTries {
 			return errors.Join(a.showPromotions(plan, "pushed to "+plan.Branch), err)
 		}
-		a.log.Debug("somebody else pushed, or the forge has not seen a branch yet; looking again", "error", err)
+		a.log.Debug("another push came, or the forge has not seen a branch yet; trying again", "error", err)
 		if err := sleep(ctx, promotePause); err != nil {
 			return err
 		}

@@ -56,9 +56,9 @@ itself, so its rules are added. No rule has a wildcard, escalate, or bind: what
 could only be written with those is left out, and named with its template's
 line. The print follows the fleet: run it again when components change.
 
-It asks the cluster what it serves, what it remembers of components, and for
-the roles that bindings name. With --hub it prints what the controller needs in
-the hub, and asks nobody.
+The command asks the cluster for the kinds that it serves, the records of its
+components, and the roles that bindings name. With --hub it prints the rights
+that the controller needs in the hub, and asks no cluster.
 
 Exit codes: 0 printed, 1 printed, and something is left out, 2 trouble.`,
 		Example: `  keelson rbac prod-hz-01 | kubectl --context prod-hz-01-admin apply -f -

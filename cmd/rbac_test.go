@@ -315,7 +315,7 @@ func unusedFor(r right, handedOn map[right]bool) string {
 	}
 	switch {
 	case r.verb == "delete":
-		return "what a component no longer has is deleted, and so are parts of records"
+		return "Keelson deletes objects that left a component, and parts of records"
 	case r.verb == "list":
 		return "an API server that does not stream lists (before 1.34) is asked for one before a watch; custom resources are, when their CRD changes"
 	case r.resource == "events":
@@ -329,7 +329,7 @@ func unusedFor(r right, handedOn map[right]bool) string {
 	case strings.HasPrefix(r.resource, "proberesults"), r.name == "proberesults.keelson.io":
 		return "a fleet without a probe has no ProbeResults"
 	case r.resource == "deliveries" && r.verb == "get":
-		return "somebody else created it meanwhile"
+		return "Keelson gets a Delivery only if another client created it first"
 	case r.verb == "get" && r.resource != "namespaces":
 		return "an object that is not in the watch is asked for, never believed absent"
 	}

@@ -68,7 +68,7 @@ denied, paused, not healthy, or with --dry-run differs, 2 something failed.`,
 	f.BoolVar(&o.apply.noWait, "no-wait", false, "don't wait, not even for dependencies")
 	f.DurationVar(&o.apply.timeout, "timeout", 0, "how long to wait for the component\n(default: its component.yaml's, else 5m)")
 	a.renderFlags(cmd)
-	f.BoolVarP(&o.apply.yes, "yes", "y", false, "don't ask; needed where nobody can be asked")
+	f.BoolVarP(&o.apply.yes, "yes", "y", false, "don't ask; needed where there is no terminal")
 	return cmd
 }
 

@@ -117,8 +117,8 @@ func TestDiffFilesSchemaOfTarget(t *testing.T) {
 	keelson(t, files(t, widget, target, widgets+widget)...).want(t, 1).says(t, `.spec.parts[name="b"].size @@ set`)
 }
 
-// What becomes of the live custom resources holds a CRD offline, too; a rule of
-// the name in a file lets it pass, and policy test shows it.
+// Offline, too, a CRD is held if live custom resources do not satisfy its new schema. A rule of the
+// same name in a file allows it, and policy test shows the rule.
 func TestDiffFilesCRDSchema(t *testing.T) {
 	t.Parallel()
 	required := strings.Replace(widgets, "required: [name]", "required: [name, size]", 1)
@@ -131,7 +131,7 @@ func TestDiffFilesCRDSchema(t *testing.T) {
 	args[0] = "test"
 	keelson(t, append([]string{"policy"}, args...)...).want(t, 0).says(t, "crd-schema", "fires", "held")
 	args[0] = "diff"
-	rules := write(t, "rules", "[{name: crd-schema, path: .spec.versions, effect: allow, because: nobody reads it}]")
+	rules := write(t, "rules", "[{name: crd-schema, path: .spec.versions, effect: allow, because: the field is unused}]")
 	keelson(t, append(args, "--rules", rules)...).want(t, 1).says(t, "1 to update").saysNot(t, "HELD")
 }
 
@@ -151,26 +151,26 @@ spec: {selector: {matchLabels: {app: web}}, template: {}}
 	keelson(t, args...).want(t, 1).says(t, ".spec.selector.matchLabels.app @@ hold")
 }
 
-// What --schema can't use is trouble that says where it stands and what to give.
+// An unusable --schema file is an error that names the file, the document and the accepted formats.
 func TestDiffFilesSchemaTrouble(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		why, schema string
 		says        []string
 	}{
-		"Empty":      {"Nothing was learned.", "", []string{"schema.yaml: no kind", "/openapi/v3"}},
+		"Empty":      {"The file holds no kind.", "", []string{"schema.yaml: no kind", "/openapi/v3"}},
 		"Objects":    {"Objects describe no kind.", web, []string{"schema.yaml: no kind"}},
-		"Text":       {"This is no schema, whatever it is.", "hello", []string{"document 1", "--schema takes"}},
-		"NoObject":   {"Neither is this.", "a: b", []string{"document 1", "--schema takes"}},
-		"OldSwagger": {"Nobody knows what is meant.", `{"swagger": "1.2", "apis": []}`, []string{"document 1", "--schema takes"}},
-		"BadYAML":    {"The second document.", widgets + "---\n{", []string{"schema.yaml: document 2"}},
+		"Text":       {"The document is text.", "hello", []string{"document 1", "--schema takes"}},
+		"NoObject":   {"The document is neither a schema nor an object.", "a: b", []string{"document 1", "--schema takes"}},
+		"OldSwagger": {"Swagger 1.2 is not supported.", `{"swagger": "1.2", "apis": []}`, []string{"document 1", "--schema takes"}},
+		"BadYAML":    {"The second document is not valid YAML.", widgets + "---\n{", []string{"schema.yaml: document 2"}},
 		"OldCRD": {
 			"A v1beta1 CRD holds its schema elsewhere.", strings.Replace(widgets, "k8s.io/v1", "k8s.io/v1beta1", 1),
 			[]string{"document 1", "apiextensions.k8s.io/v1beta1", "kubectl get crd widgets.example.org -o yaml"},
 		},
-		"Unserved": {"Nobody can have such an object.", strings.Replace(widgets, "served: true", "served: false", 1), []string{"schema.yaml: no kind"}},
+		"Unserved": {"The CRD serves no version, so no object can exist.", strings.Replace(widgets, "served: true", "served: false", 1), []string{"schema.yaml: no kind"}},
 		"Definition": {
-			"It names the definition.", strings.Replace(widgetSwagger, `"type": "integer"`, `"type": "size"`, 1),
+			"The error names the definition with the wrong type.", strings.Replace(widgetSwagger, `"type": "integer"`, `"type": "size"`, 1),
 			[]string{"document 1", "org.example.v1.Part", "size"},
 		},
 	}

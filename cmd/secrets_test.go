@@ -210,8 +210,8 @@ func TestNoKey(t *testing.T) {
 	hidden(t, f.keelson("validate", "--age-key-file", empty).want(t, 2)).says(t, "line 1 is for a plugin; Keelson runs no programs")
 }
 
-// TestTampered: a file that was changed by somebody without the key delivers
-// nothing, and says so.
+// TestTampered: if an encrypted file was changed without the key, it is not delivered, and the
+// error says so.
 func TestTampered(t *testing.T) {
 	t.Parallel()
 	f := newLeaky(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: leaky}\n", "")

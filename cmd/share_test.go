@@ -100,8 +100,8 @@ func testShare(t *testing.T, hub *rest.Config) {
 	third.hasIt(t)
 }
 
-// With --cluster the connection in cluster.yaml is how others reach it: this one's
-// names a Secret that is nowhere.
+// With --cluster, the controller does not use the connection in cluster.yaml, which is for other
+// processes. In this test the connection names a Secret that doesn't exist.
 func TestClusterAlone(t *testing.T) {
 	t.Parallel()
 	apiservertest.Each(t, versions[:1], func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
@@ -117,10 +117,10 @@ func TestClusterAlone(t *testing.T) {
 			t.Errorf("the heap's profile: %.100q", got)
 		}
 		if got := process.ask(t, profiling, "/debug/pprof/cmdline"); got != "404 page not found\n" {
-			t.Errorf("the command line may name what is nobody's business: %.100q", got)
+			t.Errorf("the command line may hold secrets, and was served: %.100q", got)
 		}
 		if got := process.get(t, "/debug/pprof/heap?debug=1"); got != "404 page not found\n" {
-			t.Errorf("profiles stand beside the metrics: %.100q", got)
+			t.Errorf("profiles were served with the metrics: %.100q", got)
 		}
 		until(t, "it delivers to the hub", func() bool {
 			_, err := c.CoreV1().Secrets("keelson-system").Get(t.Context(), "record-gadgetsalone", metav1.GetOptions{})

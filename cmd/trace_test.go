@@ -199,7 +199,7 @@ func TestTracesAreRedacted(t *testing.T) {
 	}
 }
 
-// TestTracesOff: nobody is asked when nobody wants to know.
+// TestTracesOff: without an endpoint there is no tracer, and no collector is asked.
 func TestTracesOff(t *testing.T) {
 	t.Parallel()
 	provider, end, err := cmd.Traces(t.Context(), "", redact.New(), slog.New(slog.DiscardHandler))
@@ -209,11 +209,11 @@ func TestTracesOff(t *testing.T) {
 	end()
 }
 
-// TestTracesLost: a collector that is not there, refuses, or never answers holds
-// nobody up and takes no memory, and the log says once what is lost.
+// TestTracesLost: a collector that is absent, refuses, or never answers delays no work and costs no
+// memory. The log reports once that traces are lost.
 func TestTracesLost(t *testing.T) {
 	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // else nothing tells that the other side hung up
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client closed the connection
 		<-r.Context().Done()
 	}))
 	defer hanging.Close()

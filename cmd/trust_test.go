@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Only what a trusted key signed is read; a branch goes back where a person
-// says so, and nothing that a folder holds chooses whom to trust.
+// Keelson reads only commits and tags that a trusted key signed. A branch may be rewound only if a
+// person accepts it. Files of the current folder can't choose the trusted keys.
 func TestTrustedKeys(t *testing.T) {
 	keygen, err := exec.LookPath("ssh-keygen")
 	if err != nil {
@@ -38,7 +38,7 @@ func TestTrustedKeys(t *testing.T) {
 	f.git("add", "-A")
 	sign("commit", "-q", "-S", "-m", "signed")
 	f.keelson("validate").want(t, 2).says(t, "give --trusted-keys FILE")
-	f.keelson("validate", "--worktree").want(t, 0) // one's own files are not signed, and not applied
+	f.keelson("validate", "--worktree").want(t, 0) // a work tree is not signed, and not applied
 	f.keelson("validate", "--trusted-keys", keys).want(t, 1).says(t, "of the lightweight tag web/v1.0.0 is not to be trusted")
 	for _, tag := range []string{"web/v1.0.0", "gadgets/v1.0.0"} {
 		sign("tag", "-f", "-s", "-m", "a version", tag, tag+"^{}")

@@ -34,7 +34,7 @@ func newVendor(a *app) *cobra.Command {
 		Use:     "vendor [COMPONENT...]",
 		GroupID: groupGit,
 		Short:   "Keep the charts of others in git, pinned by digest",
-		Long: `Vendor brings a chart that somebody else publishes into components/COMPONENT/
+		Long: `Vendor copies a chart that another project publishes into components/COMPONENT/
 template/, with the charts that it depends on, and writes beside it chart.yaml:
 where the chart is from, its version, and its digest. What is delivered are the
 files in git; nothing is downloaded for that. Commit them, and tag the version.
@@ -45,7 +45,7 @@ files in git; nothing is downloaded for that. Commit them, and tag the version.
   vendor [COMPONENT…]            makes template/ what chart.yaml pins
   vendor --check [COMPONENT…]    changes nothing, and tells what differs
 
-Files that somebody changed are not overwritten, and a version that was
+Files that were changed by hand are not overwritten, and a version that was
 published again with another content is not taken, unless --force is given.
 With --packed the .tgz is kept as it is; else files stand in git one by one,
 where a pull request shows what an upgrade changes.

@@ -189,7 +189,7 @@ func TestVendorKeeps(t *testing.T) {
 			args:   []string{"--check"}, code: 1, says: []string{"extra components/cache/template/templates/more.yaml"},
 		},
 		"CheckSum": {
-			why: "And one that makes the sum fit: only the publisher's file can tell.",
+			why: "A changed file and a changed sum are found by comparing with the published chart.",
 			change: func(f *fleet, _ *chartShop) {
 				f.edit("components/cache/template/values.yaml", "1", "7")
 				f.edit("components/cache/chart.yaml", "files: sha256:", "files: sha256:0000")
@@ -198,7 +198,7 @@ func TestVendorKeeps(t *testing.T) {
 			args: []string{"--check"}, code: 1, says: []string{"changed components/cache/template/values.yaml", "changed components/cache/chart.yaml"},
 		},
 		"Restore": {
-			why: "What is gone is brought back.",
+			why: "Deleted files are restored.",
 			change: func(f *fleet, _ *chartShop) {
 				f.git("rm", "-rfq", "--cached", "components/cache/template")
 				removeAll(f, "template")
@@ -206,22 +206,22 @@ func TestVendorKeeps(t *testing.T) {
 			code: 0, says: []string{"written"}, changes: true,
 		},
 		"RestoreChanged": {
-			why:    "But not over somebody's work.",
+			why:    "Changed files are not overwritten.",
 			change: func(f *fleet, _ *chartShop) { f.edit("components/cache/template/values.yaml", "1", "7") },
 			code:   2, says: []string{"template/values.yaml (changed)", "--force overwrites it"},
 		},
 		"UpgradeChanged": {
-			why:    "Nor does an upgrade.",
+			why:    "An upgrade does not overwrite changed files, either.",
 			change: func(f *fleet, _ *chartShop) { f.edit("components/cache/template/values.yaml", "1", "7") },
 			args:   []string{"--upgrade"}, code: 2, says: []string{"template/values.yaml (changed)"},
 		},
 		"UpgradeForced": {
-			why:    "Unless they say so.",
+			why:    "With --force, an upgrade overwrites changed files.",
 			change: func(f *fleet, _ *chartShop) { f.edit("components/cache/template/values.yaml", "1", "7") },
 			args:   []string{"--upgrade", "--force"}, code: 0, says: []string{"1.0.0 → 1.1.0"}, changes: true,
 		},
 		"UnknownChange": {
-			why: "What was changed can't be told without the old chart; that it was, can.",
+			why: "Without the old chart, Keelson finds that files changed, but not which ones.",
 			change: func(f *fleet, s *chartShop) {
 				f.edit("components/cache/template/values.yaml", "1", "7")
 				delete(s.files, "/cache-"+v1+".tgz")
@@ -229,7 +229,7 @@ func TestVendorKeeps(t *testing.T) {
 			args: []string{"--upgrade"}, code: 2, says: []string{"which files differ is not known"},
 		},
 		"Moved": {
-			why: "A version that was published twice.",
+			why: "A version was published a second time.",
 			change: func(f *fleet, s *chartShop) {
 				s.files["/cache-"+v1+".tgz"] = chartTgz(f.t, "cache", v1, "evil: true\n")
 			},

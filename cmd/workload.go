@@ -342,7 +342,7 @@ func (s *kruiseSet) refuse(verb, instead string, force bool) error {
 // warnDelivered warns about what happens to a forced change.
 func (w *kruiseSets) warnDelivered(found *kruiseSet) {
 	if _, is := found.delivered(); is {
-		w.warn("%s is delivered by Keelson, and git does not know of this: what git sets is set back, and the rest stays until somebody takes it back", found.title())
+		w.warn("%s is delivered by Keelson, and git does not have this change: what git sets is set back, and the rest stays until it is undone by hand", found.title())
 	}
 }
 

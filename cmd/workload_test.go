@@ -447,7 +447,7 @@ spec:
 	if set := read(); !set.Spec.UpdateStrategy.RollingUpdate.Paused || set.Spec.Template.Spec.Containers[0].Image != "front:v1" {
 		t.Errorf("it was forced, and is %+v", set.Spec)
 	}
-	f.keelson("diff", "prod", "web").want(t, 1).says(t, "a person changed it").saysNot(t, "somebody unknown")
+	f.keelson("diff", "prod", "web").want(t, 1).says(t, "a person changed it").saysNot(t, "an unknown client")
 	f.keelson("apply", "prod", "--yes", "--no-wait").want(t, 0)
 	if set := read(); set.Spec.UpdateStrategy.RollingUpdate.Paused || set.Spec.Template.Spec.Containers[0].Image != "front:v2" {
 		t.Errorf("git says otherwise, and it is %+v", set.Spec)

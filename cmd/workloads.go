@@ -59,7 +59,7 @@ look: all that it knows is in the objects.
 
 What can't be read is refused: the condition FailedScale of the CloneSet or DaemonSet
 names the field, an event tells it, and its pods stay as they are. Images aren't
-pulled ahead yet. Without webhooks v1alpha1 must not be used: nobody converts it.
+pulled ahead yet. Without webhooks v1alpha1 must not be used: no webhook converts it.
 
 The HTTP server answers /metrics, /healthz and /readyz.
 

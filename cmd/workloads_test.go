@@ -88,8 +88,8 @@ func TestSilentClients(t *testing.T) {
 	})
 }
 
-// TestWorkloadsStopWaiting: it ends as it was told to while it waits, and a cluster that
-// can't be asked at all isn't waited for: its address may be wrong.
+// TestWorkloadsStopWaiting: the command ends with exit code 0 if it is stopped while it waits. It
+// does not wait for an unreachable cluster, because the address may be wrong.
 func TestWorkloadsStopWaiting(t *testing.T) {
 	t.Parallel()
 	apiservertest.Each(t, versions[:1], func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
@@ -99,16 +99,16 @@ func TestWorkloadsStopWaiting(t *testing.T) {
 			t.Errorf("exit code %d\n%s", code, w.log.String())
 		}
 	})
-	nobody, err := nowhere(t)
+	unreachable, err := nowhere(t)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	world{}.runContext(ctx, "workloads", "--kubeconfig", nobody, "--lead=false", "--listen", "").want(t, 2).says(t, "ask what the cluster serves: ", "connection refused")
+	world{}.runContext(ctx, "workloads", "--kubeconfig", unreachable, "--lead=false", "--listen", "").want(t, 2).says(t, "ask what the cluster serves: ", "connection refused")
 }
 
-// nowhere is a kubeconfig of a cluster that nobody answers for.
+// nowhere returns a kubeconfig of a cluster whose API server does not answer.
 func nowhere(t *testing.T) (string, error) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	return path, os.WriteFile(path, []byte(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]}`), 0o600)

@@ -13,10 +13,9 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// AsApplied is a target as a cluster holds it once Keelson has applied it and
-// nobody else touched it: with the managedFields that say so, and without what only
-// that cluster knows, its defaults and what its webhooks add. It is what a target
-// is compared with when no cluster is asked. The target is not modified.
+// AsApplied returns a target as a cluster holds the object after Keelson applied it, and no other
+// client changed it. The result has managedFields, but no defaults and no fields from webhooks.
+// Targets are compared with it when no cluster is read. The target is not modified.
 func AsApplied(schemas Schemas, target map[string]any) (map[string]any, error) {
 	live := maps.Clone(canonical(target))
 	apiVersion, _ := live["apiVersion"].(string)
@@ -44,7 +43,8 @@ func AsApplied(schemas Schemas, target map[string]any) (map[string]any, error) {
 	return live, nil
 }
 
-// appliedFields are the fields that an API server notes for who applies an object.
+// appliedFields returns the fields that an API server records for the client that applies an
+// object.
 func appliedFields(t typed.ParseableType, object map[string]any) (*fieldpath.Set, error) {
 	value, err := t.FromUnstructured(object, typed.AllowDuplicates)
 	if err != nil {
@@ -57,7 +57,7 @@ func appliedFields(t typed.ParseableType, object map[string]any) (*fieldpath.Set
 	return set.Difference(unowned()), nil
 }
 
-// ownersByRecord says that Keelson owns what was recorded.
+// ownersByRecord makes Keelson the owner of the recorded fields.
 func (c *comparison) ownersByRecord() {
 	set, err := appliedFields(c.typ, c.recorded)
 	if err != nil {
@@ -66,8 +66,8 @@ func (c *comparison) ownersByRecord() {
 	c.who = owners{read: true, entries: []ownerEntry{{manager: v1alpha1.FieldManager, who: ownerOurs, applied: true, fields: set}}}
 }
 
-// leavesOfRecord are the same fields, about, where the schema lacks some, as one in a file
-// may: that does not stop the comparison.
+// leavesOfRecord returns about the same fields as appliedFields. It is used where the schema lacks
+// some of them, as with an object in a file: the comparison goes on.
 func (c *comparison) leavesOfRecord() *fieldpath.Set {
 	set := &fieldpath.Set{}
 	w := walker{schema: c.typ.Schema, hollow: func(fieldpath.Path) {}, emit: func(w row) {
@@ -81,7 +81,7 @@ func (c *comparison) leavesOfRecord() *fieldpath.Set {
 	return set.Difference(unowned())
 }
 
-// unowned are the fields that an API server lets nobody own.
+// unowned returns the fields for which an API server records no owner.
 func unowned() *fieldpath.Set {
 	return fieldpath.NewSet(
 		fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"),

@@ -8,8 +8,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// builtIn is the catalogue that holds without any rule in git. Every rule has
-// a case in testdata.
+// builtIn returns the compiled built-in rules of a profile. Every rule has a case in testdata.
 func builtIn(env environment, profile v1alpha1.DangerProfile) ([]rule, error) {
 	scaled := func(what Scaling) func(ID, Policy) bool {
 		return func(id ID, p Policy) bool { return p.Scaled[id]&what != 0 }
@@ -54,7 +53,8 @@ func builtIn(env environment, profile v1alpha1.DangerProfile) ([]rule, error) {
 			because: "git takes away more than half of the replicas, or all of them",
 			fix:     "scale down in steps, and check the load in between",
 			source:  kubernetesDocs + "concepts/workloads/controllers/deployment/#scaling-a-deployment",
-			// Absent is 1. What a person scaled up is drift, and goes back.
+			// An absent value is 1. Replicas that a person added without git are drift, and are
+			// removed.
 			when:  `new != recorded && (new == null ? 1 : new) < old && ((new == null ? 1 : new) == 0 || (new == null ? 1 : new) * 2 < old)`,
 			paths: []string{".spec.replicas"},
 		},
@@ -114,8 +114,8 @@ func builtIn(env environment, profile v1alpha1.DangerProfile) ([]rule, error) {
 	return compile(env, inProfile(inBarePods(catalogue), profile))
 }
 
-// inBarePods lets the rules on what pods may do to their node see pods without a workload,
-// PodTemplates, and the pod specs of custom resources that have them at .spec.
+// inBarePods adds paths to rules on pod templates that name no kind. The rules then also cover bare
+// pods, PodTemplates, and custom resources with a pod spec at .spec.
 func inBarePods(catalogue []catalogued) []catalogued {
 	for i := range catalogue {
 		c := &catalogue[i]
@@ -131,8 +131,8 @@ func inBarePods(catalogue []catalogued) []catalogued {
 	return catalogue
 }
 
-// inProfile makes the catalogue looser or stricter. Rules that keep are about who owns a
-// field, and are in every profile.
+// inProfile makes the catalogue looser or stricter. Rules with effect keep decide who owns a field,
+// and are in every profile.
 func inProfile(catalogue []catalogued, profile v1alpha1.DangerProfile) []catalogued {
 	switch profile {
 	case v1alpha1.ProfileOff:
@@ -222,7 +222,7 @@ const (
 	reclaiming   = volumesPage + "#reclaiming"
 )
 
-// ofTheAPI are the rules on what changes the API server, or who may do what.
+// ofTheAPI returns the rules on CRDs, webhooks, CA bundles, and roles that gain rights.
 func ofTheAPI() []catalogued {
 	const (
 		extensions = "apiextensions.k8s.io"
@@ -238,7 +238,7 @@ func ofTheAPI() []catalogued {
 			group: group, kinds: kinds, because: "another program wrote this certificate, and without it the API server no longer trusts the server that it calls",
 			fix:    "leave caBundle out of git, or let git be its only writer",
 			source: webhookReference,
-			// One that Keelson applied follows git: charts renew theirs.
+			// A bundle that Keelson applied follows git: charts renew their certificates.
 			when: `old != recorded`, paths: []string{path},
 		}
 	}
@@ -281,7 +281,7 @@ func ofTheAPI() []catalogued {
 			because: "with failurePolicy Fail, the API server refuses every request that the webhook matches while the webhook is down",
 			fix:     "keep failurePolicy at Ignore, or run the webhook with several replicas and leave out kube-system",
 			source:  webhookReference + "#failure-policy",
-			// Absent is Fail. A webhook that goes as a whole fails nothing.
+			// An absent policy is Fail. A removed webhook refuses nothing.
 			when: `old != 'Fail' && (new == 'Fail' || new == null && object.webhooks.exists(n, !has(n.failurePolicy) &&
 live.webhooks.exists(o, o.name == n.name && o.?failurePolicy.orValue('Fail') != 'Fail')))`,
 			paths: []string{".webhooks[*].failurePolicy"},
@@ -300,8 +300,8 @@ live.webhooks.exists(o, o.name == n.name && o.?failurePolicy.orValue('Fail') != 
 			because: "the webhook may get requests for other objects than before, and can refuse or change them",
 			fix:     "let the webhook only report on these objects first",
 			source:  webhookPractices,
-			// To select anything where everything was selected is to narrow, and so are one more
-			// label and one more namespace that is left out.
+			// A selector that only narrows is no danger: a first selector, one more label, or one
+			// more excluded namespace.
 			when: `old != null && old != {} && !(new != null &&
 old.?matchLabels.orValue({}).all(k, new.?matchLabels.orValue({})[?k].orValue('') == old.matchLabels[k]) &&
 old.?matchExpressions.orValue([]).all(e, new.?matchExpressions.orValue([]).exists(f, f.key == e.key && f.operator == e.operator &&
@@ -330,8 +330,8 @@ n.?resourceNames.orValue([]) != [] && n.resourceNames.all(x, x in o.resourceName
 	}
 }
 
-// ofPods are the rules on what pods may do to their node. They have no kind:
-// custom workloads have pod templates, too.
+// ofPods returns the rules on what pods may do to their node. They name no kind, because custom
+// workloads have pod templates, too.
 func ofPods() []catalogued {
 	return []catalogued{
 		{
@@ -356,22 +356,22 @@ func ofPods() []catalogued {
 			name: "new-capability", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), because: "the containers gain a Linux capability: a compromised container can do more on its node",
 			fix:    "change the program so that it needs no capability, or give the capability to a container of its own",
 			source: podSecurity,
-			// Pods of the strictest profile may have that one.
+			// The restricted profile of the Pod Security Standards allows NET_BIND_SERVICE.
 			when:  `new != null && new.exists(c, c != 'NET_BIND_SERVICE' && (old == null || !(c in old)))`,
 			paths: inContainers(".securityContext.capabilities.add"),
 		},
 	}
 }
 
-// podSecurity are the Pod Security Standards of Kubernetes.
+// podSecurity is the page of the Pod Security Standards of Kubernetes.
 const podSecurity = "https://kubernetes.io/docs/concepts/security/pod-security-standards/"
 
-// fieldsAndCreation are the events of a rule that is shown on creations, too.
+// fieldsAndCreation returns the events of a rule that is also shown on creations.
 func fieldsAndCreation() []v1alpha1.Event {
 	return []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange, v1alpha1.OnRemove, v1alpha1.OnCreateObject}
 }
 
-// inPods are paths in the pod templates of workloads.
+// inPods returns paths in the pod templates of workloads.
 func inPods(paths ...string) []string {
 	var out []string
 	for _, spec := range []string{".spec.template.spec", ".spec.jobTemplate.spec.template.spec"} {
@@ -386,7 +386,7 @@ func inContainers(path string) []string {
 	return inPods(".containers[*]"+path, ".initContainers[*]"+path)
 }
 
-// catalogued is a built-in rule; one danger rule a path.
+// catalogued is a built-in rule. It is compiled to one danger rule for each path.
 type catalogued struct {
 	name    string
 	group   string
@@ -398,7 +398,7 @@ type catalogued struct {
 	fix     string // what to do instead, in one sentence
 	source  string // a URL that describes the danger
 	when    string
-	says    string // a CEL expression of text that stands behind because
+	says    string // a CEL expression of text that follows because
 	applies func(ID, Policy) bool
 }
 
@@ -415,7 +415,7 @@ func (c catalogued) advise(fix, source string) catalogued {
 	return c
 }
 
-// ownRules keep components away from what Keelson itself remembers.
+// ownRules returns the rules that deny components any change of Keelson's own state.
 func ownRules(env environment) ([]rule, error) {
 	var out []rule
 	for _, m := range v1alpha1.OwnObjects() {

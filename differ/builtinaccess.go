@@ -15,7 +15,7 @@ const (
 	accountTasks      = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/"
 )
 
-// CEL of the component's objects by kind.
+// CEL expressions for the component's objects of some kinds.
 const (
 	accountsOfComponent = `objects.?ServiceAccount.orValue([])`
 	bindingsOfComponent = `(objects.?RoleBinding.orValue([]) + objects.?ClusterRoleBinding.orValue([]))`
@@ -24,13 +24,13 @@ objects.?Job.orValue([]) + objects.?CloneSet.orValue([])).filter(w, w.metadata.?
 objects.?CronJob.orValue([]).filter(w, w.metadata.?namespace.orValue('') == X).map(w, w.spec.?jobTemplate.?spec.?template.?spec.orValue({})))`
 )
 
-// ofAccess are the rules on the right to use the API: RBAC and service accounts.
+// ofAccess returns the rules on the right to use the API: RBAC and service accounts.
 func ofAccess() []catalogued {
 	return holdsBeforeWarnings(ofBindings(), ofBoundRoles(), ofRolesThatEscalate(), ofRoles(), ofAccounts())
 }
 
-// holdsBeforeWarnings returns one list of rules, holds first. A warning is not asked behind a
-// hold that fires: a change that waits has one reason to read.
+// holdsBeforeWarnings returns one list of rules, with warnings last. Warnings after a hold that
+// fires are not evaluated, so a change that waits has one reason.
 func holdsBeforeWarnings(lists ...[]catalogued) []catalogued {
 	all := slices.Concat(lists...)
 	slices.SortStableFunc(all, func(a, b catalogued) int {
@@ -45,23 +45,24 @@ func holdsBeforeWarnings(lists ...[]catalogued) []catalogued {
 	return all
 }
 
-// podSpecsIn is CEL: the pod specs of the component's workloads in a namespace.
+// podSpecsIn returns a CEL expression: the pod specs of the component's workloads in a namespace.
 func podSpecsIn(namespace string) string {
 	return strings.ReplaceAll(podSpecsOfComponent, "X", namespace)
 }
 
-// sameSubject is CEL: whether two subjects of bindings are the same. The API server
-// fills in the group of some.
+// sameSubject returns a CEL condition: two subjects of bindings are the same. Groups are not
+// compared, because the API server fills in an omitted group.
 func sameSubject(a, b string) string {
 	return strings.NewReplacer("A", a, "B", b).Replace(`A.kind == B.kind && A.name == B.name && A.?namespace.orValue('') == B.?namespace.orValue('')`)
 }
 
-// gainedSubject is CEL: whether a list of subjects gains one of which the condition on n holds.
+// gainedSubject returns a CEL condition: a list gains a subject n for which the given condition is
+// true.
 func gainedSubject(condition string) string {
 	return `new != null && new.exists(n, ` + condition + ` && (old == null || !old.exists(o, ` + sameSubject("o", "n") + `)))`
 }
 
-// ofBindings are the rules on the subjects of bindings.
+// ofBindings returns the rules on the subjects of bindings.
 func ofBindings() []catalogued {
 	const subjects = ".subjects"
 	list := []catalogued{
@@ -133,7 +134,7 @@ object.?subjects.orValue([]).exists(n, live == null || live.roleRef.name != obje
 			because: "a subject gains a role of the control plane, whose rights may change with each Kubernetes version",
 			fix:     "write a role with the rights that the subject needs, and bind that",
 			source:  rbacReference + "#default-roles-and-role-bindings",
-			// Those are made to be bound by add-ons, or open to all.
+			// Add-ons are meant to bind these roles, or all users have them.
 			when: `object.roleRef.name.startsWith('system:') && object.roleRef.kind == 'ClusterRole' && !(object.roleRef.name in ['system:auth-delegator',
 'system:discovery', 'system:basic-user', 'system:public-info-viewer', 'system:service-account-issuer-discovery']) &&
 object.?subjects.orValue([]).exists(n, live == null || live.roleRef.name != object.roleRef.name ||
@@ -168,7 +169,7 @@ a.metadata.?namespace.orValue('') == n.?namespace.orValue('')))`),
 	return list
 }
 
-// ofBoundRoles are the rules on roles and bindings that need each other.
+// ofBoundRoles returns the rules on roles and bindings that need each other.
 func ofBoundRoles() []catalogued {
 	deleted := []v1alpha1.Event{v1alpha1.OnDeleteObject}
 	return []catalogued{
@@ -188,7 +189,7 @@ func ofBoundRoles() []catalogued {
 			because: "the binding names a Role that the component does not have in this namespace: without it the binding gives no rights",
 			fix:     "add the Role, or correct the name in roleRef",
 			source:  rbacReference + "#rolebinding-and-clusterrolebinding",
-			// Kubernetes itself has Roles in its namespaces.
+			// Kubernetes itself has Roles in kube- namespaces.
 			when: `object.roleRef.kind == 'Role' && !object.metadata.?namespace.orValue('').startsWith('kube-') &&
 !objects.?Role.orValue([]).exists(r, r.metadata.name == object.roleRef.name &&
 r.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue(''))`,
@@ -200,7 +201,7 @@ r.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue(''))`,
 			because: "subjects lose the role: those of a system: binding, or a ServiceAccount that no other binding of the component covers",
 			fix:     "keep the binding, or check that its subjects no longer need the role",
 			source:  rbacReference,
-			// A binding of the cluster itself is of accounts that other components have.
+			// A system: binding has subjects that the component does not own.
 			when: `old.metadata.name.startsWith('system:') || old.?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' && ` + accountsOfComponent + `.exists(a, a.metadata.name == s.name &&
 a.metadata.?namespace.orValue('') == s.?namespace.orValue('')) && !` + bindingsOfComponent + `.exists(b, b.roleRef.kind == old.roleRef.kind &&
 b.roleRef.name == old.roleRef.name && b.?subjects.orValue([]).exists(t, ` + sameSubject("t", "s") + `)))`,
@@ -212,12 +213,12 @@ b.roleRef.name == old.roleRef.name && b.?subjects.orValue([]).exists(t, ` + same
 // grant is a right that a role gives: the same verbs on some resources.
 type grant struct {
 	groups, resources, verbs []string
-	// anyName leaves out rules that name their objects.
+	// anyName ignores rules that name their objects.
 	anyName bool
 }
 
-// alike are resources of which one gives what the others do: who creates Deployments can
-// create pods.
+// alike returns a CEL condition: a role gains the verbs on any of the resources, and had them on
+// none. The resources give the same power: a subject that can create Deployments can create pods.
 func (g grant) alike() string {
 	var resources []string
 	for _, resource := range append(g.resources, "*") {
@@ -229,13 +230,13 @@ func (g grant) alike() string {
 	return `new != null && new.exists(n, ` + of("n") + `) && (old == null || !old.exists(o, ` + of("o") + `))`
 }
 
-// of is CEL: whether the rule of a role gives the right on the resource r, a list of its name
-// and of the pattern that is for the subresource of every resource.
+// of returns a CEL condition: the rule of a role gives the right on the resource r. r lists the
+// name of the resource, and the pattern for its subresource of every resource.
 func (g grant) of(rule string) string {
 	return "(" + anyIn(rule, "resources", []string{"r[0]", "r[1]", "'*'"}) + " && " + g.rest(rule) + ")"
 }
 
-// rest is CEL: what a rule has to have beside the resource.
+// rest returns a CEL condition on the fields of a rule other than the resources.
 func (g grant) rest(rule string) string {
 	quoted := func(words []string) []string {
 		var out []string
@@ -251,8 +252,8 @@ func (g grant) rest(rule string) string {
 	return out
 }
 
-// anyIn is CEL: whether one of some words stands in a list of a rule. One "in" a word costs
-// less than a loop, and the cost of a condition is bounded.
+// anyIn returns a CEL condition: a list of a rule has any of the words. One "in" for each word
+// costs less than a loop, and the cost of a condition is bounded.
 func anyIn(rule, field string, words []string) string {
 	var out []string
 	for _, word := range words {
@@ -261,8 +262,8 @@ func anyIn(rule, field string, words []string) string {
 	return "(" + strings.Join(out, " || ") + ")"
 }
 
-// granted is CEL: whether the rules of a role gain one of the rights on one of the resources.
-// Who has a right on one of them does not have it on the others.
+// granted returns a CEL condition: the rules of a role gain any of the rights on any of the
+// resources. A right on one resource is no right on another.
 func granted(grants ...grant) string {
 	var out []string
 	for _, g := range grants {
@@ -283,7 +284,7 @@ func writes() []string { return []string{"create", "update", "patch"} }
 
 func core() []string { return []string{""} }
 
-// ofRolesThatEscalate are the rules on rights with which a subject can gain others.
+// ofRolesThatEscalate returns the rules on rights with which a subject can gain other rights.
 func ofRolesThatEscalate() []catalogued {
 	list := []catalogued{
 		{
@@ -355,7 +356,7 @@ func ofRolesThatEscalate() []catalogued {
 			fix:     "keep the rules until nothing uses them, then delete the role and its bindings",
 			source:  rbacReference,
 			on:      []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
-			// Policies of pods are gone from Kubernetes.
+			// Kubernetes no longer has PodSecurityPolicies.
 			when: `old != null && old.exists(o, !('podsecuritypolicies' in o.?resources.orValue([]))) && (new == null || new == []) && !has(object.aggregationRule)`,
 		},
 	}
@@ -365,7 +366,7 @@ func ofRolesThatEscalate() []catalogued {
 	return ofRoleRules(list)
 }
 
-// ofRoles are the rules on rights that a reviewer should see come or go.
+// ofRoles returns the rules on gained or lost rights that a reviewer should see.
 func ofRoles() []catalogued {
 	const aggregate = `.metadata.labels["rbac.authorization.k8s.io/aggregate-to-`
 	list := []catalogued{
@@ -439,8 +440,9 @@ func ofRoles() []catalogued {
 			because: "the role loses a verb or a resource: a program that still needs it is refused, unless another role gives it",
 			fix:     "check that the programs that use the role no longer need the verb or resource",
 			source:  rbacReference,
-			// Rules that stay as they are, or gain, are sorted out first, for the cost. Of groups nothing is asked:
-			// resources move from one to another. Policies of pods are gone from Kubernetes.
+			// To save cost, rules that stay or only gain are excluded first. API groups are not
+			// compared, because resources move between groups. Kubernetes no longer has
+			// PodSecurityPolicies.
 			when: `old != null && new != null && old.exists(o, !(o in new) && !new.exists(n, o.?resources.orValue([]).all(r, r in n.?resources.orValue([])) &&
 o.?verbs.orValue([]).all(v, v in n.?verbs.orValue([]))) && o.?resources.orValue([]).exists(r, r != 'podsecuritypolicies' &&
 o.?verbs.orValue([]).exists(v, !new.exists(n, (r in n.?resources.orValue([]) || '*' in n.?resources.orValue([])) &&
@@ -451,7 +453,7 @@ o.?verbs.orValue([]).exists(v, !new.exists(n, (r in n.?resources.orValue([]) || 
 			because: "the rules on built-in kinds are added to a default role, such as view: every subject of that role gains them",
 			fix:     "bind the role to the subjects that need it, without the label",
 			source:  rbacReference + "#aggregated-clusterroles",
-			// Rules on a custom resource are what the label is for.
+			// The label is meant for rules on custom resources.
 			when: `new == 'true' && old != 'true' && object.?rules.orValue([]).exists(n, n.?apiGroups.orValue([]).exists(g, !g.contains('.') || g.endsWith('.k8s.io')))`,
 			paths: []string{
 				aggregate + `admin"]`, aggregate + `edit"]`, aggregate + `view"]`, aggregate + `cluster-reader"]`,
@@ -475,7 +477,7 @@ o.?verbs.orValue([]).exists(v, !new.exists(n, (r in n.?resources.orValue([]) || 
 	return ofRoleRules(list)
 }
 
-// ofRoleRules fills in what most rules on roles have in common.
+// ofRoleRules fills in the fields that most rules on roles share.
 func ofRoleRules(list []catalogued) []catalogued {
 	for i := range list {
 		c := &list[i]
@@ -493,7 +495,7 @@ func ofRoleRules(list []catalogued) []catalogued {
 	return list
 }
 
-// ofAccounts are the rules on ServiceAccounts and on long-lived credentials.
+// ofAccounts returns the rules on ServiceAccounts and on long-lived credentials.
 func ofAccounts() []catalogued {
 	account := []string{"ServiceAccount"}
 	return []catalogued{

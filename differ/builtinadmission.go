@@ -17,20 +17,18 @@ func kindsOfWebhooks() []string {
 	return []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
 }
 
-// ofAdmission are the rules on admission: webhooks, policies, and the Services that the API
+// ofAdmission returns the rules on admission: webhooks, policies, and the Services that the API
 // server calls.
 func ofAdmission() []catalogued {
 	return holdsBeforeWarnings(ofWebhooks(), ofValidatingWebhooks(), ofBackends(), ofPolicies(), ofPolicyMatches())
 }
 
-// sameWebhook is CEL: whether a condition on a webhook as git wants it, n, and as it is live, o,
-// holds of one that stays.
+// sameWebhook returns a CEL condition on a webhook that stays: n in git, and o in the cluster.
 func sameWebhook(condition string) string {
 	return `live != null && object.?webhooks.orValue([]).exists(n, live.?webhooks.orValue([]).exists(o, o.name == n.name && ` + condition + `))`
 }
 
-// ofWebhooks are the rules on both kinds of webhooks. That one is asked about more stands
-// in ofTheAPI.
+// ofWebhooks returns rules on both kinds of webhooks. Further rules on both kinds are in ofTheAPI.
 func ofWebhooks() []catalogued {
 	created := []v1alpha1.Event{v1alpha1.OnCreateObject}
 	const failsClosed = `object.?webhooks.orValue([]).exists(w, w.?failurePolicy.orValue('Fail') == 'Fail' && `
@@ -40,7 +38,8 @@ func ofWebhooks() []catalogued {
 			because: "the API server sends every object that the webhook matches to this address, which may be outside of the cluster",
 			fix:     "name a Service of the cluster in clientConfig.service",
 			source:  webhookReference + "#url",
-			// A condition that names the variable cluster reads labels: [c]luster does not.
+			// [c]luster avoids the word cluster: a condition with that word counts as reading
+			// labels, see [ReadsCluster].
 			when:  `new != null && new != old && !new.matches('^https://([a-z0-9-]+[.][a-z0-9-]+[.]svc([.][c]luster[.]local)?|localhost|127[.]0[.]0[.]1)(:[0-9]+)?(/|$)')`,
 			paths: []string{".webhooks[*].clientConfig.url"},
 		},
@@ -59,7 +58,7 @@ r.?operations.orValue([]).exists(p, p in ['CREATE', '*'])))`,
 			because: "while the webhook is down, node heartbeats, leader elections or access checks fail: healthy nodes and leaders may count as dead",
 			fix:     "leave out leases, nodes and access reviews, or set failurePolicy to Ignore",
 			source:  webhookPractices,
-			// Selectors of namespaces do not leave out what has none.
+			// A namespaceSelector does not exclude cluster-scoped objects.
 			when: failsClosed + `w.?objectSelector.orValue({}) == {} && w.?matchConditions.orValue([]) == [] && w.?rules.orValue([]).exists(r,
 r.?operations.orValue([]).exists(p, p in ['CREATE', 'UPDATE', '*']) && r.?resources.orValue([]).exists(k,
 k == 'leases' && w.?namespaceSelector.orValue({}) == {} || k in ['nodes', 'nodes/status', 'tokenreviews', 'subjectaccessreviews'] ||
@@ -111,7 +110,7 @@ k in ['*', '*/*'] && '*' in r.?apiGroups.orValue([]) && r.?scope.orValue('*') !=
 			because: "the webhooks of this object no longer check or change objects, from the next request on",
 			fix:     "check that another webhook or policy does it, or that nothing relies on it",
 			source:  webhookReference,
-			// Under another name they go on.
+			// The webhooks remain if another configuration has them.
 			when: `!(objects.?ValidatingWebhookConfiguration.orValue([]) + objects.?MutatingWebhookConfiguration.orValue([])).exists(c,
 c.kind == old.kind && c.?webhooks.orValue([]).exists(n, old.?webhooks.orValue([]).exists(o, o.name == n.name)))`,
 			paths: []string{""},
@@ -123,7 +122,8 @@ c.kind == old.kind && c.?webhooks.orValue([]).exists(n, old.?webhooks.orValue([]
 	return list
 }
 
-// ofValidatingWebhooks are the rules on what a policy no longer stops.
+// ofValidatingWebhooks returns the rules on requests that a validating webhook may no longer
+// refuse.
 func ofValidatingWebhooks() []catalogued {
 	list := []catalogued{
 		{
@@ -157,15 +157,15 @@ n.?namespaceSelector.orValue({}) == new && o.?namespaceSelector.orValue({}) == {
 	return list
 }
 
-// backendsOf is CEL: references to the Services that the API server calls because of an
-// object, a webhook's, an aggregated API's or a conversion's. One without a Service is empty.
+// backendsOf returns a CEL list: references to the Services that the API server calls for a
+// webhook, an aggregated API or a conversion. A reference is empty without a Service.
 func backendsOf(object string) string {
 	return strings.ReplaceAll(`(X.kind == 'APIService' ? [X.spec.?service.orValue({})] :
 X.kind == 'CustomResourceDefinition' ? [X.spec.?conversion.?webhook.?clientConfig.?service.orValue({})] :
 X.?webhooks.orValue([]).map(w, w.?clientConfig.?service.orValue({})))`, "X", object)
 }
 
-// ofBackends are the rules on the Services that the API server calls.
+// ofBackends returns the rules on the Services that the API server calls.
 func ofBackends() []catalogued {
 	const services = `objects.?Service.orValue([])`
 	kinds := append(kindsOfWebhooks(), "APIService", "CustomResourceDefinition")
@@ -218,7 +218,7 @@ v.metadata.?namespace.orValue('') == s.?namespace.orValue('') && !v.spec.?ports.
 	}
 }
 
-// ofPolicies are the rules on admission policies, which the API server evaluates itself.
+// ofPolicies returns the rules on admission policies, which the API server evaluates itself.
 func ofPolicies() []catalogued {
 	const (
 		validating, binding = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
@@ -305,9 +305,9 @@ new.?parameterNotFoundAction.orValue('') == 'Allow'`,
 	return list
 }
 
-// covers is CEL: whether a rule of a webhook or policy matches every request that another one
-// matches. The wildcard of resources leaves out subresources; see RuleWithOperations in
-// k8s.io/api/admissionregistration/v1.
+// covers returns a CEL condition: one rule of a webhook or policy matches every request that
+// another rule matches. The wildcard * of resources excludes subresources; see RuleWithOperations
+// in k8s.io/api/admissionregistration/v1.
 func covers(wide, narrow string) string {
 	return `(['apiGroups', 'apiVersions', 'operations'].all(k, '*' in ` + wide + `[?k].orValue([]) || ` + narrow + `[?k].orValue([]).all(x, x in ` + wide + `[?k].orValue([]))) &&
 ('*/*' in ` + wide + `.?resources.orValue([]) || ` + narrow + `.?resources.orValue([]).all(x, x in ` + wide + `.?resources.orValue([]) ||
@@ -317,7 +317,8 @@ func covers(wide, narrow string) string {
 ` + narrow + `.resourceNames.all(x, x in ` + wide + `.resourceNames)))`
 }
 
-// ofPolicyMatches are the rules on what a policy matches: a map that changes as a whole.
+// ofPolicyMatches returns the rules on the requests that a policy matches: a map that changes as a
+// whole.
 func ofPolicyMatches() []catalogued {
 	const selectors = `['namespaceSelector', 'objectSelector']`
 	changed := []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange, v1alpha1.OnRemove}

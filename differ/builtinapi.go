@@ -2,7 +2,7 @@ package differ
 
 import "github.com/keelson-io/keelson/api/v1alpha1"
 
-// ofClusterObjects are the rules on objects that act on the whole cluster, or on a namespace.
+// ofClusterObjects returns the rules on objects that act on the whole cluster, or on a namespace.
 func ofClusterObjects() []catalogued {
 	return holdsBeforeWarnings(ofAggregatedAPIs(), ofCRDs(), ofNamespaces(), ofPriorities())
 }
@@ -75,7 +75,7 @@ func ofCRDs() []catalogued {
 		},
 		{
 			name: "crd-field-removed", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange},
-			// What is lost of a status, its controller writes again.
+			// The rule is about spec alone: a controller writes a lost field of status again.
 			because: "the schema no longer has a field of spec: the API server drops it from custom resources when they are read or written",
 			fix:     "keep the field until no custom resource has it", source: versioning,
 			when: `old != null && new != null && old.exists(o, new.exists(n, n.name == o.name &&
@@ -102,7 +102,8 @@ func ofNamespaces() []catalogued {
 	const (
 		admission = "https://kubernetes.io/docs/concepts/security/pod-security-admission/"
 		enforce   = `.metadata.labels["pod-security.kubernetes.io/enforce"]`
-		// Absent is the default of the API server, which is privileged where no file says otherwise.
+		// An absent level is 0. The API server's default is privileged, unless a configuration file
+		// sets another level.
 		level = `{'restricted': 2, 'baseline': 1}`
 	)
 	rank := func(value string) string { return level + `[?` + value + `].orValue(0)` }
@@ -158,7 +159,8 @@ c.?webhooks.orValue([]).exists(w, w.?namespaceSelector.?matchLabels.orValue({})[
 	return list
 }
 
-// ofPriorities are the rules on which pod or request goes first, and on leases.
+// ofPriorities returns the rules on priorities of pods and requests, on RuntimeClasses, and on
+// leases.
 func ofPriorities() []catalogued {
 	const (
 		priority    = "https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/"

@@ -6,20 +6,20 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// ofClaims are the rules on what has a workload's controller, or the garbage collector,
-// delete the claims of pods, which no plan lists.
+// ofClaims returns the rules on changes that let a controller, or the garbage collector, delete the
+// claims of pods. No plan lists these deletions.
 //
-// Sources: StatefulSetSpec.persistentVolumeClaimRetentionPolicy of Kubernetes, which retains
-// by default, and CloneSetSpec of OpenKruise: a CloneSet owns its claims, and keeps those of
-// pods that go for new ones where it says so. In its v1alpha1 that is the default.
+// Sources: StatefulSetSpec.persistentVolumeClaimRetentionPolicy of Kubernetes, whose default is
+// Retain, and CloneSetSpec of OpenKruise. A CloneSet owns its claims. With PVC reuse, it keeps the
+// claims of removed pods for new pods; in v1alpha1, PVC reuse is the default.
 func ofClaims() []catalogued {
 	const (
 		has    = `live != null && live.spec.?volumeClaimTemplates.orValue([]) != []`
 		scaled = `(X.kind == 'StatefulSet' ? X.spec.?persistentVolumeClaimRetentionPolicy.?whenScaled.orValue('Retain') == 'Delete' :
 X.apiVersion.endsWith('/v1alpha1') ? X.spec.?scaleStrategy.?disablePVCReuse.orValue(false) : !X.spec.?scaleStrategy.?enablePVCReuse.orValue(false))`
 		deleted = `(X.kind == 'CloneSet' || X.spec.?persistentVolumeClaimRetentionPolicy.?whenDeleted.orValue('Retain') == 'Delete')`
-		// Absent and empty are ReCreate, and so is what the controller does not know. In place,
-		// it alone knows what is possible.
+		// An absent, empty or unknown type means ReCreate. For the in-place types, only the
+		// controller knows whether an update in place is possible.
 		recreated = `!((object.apiVersion.endsWith('/v1alpha1') ? object.spec.?updateStrategy.?type.orValue('') :
 object.spec.?updateStrategy.?rollingUpdate.?podUpdatePolicy.orValue('')) in ['InPlaceOnly', 'InPlaceIfPossible'])`
 	)
@@ -32,7 +32,7 @@ object.spec.?updateStrategy.?rollingUpdate.?podUpdatePolicy.orValue('')) in ['In
 			when:    of("live", deleted), paths: []string{""},
 		},
 		{
-			// Nor does a person's drift go back at the cost of data.
+			// The rule includes drift: undoing a scale-up by a person would delete data.
 			name: "fewer-claims", kinds: []string{"StatefulSet", "CloneSet"}, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
 			because: "the claims of the pods that are removed are deleted, and so is their data, unless the volumes have reclaim policy Retain",
 			fix:     "keep the claims of removed pods (whenScaled: Retain, or PVC reuse), or save the data first",
@@ -60,7 +60,7 @@ object.spec.?updateStrategy.?rollingUpdate.?podUpdatePolicy.orValue('')) in ['In
 			because: "pods are deleted and created again with new claims; the old claims are deleted, and so is their data",
 			fix:     "update the pods in place, or keep claims for new pods (enablePVCReuse)",
 			when:    of("object", scaled) + ` && ` + recreated,
-			// A template that waits until then is rolled out by another policy, partition or pause.
+			// A change of policy, partition or pause can roll out a template that waits.
 			paths: []string{
 				".spec.template", ".spec.updateStrategy.type", ".spec.updateStrategy.partition", ".spec.updateStrategy.paused",
 				".spec.updateStrategy.rollingUpdate.podUpdatePolicy", ".spec.updateStrategy.rollingUpdate.partition", ".spec.updateStrategy.rollingUpdate.paused",

@@ -18,8 +18,8 @@ const (
 	endpointsIssue    = "https://github.com/kubernetes/kubernetes/issues/103675" // CVE-2021-25740
 )
 
-// ofNetwork are the rules on what reaches pods: Services, network policies, Ingresses,
-// Gateways and certificates. Rules that hold stand before those that warn.
+// ofNetwork returns the rules on traffic to pods: Services, network policies, Ingresses, Gateways
+// and certificates. Rules that hold precede rules that warn.
 func ofNetwork() []catalogued {
 	return slices.Concat(
 		heldServices(), heldNetworkPolicies(), heldIngresses(), heldGateways(), heldNetworkDeletions(),
@@ -27,15 +27,15 @@ func ofNetwork() []catalogued {
 	)
 }
 
-// changesAndRemovals are the events of a rule on what an object had before.
+// changesAndRemovals returns the events of a rule on a field's former value.
 func changesAndRemovals() []v1alpha1.Event {
 	return []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove}
 }
 
-// objectCreation is the event of a rule on a new object as a whole.
+// objectCreation returns the event of a rule on a new object as a whole.
 func objectCreation() []v1alpha1.Event { return []v1alpha1.Event{v1alpha1.OnCreateObject} }
 
-// annotations are paths of annotations.
+// annotations returns the paths of annotations.
 func annotations(names ...string) []string {
 	out := make([]string, 0, len(names))
 	for _, name := range names {
@@ -44,7 +44,7 @@ func annotations(names ...string) []string {
 	return out
 }
 
-// warnOfDeletion is named after the first of its kinds.
+// warnOfDeletion returns a rule that warns of deletions. Its name contains the first kind.
 func warnOfDeletion(group, because string, kinds ...string) catalogued {
 	c := deletion(group, kinds[0], because)
 	c.effect, c.kinds = v1alpha1.EffectWarn, kinds
@@ -68,7 +68,8 @@ func heldServices() []catalogued {
 			because: "the load balancer is no longer internal: it may get a public address",
 			fix:     "keep the annotation, or create a second Service for public clients",
 			source:  servicesPage + "#internal-load-balancer",
-			// Providers renamed their annotations: another one that says internal is enough.
+			// Providers renamed their annotations: another annotation can keep the load balancer
+			// internal.
 			when: `old.lowerAscii() in ['true', 'internal', '0.0.0.0/0'] && object.spec.?type.orValue('') == 'LoadBalancer' &&
 !['service.beta.kubernetes.io/aws-load-balancer-internal', 'service.beta.kubernetes.io/aws-load-balancer-scheme',
 'networking.gke.io/load-balancer-type', 'cloud.google.com/load-balancer-type',
@@ -115,7 +116,8 @@ func heldNetworkPolicies() []catalogued {
 			because: "the policy no longer restricts one direction: traffic that no other policy restricts is allowed",
 			fix:     "keep the policy type, and add rules for the traffic that must pass",
 			source:  networkPolicyPage,
-			// What the API server fills in where policyTypes is absent.
+			// Without policyTypes, the API server fills in Ingress, and Egress if there are egress
+			// rules.
 			when: `old != null && old.exists(o, !(o in (new != null ? new :
 object.spec.?egress.orValue([]).size() > 0 ? ['Ingress', 'Egress'] : ['Ingress'])))`,
 			paths: []string{".spec.policyTypes"},
@@ -377,14 +379,14 @@ live != null && live.spec.?ipFamilies.orValue([]).exists(f, !(f in object.spec.?
 	}
 }
 
-// templatesOf is, in CEL, whether any workload w of the component in the object's namespace
-// satisfies a condition.
+// templatesOf returns a CEL condition: any workload w of the component in the object's namespace
+// satisfies the given condition.
 func templatesOf(condition string) string {
 	return `[objects.?Deployment, objects.?StatefulSet, objects.?DaemonSet, objects.?CloneSet].exists(l, l.orValue([]).exists(w,
 w.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue('') && ` + condition + `))`
 }
 
-// warnedServicePods are rules on a Service beside the pod templates of its component.
+// warnedServicePods returns rules that compare a Service with the pod templates of its component.
 func warnedServicePods() []catalogued {
 	const selected = `object.spec.selector.all(k, w.?spec.template.metadata.labels[?k].orValue('') == object.spec.selector[k])`
 	return []catalogued{

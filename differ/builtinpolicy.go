@@ -22,8 +22,8 @@ const (
 	operatorPage   = "https://prometheus-operator.dev/docs/developer/alerting/"
 )
 
-// ofConfiguration are the rules on ConfigMaps and Secrets, on autoscalers, disruption budgets
-// and quotas, and on alerts. Rules that hold stand before those that warn.
+// ofConfiguration returns the rules on ConfigMaps, Secrets, autoscalers, disruption budgets, quotas
+// and alerts. Rules that hold precede rules that warn.
 func ofConfiguration() []catalogued {
 	return slices.Concat(
 		heldConfiguration(),
@@ -38,7 +38,8 @@ func heldConfiguration() []catalogued {
 			because: "the Corefile loses the cluster domain, or kubernetes, forward, health or ready in a zone: names don't resolve, or CoreDNS fails its probes",
 			fix:     "keep the cluster domain, and the plugins kubernetes, forward, health and ready",
 			source:  corefilePage,
-			// The default domain ends in .local; a condition that names the variable cluster reads labels.
+			// The default domain ends in .local. A condition with the word cluster counts as
+			// reading labels, see [ReadsCluster].
 			when: `old != null && (new == null || old.contains('.local') && !new.contains('.local') ||
 ['kubernetes', 'forward', 'health', 'ready'].exists(p, ` + fewer("p") + `))`,
 			paths: []string{".data.Corefile"},
@@ -63,8 +64,8 @@ old.split('\n').exists(l, l.contains('arn:') && !(l in n))))`,
 	}
 }
 
-// fewer is, in CEL, whether fewer lines of a Corefile begin with a plugin's name than before:
-// a zone has lost it, or left.
+// fewer returns a CEL condition: fewer lines of a Corefile begin with a plugin's name than before.
+// A zone has lost the plugin, or was removed.
 func fewer(plugin string) string {
 	count := func(side string) string {
 		return side + `.split('\n').filter(l, l.trim() == ` + plugin + ` || l.trim().startsWith(` + plugin + ` + ' ')).size()`
@@ -80,7 +81,7 @@ func warnedConfiguration() []catalogued {
 			because: "CoreDNS forwards names outside of the cluster in another way: if the servers don't answer, or forward to CoreDNS, names don't resolve",
 			fix:     "check that the servers answer from every node, and are not CoreDNS itself",
 			source:  "https://coredns.io/plugins/loop/#troubleshooting-loops-in-kubernetes-clusters",
-			// One that is gone is coredns-plugin-lost.
+			// The rule coredns-plugin-lost is about a removed line.
 			when: `old != null && new != null && !(` + fewer("'forward'") + `) &&
 [new.split('\n')].exists(n, old.split('\n').exists(l, l.trim().startsWith('forward ') && !(l in n)))`,
 			paths: []string{".data.Corefile"},

@@ -19,9 +19,9 @@ import (
 //go:embed openapi/*.json.gz
 var openAPI embed.FS
 
-// BuiltInSchemas returns the schemas of those of the given groups and versions
-// that a stock Kubernetes (v1.36) serves. The others are left out: differ then
-// deduces types, as it does for a custom resource without a schema.
+// BuiltInSchemas returns the schemas of the wanted groups and versions that a stock Kubernetes
+// (v1.36) serves. All other groups and versions are omitted: differ then deduces types, as for a
+// custom resource without a schema. The error names the group and version.
 func BuiltInSchemas(wanted ...schema.GroupVersion) (Schemas, error) {
 	out := Schemas{}
 	for _, gv := range wanted {
@@ -39,9 +39,8 @@ func BuiltInSchemas(wanted ...schema.GroupVersion) (Schemas, error) {
 	return out, nil
 }
 
-// BuiltInDocument returns the OpenAPI v3 document that a stock Kubernetes (v1.36)
-// publishes of a group and version, without descriptions. The error wraps
-// [fs.ErrNotExist] where it publishes none.
+// BuiltInDocument returns the OpenAPI v3 document of a stock Kubernetes (v1.36) for a group and
+// version, without descriptions. The error wraps [fs.ErrNotExist] if there is no such document.
 func BuiltInDocument(gv schema.GroupVersion) ([]byte, error) {
 	packed, err := openAPI.ReadFile("openapi/" + documentName(gv))
 	if err != nil {
@@ -65,7 +64,7 @@ func documentName(gv schema.GroupVersion) string {
 	return strings.ReplaceAll(gv.String(), "/", "_") + ".json.gz"
 }
 
-// Versions returns the groups and versions whose kinds the schema knows.
+// Versions returns the groups and versions of the kinds in the schema, in any order.
 func (s *Schema) Versions() []schema.GroupVersion {
 	seen := map[schema.GroupVersion]bool{}
 	var out []schema.GroupVersion

@@ -10,8 +10,8 @@ const (
 	csiDriverPage    = "https://kubernetes-csi.github.io/docs/csi-driver-object.html"
 )
 
-// ofVolumes are the rules on volumes, snapshots, storage classes and CSI drivers. Those on
-// claims stand in [ofStorage], before the ones on immutable fields.
+// ofVolumes returns the rules on volumes, snapshots, storage classes and CSI drivers. Rules on
+// claims are in [ofStorage], and precede the rules on immutable fields.
 func ofVolumes() []catalogued {
 	out := append(heldVolumes(), heldStorageDeletions()...)
 	return append(out, warnedStorage()...)

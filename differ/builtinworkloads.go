@@ -7,7 +7,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// ofWorkloads are the rules on workloads and their pods, those that hold first.
+// ofWorkloads returns the rules on workloads and their pods.
 func ofWorkloads() []catalogued {
 	return slices.Concat(
 		ofPodPowers(), ofPodRelations(), ofPodData(),
@@ -18,12 +18,12 @@ func ofWorkloads() []catalogued {
 
 const kubernetesDocs = "https://kubernetes.io/docs/"
 
-// templated are the kinds with a pod template whose containers are compared by name.
+// templated returns the kinds with a pod template whose containers are compared by name.
 func templated() []string {
 	return append(serving(), "ReplicaSet", "ReplicationController", "Job", "CronJob")
 }
 
-// serving are the kinds whose pods are to run all the time.
+// serving returns the kinds whose pods should run all the time.
 func serving() []string {
 	return []string{"Deployment", "StatefulSet", "DaemonSet", "CloneSet", "Rollout"}
 }
@@ -37,17 +37,18 @@ func changeRemove() []v1alpha1.Event { return []v1alpha1.Event{v1alpha1.OnChange
 
 func addChangeCreate() []v1alpha1.Event { return append(addChange(), v1alpha1.OnCreateObject) }
 
-// podSpecOf is an expression: the spec of an object's pod template, {} without one.
+// podSpecOf returns an expression: the spec of an object's pod template, or {}.
 func podSpecOf(object string) string {
 	return strings.ReplaceAll(`X.?spec.?jobTemplate.?spec.?template.?spec.or(X.?spec.?template.?spec).orValue({})`, "X", object)
 }
 
-// listAt is an expression: the list at an optional field. Charts also render lists as null.
+// listAt returns an expression: the list at an optional field, or []. Charts also render lists as
+// null.
 func listAt(field string) string {
 	return `optional.ofNonZeroValue(` + field + `.orValue(null)).orValue([])`
 }
 
-// mapAt is an expression: the map at an optional field.
+// mapAt returns an expression: the map at an optional field, or {}.
 func mapAt(field string) string {
 	return `optional.ofNonZeroValue(` + field + `.orValue(null)).orValue({})`
 }
@@ -56,33 +57,33 @@ func containersOf(pod string) string {
 	return `(` + listAt(pod+".?containers") + ` + ` + listAt(pod+".?initContainers") + `)`
 }
 
-// newPod is a condition on the pod spec that git wants, called is.
+// newPod returns a condition on the pod spec in git, called is.
 func newPod(condition string) string {
 	return `[` + podSpecOf("object") + `].exists(is, ` + condition + `)`
 }
 
-// bothPods is a condition on the pod specs before and after a change, called was and is.
+// bothPods returns a condition on the pod specs before and after a change, called was and is.
 func bothPods(condition string) string {
 	return `live != null && [` + podSpecOf("live") + `].exists(was, ` + newPod(condition) + `)`
 }
 
-// majorTag is an expression: the major version in an image's tag, the last of a list.
+// majorTag returns an expression: a list whose last item is the major version in an image's tag.
 func majorTag(image string) string {
 	return strings.ReplaceAll(`[I.split('@')[0].split(':')].map(p, p[p.size() - 1].split('.')[0].split('-')[0].split('v'))[0]`, "I", image)
 }
 
-// sameContainer is a condition on a container before and after a change, called o and n. A
-// container that leaves its pod loses nothing.
+// sameContainer returns a condition on a container before and after a change, called o and n. A
+// removed container does not count.
 func sameContainer(condition string) string {
 	return bothPods(containersOf("was") + `.exists(o, ` + containersOf("is") + `.exists(n, n.?name == o.?name && (` + condition + `)))`)
 }
 
-// lostOf is a condition: the container had the field, and no longer has it.
+// lostOf returns a condition: a container had the field, and no longer has it.
 func lostOf(field string) string {
 	return sameContainer(`o` + field + `.orValue(null) != null && n` + field + `.orValue(null) == null`)
 }
 
-// someWorkload is a condition on the pod spec, called is, of any workload of the component in
+// someWorkload returns a condition on the pod spec, called is, of any workload of the component in
 // the object's namespace.
 func someWorkload(object, condition string) string {
 	var lists []string
@@ -93,7 +94,7 @@ func someWorkload(object, condition string) string {
 		podSpecOf("w") + `].exists(is, ` + condition + `))`
 }
 
-// ofPodPowers are the rules on what pods may do to their node, beside those of ofPods.
+// ofPodPowers returns further rules on what pods may do to their node; see ofPods.
 func ofPodPowers() []catalogued {
 	const security = ".securityContext"
 	everywhere := func(field string) []string { return append(inPods(security+field), inContainers(security+field)...) }
@@ -138,7 +139,7 @@ func ofPodPowers() []catalogued {
 		{
 			name: "host-port", because: "the container opens a port on every node it runs on, and no other pod with that port can run there",
 			fix: "publish the port by a Service",
-			// In the network of the node each port is one of the node.
+			// With hostNetwork, every container port is a port of the node.
 			when: `new != null && new != 0 && (live == null || !` + containersOf("["+podSpecOf("live")+"][?0]") +
 				`.exists(c, ` + listAt("c.?ports") + `.exists(p, p.?hostPort.orValue(0) == new))) && ` +
 				newPod(`is.?hostNetwork.orValue(false) != true`),
@@ -163,11 +164,11 @@ func ofPodPowers() []catalogued {
 	return list
 }
 
-// ofPodRelations are the rules on other objects of the component that need the pods as they
-// are, or that the pods need.
+// ofPodRelations returns the rules on objects of the component that depend on the pods, or on which
+// the pods depend.
 func ofPodRelations() []catalogued {
 	labelsOf := func(object string) string { return mapAt(object + ".?spec.?template.?metadata.?labels") }
-	// The labels leave a selector when they fitted it, and no longer do.
+	// Labels leave a selector if they matched it before, and no longer do.
 	leaves := func(kind, selector string) string {
 		return `live != null && [` + labelsOf("live") + `].exists(was, [` + labelsOf("object") + `].exists(is, ` + listAt("objects.?"+kind) +
 			`.exists(s, s.metadata.?namespace == object.metadata.?namespace && [` + mapAt("s"+selector) + `].exists(m, m != {} &&
@@ -183,7 +184,7 @@ m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k
 		return `(live.?data[?` + key + `].hasValue() || live.?binaryData[?` + key + `].hasValue()) &&
 !object.?data[?` + key + `].hasValue() && !object.?binaryData[?` + key + `].hasValue()`
 	}
-	// A volume that lists keys can't be mounted without one of them.
+	// A volume that lists keys can't be mounted if any of these keys is missing.
 	items := func(volume, secretName string) string {
 		return `(object.kind == 'Secret' ? ` + volume + `.?secret.?` + secretName + ` : ` + volume + `.?configMap.?name).orValue('') == object.metadata.name &&
 [object.kind == 'Secret' ? ` + volume + `.?secret : ` + volume + `.?configMap].exists(r, r.?optional.orValue(false) != true &&
@@ -241,7 +242,7 @@ m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k
 			because: "a workload of the component still reads the key, and its next pods can't start without it",
 			fix:     "remove the reference from the pod template first",
 			source:  kubernetesDocs + "tasks/configure-pod-container/configure-pod-configmap/#restrictions",
-			// A workload has many references: most fail the first comparison.
+			// To save cost, names are compared first: most references have another name.
 			when: someWorkload("object", containersOf("is")+`.exists(c, `+listAt("c.?env")+`.exists(e, e.?valueFrom.hasValue() &&
 `+reference+`.?name.orValue('') == object.metadata.name && [`+reference+`].exists(r, r.?optional.orValue(false) != true && `+gone("r.?key.orValue('')")+`)))`),
 			paths: []string{".data", ".binaryData"},
@@ -253,14 +254,14 @@ m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k
 	return list
 }
 
-// claimed is a condition on a volume mount, called m, of the pods before a change: its data
-// outlives them.
+// claimed returns a condition on a volume mount, called m, of the pods before a change: its data
+// outlives the pods.
 func claimed(m string) string {
 	return strings.ReplaceAll(`(`+listAt("was.?volumes")+`.exists(v, v.?name == M.?name && v.?persistentVolumeClaim.orValue(null) != null) || `+
 		listAt("live.spec.?volumeClaimTemplates")+`.exists(t, t.?metadata.?name == M.?name))`, "M", m)
 }
 
-// ofPodData are the rules on the data of pods.
+// ofPodData returns the rules on the data of pods.
 func ofPodData() []catalogued {
 	user := func(container, pod string) string {
 		return container + `.?securityContext.?runAsUser.orValue(` + pod + `.?securityContext.?runAsUser.orValue(null))`
@@ -304,7 +305,7 @@ was.?securityContext.?fsGroup.orValue(null) != is.?securityContext.?fsGroup.orVa
 	}
 }
 
-// ofPodHardening are the rules on what keeps an intruder in a container small.
+// ofPodHardening returns the rules on settings that limit an intruder in a container.
 func ofPodHardening() []catalogued {
 	effective := func(field, otherwise string) func(container, pod string) string {
 		return func(container, pod string) string {
@@ -382,7 +383,8 @@ n.?securityContext.?readOnlyRootFilesystem.orValue(false) != true`),
 	return list
 }
 
-// ofPodIdentity are the rules on the accounts of pods, and on how others see them.
+// ofPodIdentity returns the rules on the accounts of pods, their API tokens, and their service
+// mesh.
 func ofPodIdentity() []catalogued {
 	const accounts = kubernetesDocs + "tasks/configure-pod-container/configure-service-account/"
 	return []catalogued{
@@ -421,13 +423,14 @@ func ofPodIdentity() []catalogued {
 	}
 }
 
-// ofImages are the rules on the images of containers.
+// ofImages returns the rules on the images of containers.
 func ofImages() []catalogued {
 	const images = kubernetesDocs + "concepts/containers/images/"
 	of := func(what, condition string) string { return strings.ReplaceAll(condition, "X", what) }
 	const (
 		unversioned = `(!X.contains('@') && (X.endsWith(':latest') || !X.matches(':[^/]+$')))`
-		// As container runtimes read it: what has no dot and no colon is a part of a name.
+		// Container runtimes read the first segment as a registry if it has a dot or colon, or is
+		// localhost.
 		registry = `(X.matches('^([^/]*[.:][^/]*|localhost)/') ? X.split('/')[0] : 'docker.io')`
 	)
 	return []catalogued{
@@ -449,7 +452,7 @@ func ofImages() []catalogued {
 			name: "image-registry", effect: v1alpha1.EffectWarn, kinds: templated(), on: []v1alpha1.Event{v1alpha1.OnChange},
 			because: "the image comes from another registry: another party may publish it, and nodes may lack access",
 			fix:     "check who publishes the image there, and that every cluster can pull it", source: images,
-			// The registry of Kubernetes moved.
+			// Kubernetes moved its registry to registry.k8s.io.
 			when: `old != null && new != null && ` + of("new", registry) + ` != ` + of("old", registry) +
 				` && !(old.startsWith('k8s.gcr.io/') && new.startsWith('registry.k8s.io/'))`,
 			paths: inContainers(".image"),
@@ -478,7 +481,7 @@ func ofImages() []catalogued {
 	}
 }
 
-// ofProbes are the rules on how Kubernetes knows that containers work.
+// ofProbes returns the rules on the probes of containers.
 func ofProbes() []catalogued {
 	const of, probes = ".spec.template.spec.containers[*]", kubernetesDocs + "tasks/configure-pod-container/configure-liveness-readiness-startup-probes/"
 	const window = `X.?livenessProbe.?periodSeconds.orValue(10) * X.?livenessProbe.?failureThreshold.orValue(3)`
@@ -517,10 +520,10 @@ n.?startupProbe.orValue(null) == null && ` + strings.ReplaceAll(delay, "X", "o")
 	return list
 }
 
-// ofResources are the rules on what containers may use of their node.
+// ofResources returns the rules on the resources that containers may use.
 func ofResources() []catalogued {
 	const resources = kubernetesDocs + "concepts/configuration/manage-resources-containers/"
-	// Kubernetes takes a request that is left out from the limit.
+	// Without a request, Kubernetes uses the limit.
 	requests := func(container string) string {
 		return container + `.?resources.?requests[?r].orValue(` + container + `.?resources.?limits[?r].orValue(null))`
 	}
@@ -551,7 +554,7 @@ is.?resources.?limits.?memory.orValue(null) == null`), paths: inContainers(".res
 	}
 }
 
-// ofPlacement are the rules on which nodes run the pods.
+// ofPlacement returns the rules on which nodes run the pods.
 func ofPlacement() []catalogued {
 	const assign = kubernetesDocs + "concepts/scheduling-eviction/assign-pod-node/"
 	selector := func(pod string) string { return mapAt(pod + ".?nodeSelector") }
@@ -578,7 +581,7 @@ func ofPlacement() []catalogued {
 			name: "fewer-nodes", effect: v1alpha1.EffectWarn, kinds: templated(),
 			because: "fewer nodes may match the pods: a DaemonSet leaves the other nodes, and pods of other workloads may find no node",
 			fix:     "check on every cluster that enough nodes have the labels", source: assign,
-			// Most nodes run Linux: to say so changes nothing for them.
+			// Most nodes run Linux: a selector for Linux excludes few nodes.
 			when: bothPods(`nodes != null ? nodes.matching(is) < nodes.matching(was) : (` + selector("is") + `.exists(k, ` + selector("was") + `[?k].orValue(null) != is.nodeSelector[k] &&
 !(k in ['kubernetes.io/os', 'beta.kubernetes.io/os'] && is.nodeSelector[k] == 'linux')) || ` + terms("is") + ` != [] && (` + terms("was") + ` == [] ||
 !` + terms("was") + `.all(t, t in ` + terms("is") + `)))`),
@@ -624,7 +627,7 @@ n.?key.orValue('') in ['', o.?key.orValue('')] && n.?effect.orValue('') in ['', 
 	}
 }
 
-// ofUpdates are the rules on how a workload brings a new version to its pods.
+// ofUpdates returns the rules on how workloads roll out a new version.
 func ofUpdates() []catalogued {
 	const (
 		controllers = kubernetesDocs + "concepts/workloads/controllers/"
@@ -690,7 +693,7 @@ object.spec.?replicas.orValue(1) > 1 && int(new) >= object.spec.?replicas.orValu
 	}
 }
 
-// ofTermination are the rules on how pods stop.
+// ofTermination returns the rules on how pods stop.
 func ofTermination() []catalogued {
 	const lifecycle = kubernetesDocs + "concepts/workloads/pods/pod-lifecycle/#pod-termination"
 	const grace = `.?terminationGracePeriodSeconds.orValue(30)`
@@ -711,7 +714,7 @@ func ofTermination() []catalogued {
 	}
 }
 
-// ofSchedules are the rules on Jobs and CronJobs.
+// ofSchedules returns the rules on Jobs and CronJobs.
 func ofSchedules() []catalogued {
 	const cron = kubernetesDocs + "concepts/workloads/controllers/cron-jobs/"
 	const often = `.matches('^([ ]*(TZ|CRON_TZ)=[^ ]+)?[ ]*([*]|[*]/1|0-59|0-59/1|@every 1m|@every [0-9]+s)([ ]|$)')`
@@ -750,7 +753,7 @@ func ofSchedules() []catalogued {
 	}
 }
 
-// ofSettings are the rules on what containers are told.
+// ofSettings returns the rules on environment variables, commands and DNS of containers.
 func ofSettings() []catalogued {
 	resolves := func(pod string) string {
 		return strings.ReplaceAll(`(X.?dnsPolicy.orValue('ClusterFirst') == 'ClusterFirstWithHostNet' ||

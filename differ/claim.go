@@ -9,9 +9,9 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// controllers are the field managers, by glob, of what is known to write to objects
-// of others: a cluster's own controllers, and some that many clusters have. A
-// controller's name is its field manager where it sets none, as client-go does it.
+// controllers returns globs of the field managers that are known to write to objects of other
+// clients. They are a cluster's own controllers, and some common ones. A controller that sets no
+// field manager has its program's name, as client-go does it.
 func controllers() []string {
 	return []string{
 		"kube-controller-manager", "cloud-controller-manager", "kube-scheduler", "kubelet", "kube-apiserver",
@@ -22,24 +22,25 @@ func controllers() []string {
 
 func isController(manager string) bool { return matchesAny(controllers(), manager) }
 
-// claim is what a controller may own of objects that git has, too.
+// claim names fields that a controller may own in objects from git.
 type claim struct {
-	managers    []string // globs; none: any that comes through the subresource
-	subresource string   // of which the write must be; empty: of any, or none
+	managers    []string // globs; empty: any manager that writes through the subresource
+	subresource string   // of the write; empty: any subresource, or none
 	match       v1alpha1.ObjectMatch
 	paths       []string
 	annotations []string // prefixes of names
 }
 
-// claims are all that a controller's word counts for. It is short on purpose: a field
-// manager is a name that any client chooses, and so is all of managedFields. What isn't
-// here, and what no rule keeps, is drift. Allocations, caBundles, finalizers and what
-// autoscalers own are kept by rules; see [builtIn]. Fields that git doesn't have are not
-// looked at: here is only what git may have, and a controller changes.
+// claims returns all fields for which a controller counts as owner. The list is short on purpose:
+// any client can choose any field manager, and so the content of managedFields. Fields that are
+// neither here nor kept by a rule are drift. Rules keep allocations, caBundles, finalizers and the
+// fields of autoscalers; see [builtIn]. Fields that git does not have are not compared: the list
+// has only fields that git may have and a controller changes.
 func claims() []claim {
 	return []claim{
 		{
-			// An autoscaler's way to any workload. It takes a right of its own.
+			// Autoscalers write to any workload through this subresource. It needs a right of its
+			// own.
 			subresource: "scale", paths: []string{".spec.replicas"},
 		},
 		{
@@ -55,12 +56,12 @@ func claims() []claim {
 			annotations: []string{"pv.kubernetes.io/", "volume.kubernetes.io/", "volume.beta.kubernetes.io/"},
 		},
 		{
-			// Tokens of accounts, on clusters that make Secrets of them.
+			// Tokens of accounts, on clusters that create Secrets for them.
 			managers: []string{"kube-controller-manager"}, match: v1alpha1.ObjectMatch{Group: coreGroup, Kinds: []string{"ServiceAccount"}},
 			paths: []string{".secrets"},
 		},
 		{
-			// What a node is and what runs there.
+			// Facts about a node, and which pods may run there.
 			managers: []string{"kube-controller-manager", "cloud-controller-manager", "kubelet", "cluster-autoscaler", "karpenter"},
 			match:    v1alpha1.ObjectMatch{Group: coreGroup, Kinds: []string{"Node"}},
 			paths:    []string{".spec.podCIDR", ".spec.podCIDRs", ".spec.providerID", ".spec.taints", ".metadata.labels", ".metadata.annotations"},
@@ -75,12 +76,14 @@ func claims() []claim {
 			annotations: []string{"cert-manager.io/"},
 		},
 		{
-			// Pods that a person named for deletion, and that are gone: openkruise.io/docs/user-manuals/cloneset.
+			// Removes the names of pods that a person chose for deletion, once the pods are gone:
+			// openkruise.io/docs/user-manuals/cloneset.
 			managers: []string{"kruise-manager"}, match: v1alpha1.ObjectMatch{Group: "apps.kruise.io", Kinds: []string{"CloneSet"}},
 			paths: []string{".spec.scaleStrategy.podsToDelete"},
 		},
 		{
-			// A workload that a Rollout refers to is scaled down: argo-rollouts.readthedocs.io/en/stable/migrating.
+			// Scales down a workload that a Rollout refers to:
+			// argo-rollouts.readthedocs.io/en/stable/migrating.
 			managers: []string{"argo-rollouts*", "rollouts-controller"}, match: v1alpha1.ObjectMatch{Group: "apps", Kinds: []string{"Deployment"}},
 			paths: []string{".spec.replicas"},
 		},
@@ -102,16 +105,16 @@ func claims() []claim {
 	}
 }
 
-// claimsOf are those of a manager on an object.
+// claimsOf returns the claims of a manager on an object.
 func claimsOf(id ID, manager, subresource string) []claim {
 	return slices.DeleteFunc(claims(), func(c claim) bool {
-		byName := len(c.managers) > 0 && matchesAny(c.managers, manager)
-		bySubresource := c.subresource != "" && c.subresource == subresource
-		return !byName && !bySubresource || !Matches(c.match, id)
+		byName := len(c.managers) == 0 || matchesAny(c.managers, manager)
+		bySubresource := c.subresource == "" || c.subresource == subresource
+		return !byName || !bySubresource || !Matches(c.match, id)
 	})
 }
 
-// has reports whether the claim is on the field, or on one that it lies in.
+// has reports whether the claim includes the field or a field above it.
 func (c claim) has(p fieldpath.Path) bool {
 	for _, text := range c.paths {
 		if pattern, err := parsePattern(text); err == nil && pattern.matches(p) {

@@ -1,8 +1,8 @@
-// Package differ says what applying target objects would change.
+// Package differ computes what applying target objects would change.
 //
-// It takes values and returns values: no client, clock, logger or global. The
-// same arguments give the same [Plan], byte for byte. What is shown and what
-// is sent come from one decision a field, so they can't disagree.
+// It takes values and returns values: no client, clock, logger or global. The same arguments give
+// the same [Plan], byte for byte. The fields that are shown and the fields that are sent come from
+// one decision for each field, so they can't disagree.
 package differ
 
 import (
@@ -21,78 +21,77 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// State is one object as recorded, as wanted and as found. A read that failed
-// is not a State: the observer returns that error, and no plan is made.
+// State is one object: recorded, target and live. A read that failed is not a State: the observer
+// returns that error, and no plan is made.
 type State struct {
 	ID ID
-	// Recorded is what Keelson last applied, Secret data masked; nil: never.
+	// Recorded is the object that Keelson last applied, Secret data masked; nil: never.
 	Recorded map[string]any
-	// Former is what Keelson had applied before it began a creation that may not have come
-	// through, Secret data masked, if Recorded is nil. An object that is not there is judged
-	// by it.
+	// Former is the object that Keelson had applied before it began a creation that may have
+	// failed, Secret data masked. It is used only if Recorded is nil. An object that does not exist
+	// is judged by Former.
 	Former map[string]any
 	// RecordedUID is the UID of the object that was applied; empty: not known.
 	RecordedUID string
-	// Uncertain says that a later apply was begun, and may have come through: what
-	// Keelson owns of the live object counts as recorded, too.
+	// Uncertain means that a later apply was begun, and may have succeeded: live fields that
+	// Keelson owns also count as recorded.
 	Uncertain bool
 	// Target is nil when the object is no longer rendered.
 	Target *renderer.Object
-	// Live is nil when the API server answered 404. It may come without
-	// metadata.managedFields: where they are needed the plan says so.
+	// Live is nil if the API server answered 404. It may lack metadata.managedFields: if they are
+	// needed, the plan says so.
 	Live map[string]any
-	// OwnersRead says that Live came with its managedFields, if it has any: an
-	// object without them is owned by nobody. They count as read, too, when
-	// they are there.
+	// OwnersRead means that Live came with its managedFields, if it has any: an object without them
+	// has no owner. If Live has managedFields, they count as read in any case.
 	OwnersRead bool
-	// Unread is why Live of an object without a target could not be read, while all
-	// else could; empty: it was. Nothing is done about it: it may be there, or not.
+	// Unread is why Live of an object without a target could not be read, while all other reads
+	// succeeded; empty: Live was read. The plan does nothing about the object, which may exist or
+	// not.
 	Unread string
-	// Waits is whom the deletion of an object without a target waits for; empty:
-	// for nobody.
+	// Waits is why the deletion of an object without a target waits; empty: it does not wait.
 	Waits string
-	// MovedFrom is the component that the object is taken over from: it applied
-	// it, as Recorded says, its label is still on it, and its own target does
-	// without. Empty: what bears another component's label is left alone.
+	// MovedFrom is the component from which the object is taken over. That component applied it, as
+	// Recorded says, its label is still on the object, and its own target lacks the object. Empty:
+	// an object with the label of another component is left alone.
 	MovedFrom string
-	// Relabelled says that the label of another component on the object is drift: the
-	// record has the object, by its UID, the record of that other component doesn't, and no
-	// other component wants it.
+	// Relabelled means that the label of another component on the object is drift. The component's
+	// own record has the object, by its UID. The record of the other component does not have it,
+	// and no other component wants it.
 	Relabelled bool
-	// Contested says why that other component keeps the object; empty: not known.
+	// Contested is why the other component keeps the object; empty: not known.
 	Contested string
-	// Instances says what became of the custom resources of a CRD under its
-	// target's schema; nil: they were not read. Where they are needed the plan
-	// says so.
+	// Instances is the result for the custom resources of a CRD under its target's schema; nil:
+	// they were not read. If they are needed, the plan says so.
 	Instances *Instances
-	// Normal holds the hashes of differences that the API server has shown to
-	// be its own normal form of the target; see [Residue].
+	// Normal holds the hashes of differences that are known to be the API server's normal form of
+	// the target; see [Residue].
 	Normal []string
-	// DryRun is what the API server said to the change that was planned before;
-	// nil: it was not asked.
+	// DryRun is the API server's answer to the change that was planned before; nil: no dry run was
+	// made.
 	DryRun *DryRun
-	// Recreation is what it said to the creation, under another name, of an object
-	// that is to be replaced: without it nothing may be deleted.
+	// Recreation is the API server's answer to the creation, under another name, of an object that
+	// is to be replaced; nil: no dry run was made. If it is refused or fails, the replacement is
+	// held.
 	Recreation *DryRun
-	// Inputs identify what the comparison is made from, and Settled what it was
-	// made from when it last came to a [Change.Quiet]. Where they are equal, nothing
-	// is compared.
+	// Inputs identify the inputs of the comparison. Settled are the inputs of the last comparison
+	// with a [Change.Quiet] result. If both are equal, the object is not compared.
 	Inputs, Settled Inputs
 }
 
-// DuplicateError says that one object stands twice among the states.
+// DuplicateError means that the states have one object twice.
 type DuplicateError struct{ ID ID }
 
 func (e *DuplicateError) Error() string { return "object " + e.ID.String() + " stands twice" }
 
 // Compare returns the plan that takes every Live to its Target.
 //
-// Arguments are not modified, and their order does not matter. The error is a
-// [*DuplicateError], or names the object and the path of what is no JSON, nested
-// too deeply or larger than any API server takes, or says whose managedFields
-// can't be read; with an error the plan is empty. Time is
-// linear in the number of leaf fields (BenchmarkCompareLeaves), and what danger rules may
-// take is bounded: beyond that the error wraps [ErrTooMuch]. The end of ctx is an error.
+// Arguments are not modified, and their order does not matter. The error is a [*DuplicateError], or
+// names the object. For a value that is no JSON, is nested too deeply or is too large for any API
+// server, the error also names the path. Unreadable managedFields are an error, too. With an error
+// the plan is empty.
+//
+// Time is linear in the number of leaf fields (BenchmarkCompareLeaves). The cost of danger rules is
+// bounded: beyond the bound, the error wraps [ErrTooMuch]. The end of ctx is an error.
 func Compare(ctx context.Context, schemas Schemas, states []State, policy Policy) (Plan, error) {
 	return compare(newEffort(ctx, compareEffort), schemas, states, policy)
 }
@@ -195,7 +194,7 @@ func (c *comparison) run() error {
 	if c.change.NodesUnread {
 		c.change.Op, c.change.RecordStale = OpNone, false
 	}
-	return c.effort.err // what was decided without a rule that could not be asked is void
+	return c.effort.err // a decision without all rules is void
 }
 
 func content(o *renderer.Object) map[string]any {
@@ -227,31 +226,31 @@ type comparison struct {
 
 	recorded, target, live map[string]any // canonical
 
-	newToKeelson bool             // exists, and Keelson never wrote to it
-	rebuilt      bool             // what was recorded is told from managedFields
-	hollow       []fieldpath.Path // maps and lists that are wanted empty, and are not
+	newToKeelson bool             // the object exists, and Keelson never wrote to it
+	rebuilt      bool             // recorded comes from managedFields
+	hollow       []fieldpath.Path // maps and lists that are wanted empty, and are not empty
 	normals      map[string]bool  // state.Normal; nil until a row needs them
-	rules        []*rule          // those for the object; nil until a row needs them
-	fired        []finding        // rules that warn, as the last find left them
-	known        map[string]any   // what conditions may read, whatever the field
+	rules        []*rule          // for the object; nil until a row needs them
+	fired        []finding        // rules that fire and do not decide, from the last find
+	known        map[string]any   // variables of conditions that are the same for all fields
 	immutable    []pattern        // fields that no update changes; nil until a row needs them
-	imagined     bool             // live is what was recorded, and there is no object
+	imagined     bool             // live is the recorded object, and no object exists
 	tracing      bool             // trials are wanted
 	trials       []Trial
 
 	decisions
 }
 
-// decisions are what the rows of one object come to.
+// decisions are the decisions about all rows of one object.
 type decisions struct {
 	kept    *fieldpath.Set // fields that are left out of the patch
-	dropped *fieldpath.Set // fields that were handed over, and must go now
-	taken   *fieldpath.Set // list items that go with what persons changed in them
-	waiting *fieldpath.Set // fields that are held, and their object is not
-	removed *fieldpath.Set // fields, and whole list items, that go
+	dropped *fieldpath.Set // fields that were handed over, and are now removed
+	taken   *fieldpath.Set // list items that are removed with persons' changes in them
+	waiting *fieldpath.Set // fields that are held while the object is not
+	removed *fieldpath.Set // fields, and whole list items, that are removed
 	moved   *fieldpath.Set // fields that are set, restored or removed
-	letGo   bool           // a field that is kept or released is still Keelson's
-	// differing rows are those that are set or restored.
+	letGo   bool           // Keelson still owns a kept or released field
+	// differing holds the rows that are set or restored.
 	differing []row
 	fixed     bool // no update can bring the object to its target
 }
@@ -270,7 +269,7 @@ func nested(object map[string]any, path ...string) any {
 	return object[path[len(path)-1]]
 }
 
-// bring plans the way to the target.
+// bring plans the change to the target.
 func (c *comparison) bring() error {
 	if why := c.policy.Fence.Refuses(c.state.ID); why != "" {
 		c.change.stop(StateDenied, c.policy.Fence.Rule(), why)
@@ -318,8 +317,8 @@ func (c *comparison) bring() error {
 	return nil
 }
 
-// goes leaves an object alone that is being deleted. A change that is held stays held: nothing
-// else of its component may take it for done.
+// goes leaves alone an object that is being deleted. A held change stays held: the rest of the
+// component must not count it as done.
 func (c *comparison) goes(worst ObjectState) {
 	hash, approved := c.change.Hash, c.change.Approved
 	if c.change.State != StateHeld && c.change.State != StateDenied {
@@ -336,8 +335,8 @@ func (c *comparison) approved() bool {
 	return slices.Contains(c.policy.Approved[c.state.ID.String()], c.change.Hash)
 }
 
-// decideApproved decides about every row, and again if git approves what is held. It
-// returns what [comparison.decideAll] does.
+// decideApproved decides about every row, and again if git approves the held change. It returns the
+// result of [comparison.decideAll].
 func (c *comparison) decideApproved(rows []row) ObjectState {
 	worst := c.decideAll(rows)
 	if c.change.State == StateHeld && c.approved() {
@@ -349,8 +348,8 @@ func (c *comparison) decideApproved(rows []row) ObjectState {
 	return worst
 }
 
-// decideAll decides about every row. It returns what they make of the object,
-// but for the fields that wait alone.
+// decideAll decides about every row. It returns the state of the object, without fields that wait
+// alone.
 func (c *comparison) decideAll(rows []row) ObjectState {
 	c.decisions, c.trials = newDecisions(), nil
 	c.change.Fields, c.change.Warnings, c.change.RecordStale, c.change.NodesUnread = nil, nil, false, false
@@ -362,14 +361,14 @@ func (c *comparison) decideAll(rows []row) ObjectState {
 	for i := range rows {
 		w := &rows[i]
 		if c.effort.spend(1) != nil {
-			break // run tells of it
+			break // run returns the error
 		}
 		f, ok := c.decide(w)
 		if !ok {
 			continue
 		}
 		c.change.Fields = append(c.change.Fields, f)
-		if stateOf(f.Action) != StateSynced { // what stays may move without a new approval
+		if stateOf(f.Action) != StateSynced { // a field that stays may change without a new approval
 			all.Write(w.bytes(w.t))
 		}
 		if c.waiting.Has(w.path) {
@@ -385,7 +384,7 @@ func (c *comparison) decideAll(rows []row) ObjectState {
 	hash := all
 	c.change.State = worst
 	if !c.waiting.Empty() && worst < StateHeld {
-		// The rest is on its way: approved is what waits.
+		// The rest is applied: an approval is for the fields that wait.
 		c.change.State, hash = StateHeld, waiting
 		c.kept = c.kept.Union(c.waiting)
 	}
@@ -393,8 +392,8 @@ func (c *comparison) decideAll(rows []row) ObjectState {
 	return worst
 }
 
-// record is what is recorded once the target was applied: the fields that wait
-// stay as they were recorded.
+// record returns the object to record after the target was applied. Fields that wait stay as they
+// were recorded.
 func (c *comparison) record() map[string]any {
 	target := c.mask.of(c.target)
 	if c.waiting.Empty() {
@@ -406,7 +405,7 @@ func (c *comparison) record() map[string]any {
 	return out
 }
 
-// stateOf says what one field's action makes of its object.
+// stateOf returns the state that one field's action gives its object.
 func stateOf(a Action) ObjectState {
 	switch a {
 	case ActionDeny:
@@ -421,9 +420,8 @@ func stateOf(a Action) ObjectState {
 	return StateDenied
 }
 
-// findRecorded replaces a record that was lost, or that is of another version
-// of the API, by what the fields that Keelson owns tell of it, and adds that to
-// one that may be behind.
+// findRecorded replaces a record that was lost, or that is of another version of the API, by the
+// live fields that Keelson owns. If a record may be behind, it adds these fields to the record.
 func (c *comparison) findRecorded() error {
 	lost := c.recorded == nil && c.live != nil
 	behind := c.state.Uncertain && c.recorded != nil && c.live != nil && c.recorded["apiVersion"] == c.target["apiVersion"]
@@ -450,7 +448,8 @@ func (c *comparison) findRecorded() error {
 	return nil
 }
 
-// readOwners reads the managedFields, if they are there.
+// readOwners reads the managedFields if the object has them, or if they were fetched. Without them,
+// the record may give the owners; see [Policy.OwnersByRecord].
 func (c *comparison) readOwners() error {
 	unmanaged := nested(c.state.Live, "metadata", "managedFields") == nil
 	if c.who.read || !c.state.OwnersRead && unmanaged {
@@ -465,7 +464,7 @@ func (c *comparison) readOwners() error {
 	return err
 }
 
-// send fills in what the applier sends.
+// send fills in the requests of the applier.
 func (c *comparison) send(worst ObjectState) {
 	switch {
 	case c.live == nil:
@@ -481,7 +480,7 @@ func (c *comparison) send(worst ObjectState) {
 	}
 }
 
-// without is the target without some fields.
+// without returns the target without some fields.
 func (c *comparison) without(fields *fieldpath.Set) map[string]any {
 	out, _ := carver{c.typ.Schema}.without(c.typ.TypeRef, c.target, fields).(map[string]any)
 	return out

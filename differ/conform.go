@@ -21,42 +21,40 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Misfit is a field of a rendered object that the schema of its kind does not take as it
-// is.
+// Misfit is a field of a rendered object that does not fit the schema of its kind.
 type Misfit struct {
 	ID     ID
 	Source registry.Position
 	// Path of the field: ".spec.replicas".
 	Path string
-	// Problem says what is wrong with it, without its value: "must be of type integer".
+	// Problem describes the problem without the value: "must be of type integer".
 	Problem string
-	// Value is what the field has; nil: none. It may be a secret.
+	// Value is the field's value; nil: none. It may be a secret.
 	Value any
-	// Warning: an API server may take the object all the same. It has another version, drops
-	// an unknown field, or what is missing is optional there.
+	// Warning: an API server may accept the object all the same. It may have another version, drop
+	// an unknown field, or not require the missing field.
 	Warning bool
 }
 
-// String gives the object, the field and the problem.
+// String returns the object, the field and the problem.
 func (m Misfit) String() string { return fmt.Sprintf("%s: %s %s", m.ID, m.Path, m.Problem) }
 
-// maxMisfits bounds those that are told of one object: one mistake in a template can make
-// every field of a large object one.
+// maxMisfits bounds the misfits that are reported for one object: one mistake in a template can
+// affect every field of a large object.
 const maxMisfits = 10
 
-// Checker compares rendered objects with the schemas of their kinds: those of a stock
-// Kubernetes v1.36, and those of CRDs. The objects of other kinds have metadata alone
-// checked. What an API server fills in or computes is not judged: defaults, CEL rules,
-// admission. It is safe for concurrent use, and remembers what it found by the hashes of
-// targets.
+// Checker compares rendered objects with the schemas of their kinds: the schemas of a stock
+// Kubernetes v1.36, and of CRDs. For other kinds, it checks only metadata. It does not check what
+// an API server fills in or computes: defaults, CEL rules, admission. A Checker is safe for
+// concurrent use, and caches its results by the hashes of targets.
 type Checker struct {
 	mu      sync.Mutex
 	builtIn map[schema.GroupVersionKind]*kindSchema
 	known   map[string]*targetKinds // by hash of the target
-	found   map[string][]Misfit     // by hash of the target, and of those that define its kinds
+	found   map[string][]Misfit     // by hash of the target, and of the targets that define its kinds
 }
 
-// targetKinds are the kinds that a target has to do with.
+// targetKinds are the kinds that a target uses or defines.
 type targetKinds struct {
 	hash    string
 	uses    []schema.GroupVersionKind
@@ -64,28 +62,28 @@ type targetKinds struct {
 	err     error // of its CRDs
 }
 
-// kindSchema is the schema of one kind, made when its first object comes.
+// kindSchema is the schema of one kind. It is made for the kind's first object.
 type kindSchema struct {
 	once sync.Once
 	make func() (*versionSchema, error)
 	made *versionSchema
 	err  error
-	// stock schemas are of one version of Kubernetes, and clusters have others.
+	// stock schemas are of one version of Kubernetes, and a cluster may have another version.
 	stock bool
 }
 
-// NewChecker returns one that has found nothing yet.
+// NewChecker returns a Checker with an empty cache.
 func NewChecker() *Checker {
 	return &Checker{builtIn: map[schema.GroupVersionKind]*kindSchema{}, known: map[string]*targetKinds{}, found: map[string][]Misfit{}}
 }
 
-// ClusterChecker checks the targets of one cluster, by the CRDs that are among them.
+// ClusterChecker checks the targets of one cluster with the CRDs among these targets.
 type ClusterChecker struct {
 	*Checker
 	definers map[schema.GroupVersionKind]*targetKinds
 }
 
-// Cluster is for a cluster that gets some targets.
+// Cluster returns the checker for a cluster that gets the given targets.
 func (c *Checker) Cluster(targets []*renderer.Target) *ClusterChecker {
 	out := &ClusterChecker{c, map[schema.GroupVersionKind]*targetKinds{}}
 	for _, t := range targets {
@@ -97,8 +95,8 @@ func (c *Checker) Cluster(targets []*renderer.Target) *ClusterChecker {
 	return out
 }
 
-// Misfits returns what the objects and hooks of a target have that does not fit: those first
-// that are no warnings. The error names a CRD whose schema can't be read.
+// Misfits returns the misfits of a target's objects and hooks, warnings last. The error names a CRD
+// or an object whose schema can't be read.
 func (c *ClusterChecker) Misfits(t *renderer.Target) ([]Misfit, error) {
 	k := c.kindsOf(t)
 	if k.err != nil {
@@ -136,8 +134,8 @@ func (c *ClusterChecker) Misfits(t *renderer.Target) ([]Misfit, error) {
 	return found, nil
 }
 
-// kindsOf are the kinds that a target has to do with. Those of one hash are made once, so
-// that a schema is compiled once.
+// kindsOf returns the kinds that a target uses or defines. The result is cached by hash, so that a
+// schema is compiled once.
 func (c *Checker) kindsOf(t *renderer.Target) *targetKinds {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,14 +173,14 @@ func define(to map[schema.GroupVersionKind]*kindSchema, content map[string]any) 
 	return nil
 }
 
-// misfits are those of an object of the kind, without its name.
+// misfits returns the misfits of an object of the kind, without the ID of the object.
 func (k *kindSchema) misfits(content map[string]any) ([]Misfit, error) {
 	k.once.Do(func() {
 		if k.made, k.err = k.make(); k.err == nil && k.made.schema != nil {
 			k.err = k.made.prepareValues()
 		}
 	})
-	if k.err != nil && !errors.Is(k.err, errNoStructural) { // of which an API server says so
+	if k.err != nil && !errors.Is(k.err, errNoStructural) { // an API server reports such a schema itself
 		return nil, k.err
 	}
 	v := k.made
@@ -204,7 +202,7 @@ func (k *kindSchema) misfits(content map[string]any) ([]Misfit, error) {
 	return found[:min(len(found), maxMisfits)], nil
 }
 
-// refused are the misfits of what a schema says of an object: the first maxMisfits.
+// refused returns the first maxMisfits misfits from the problems that a schema finds.
 func (k *kindSchema) refused(invalid []problem, content map[string]any) []Misfit {
 	slices.SortStableFunc(invalid, func(a, b problem) int { return strings.Compare(a.path, b.path) })
 	var found []Misfit
@@ -213,7 +211,7 @@ func (k *kindSchema) refused(invalid []problem, content map[string]any) []Misfit
 			break
 		}
 		if k.stock && p.path == "." {
-			continue // of a quantity: what is wrong with its first alternative is told
+			continue // of a quantity: the problem of its first alternative is reported, too
 		}
 		value, known := valueAt(content, strings.TrimPrefix(p.path, "."))
 		if known && value == nil {
@@ -227,8 +225,8 @@ func (k *kindSchema) refused(invalid []problem, content map[string]any) []Misfit
 	return found
 }
 
-// dropped are the misfits of fields that a schema does not know: the first maxMisfits that
-// are not below a field that is a misfit itself.
+// dropped returns misfits for fields that a schema does not know: the first maxMisfits that are not
+// below another misfit.
 func dropped(unknown []problem, besides []Misfit) []Misfit {
 	var found []Misfit
 	for _, p := range unknown {
@@ -242,9 +240,9 @@ func dropped(unknown []problem, besides []Misfit) []Misfit {
 	return found
 }
 
-// Blame is the misfit as a problem of the meta-config, where one value of that alone is what
-// the field has, and else of the template. The value itself is told where none of them is a
-// secret.
+// Blame returns the misfit as a problem. It is at a value of the meta-config if exactly that value
+// has the field's value, and else in the template. The message quotes the value unless any of the
+// values is confidential, the object is a Secret, or the value is long.
 func (m Misfit) Blame(values *registry.Values) registry.Problem {
 	p := registry.Problem{At: m.Source, Message: m.String()}
 	if text, ok := m.Value.(string); ok && m.ID.Kind != "Secret" && !values.Confidential() && len(text) <= maxValueShown {
@@ -274,7 +272,7 @@ func (m Misfit) rank() int {
 	return 0
 }
 
-// dropNulls takes the nulls out of maps.
+// dropNulls removes null values from maps.
 func dropNulls(value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -292,8 +290,8 @@ func dropNulls(value any) {
 	}
 }
 
-// valueAt returns the value at a path as validators write it: a.b[0].c. Keys may have
-// points and brackets in them.
+// valueAt returns the value at a path in the form of validators: a.b[0].c. Keys may contain dots
+// and brackets.
 func valueAt(in any, path string) (any, bool) {
 	if path == "" {
 		return in, true
@@ -319,8 +317,8 @@ func valueAt(in any, path string) (any, bool) {
 	return nil, false
 }
 
-// stock is the schema of a kind that a stock Kubernetes serves, or of an object of which
-// metadata alone is known.
+// stock returns the schema of a kind that a stock Kubernetes serves. For any other kind, the schema
+// describes only metadata.
 func (c *Checker) stock(gvk schema.GroupVersionKind) *kindSchema {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -330,8 +328,8 @@ func (c *Checker) stock(gvk schema.GroupVersionKind) *kindSchema {
 	return c.builtIn[gvk]
 }
 
-// stockSchema makes the schema of a kind from the document that a stock Kubernetes
-// publishes.
+// stockSchema makes the schema of a kind from the document that a stock Kubernetes publishes. For a
+// kind without a document, the schema describes only metadata.
 func stockSchema(gvk schema.GroupVersionKind) (*versionSchema, error) {
 	document, err := BuiltInDocument(gvk.GroupVersion())
 	unknown := errors.Is(err, fs.ErrNotExist)
@@ -377,7 +375,7 @@ func stockSchema(gvk schema.GroupVersionKind) (*versionSchema, error) {
 	return v, nil
 }
 
-// describes reports whether a definition is that of a kind.
+// describes reports whether a definition is of the given kind.
 func describes(definition map[string]any, gvk schema.GroupVersionKind) bool {
 	list, _ := definition["x-kubernetes-group-version-kind"].([]any)
 	return slices.ContainsFunc(list, func(one any) bool {
@@ -386,15 +384,14 @@ func describes(definition map[string]any, gvk schema.GroupVersionKind) bool {
 	})
 }
 
-// inliner puts definitions in the place of references to them, which schemas of CRDs don't
-// have.
+// inliner replaces references by their definitions, because schemas of CRDs have no references.
 type inliner struct {
 	definitions map[string]map[string]any
-	open        map[string]bool // those that are being put in
+	open        map[string]bool // names of definitions that are being inlined
 }
 
-// reference is the definition of a name. One that has itself in it, as a CRD's schema does,
-// is open there.
+// reference returns the definition of a name. Where a definition contains itself, as a CRD's schema
+// does, the inner one allows any fields.
 func (in *inliner) reference(name string) map[string]any {
 	if in.open[name] {
 		return map[string]any{"x-kubernetes-preserve-unknown-fields": true}
@@ -438,8 +435,7 @@ func (in *inliner) schema(of map[string]any) map[string]any {
 	return out
 }
 
-// referred is the name that a schema refers to. A reference with a default has allOf around
-// it.
+// referred returns the name that a schema refers to. A reference with a default is inside of allOf.
 func referred(of map[string]any) (string, bool) {
 	if all, ok := of["allOf"].([]any); ok && len(all) == 1 {
 		of, _ = all[0].(map[string]any)

@@ -24,15 +24,14 @@ import (
 	openapierrors "k8s.io/kube-openapi/pkg/validation/errors"
 )
 
-// CRDJudge says what becomes of the custom resources that exist when their CRD
-// is changed: which ones the new schema refuses, or takes fields from, though the
-// old one did not. It runs what an API server runs: pruning, defaulting,
-// validation, uniqueness in lists, and CEL rules but those on transitions.
+// CRDJudge finds the custom resources that a change of their CRD would break: those that the new
+// schema refuses or prunes, though the old schema did not. It does the same as an API server:
+// pruning, defaulting, validation, uniqueness in lists, and CEL rules except on transitions.
 //
-// It is fed page by page and keeps no object. It is not safe for concurrent use.
+// It gets the objects page by page, and keeps none. It is not safe for concurrent use.
 type CRDJudge struct {
 	kind    schema.GroupKind
-	same    bool // an object is the same in every version
+	same    bool // objects are the same in every version
 	trials  []*schemaTrial
 	looked  map[string]int // objects by version
 	found   Instances
@@ -41,32 +40,32 @@ type CRDJudge struct {
 	left    int64 // of judgeEffort
 }
 
-// schemaTrial is one version's schema before and after.
+// schemaTrial is one version's schema before and after the change.
 type schemaTrial struct {
 	version  string // in which objects are read
 	old, new *versionSchema
 }
 
-// Instances says how the custom resources of a CRD fare under a new schema.
+// Instances is the result for the custom resources of a CRD under a new schema.
 type Instances struct {
 	Resource string // plural name
-	Looked   int    // objects that were looked at
-	// Partly says that there are more objects than were looked at.
+	Looked   int    // objects that were judged
+	// Partly means that there are more objects, which were not judged.
 	Partly bool
-	// Refused counts the objects that the new schema refuses or takes fields
-	// from; First are the first of them.
+	// Refused counts the objects that the new schema refuses or prunes. First are the first of
+	// these objects.
 	Refused int
 	First   []RefusedInstance
-	// losesOnly says that every refused object only loses fields.
+	// losesOnly means that every refused object only loses fields.
 	losesOnly bool
 }
 
 // RefusedInstance is an object that does not satisfy a new schema.
 type RefusedInstance struct {
 	Namespace, Name string
-	// Version of the API in which it was read.
+	// Version of the API in which the object was read.
 	Version string
-	// Problems are paths, each with what is wrong there; never a value.
+	// Problems are paths, each with its problem; never a value.
 	Problems []string
 }
 
@@ -75,18 +74,18 @@ const (
 	maxProblems = 2   // of each object
 	problemSize = 200 // bytes of each problem
 
-	// judgeEffort bounds what the rules of schemas may take for all objects of a CRD, in
-	// units of CEL's cost: ten times what an API server allows for one object, some seconds.
+	// judgeEffort bounds the cost of schema rules for all objects of a CRD, in units of CEL's cost.
+	// It is ten times what an API server allows for one object: some seconds.
 	judgeEffort = 10 * celconfig.RuntimeCELCostBudget
-	// compileEffort bounds the work of compiling the rules of one version, about a
-	// microsecond a unit: the largest public CRDs take a fiftieth of it.
+	// compileEffort bounds the work of compiling the rules of one version. A unit is about a
+	// microsecond. The largest public CRDs need a fiftieth of this.
 	compileEffort = 5_000_000
-	// ruleEffort is that of one rule, and of a place in the schema that has some.
+	// ruleEffort is the work for one rule, and for a place in the schema that has rules.
 	ruleEffort = 500
 )
 
-// NewCRDJudge compares the schemas of a CRD as it is and as it is wanted. The
-// error says what of the two can't be read.
+// NewCRDJudge compares the schemas of a live CRD and its target. The error says which of the two
+// can't be read.
 func NewCRDJudge(live, target map[string]any) (*CRDJudge, error) {
 	before, err := decodeCRD(live)
 	if err != nil {
@@ -109,7 +108,7 @@ func NewCRDJudge(live, target map[string]any) (*CRDJudge, error) {
 		}
 		current, err := newVersionSchema(before, from)
 		if err != nil {
-			current = &versionSchema{} // not structural, of long ago: it took anything
+			current = &versionSchema{} // an old schema that is not structural: it allowed anything
 		}
 		if !current.same(wanted) {
 			j.trials = append(j.trials, &schemaTrial{version: from.Name, old: current, new: wanted})
@@ -120,13 +119,13 @@ func NewCRDJudge(live, target map[string]any) (*CRDJudge, error) {
 		from := &before.Spec.Versions[i]
 		to := versionOf(after, func(v *apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == from.Name && v.Served })
 		if !from.Served || to == nil {
-			continue // what is no longer served has a rule of its own
+			continue // another rule is about versions that are no longer served
 		}
 		if err := add(from, to); err != nil {
 			return nil, err
 		}
 	}
-	// Without conversion, what is stored in another version is cut to its schema.
+	// Without conversion, objects that are stored in another version are pruned to its schema.
 	stored := func(v *apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage }
 	from, to := versionOf(before, stored), versionOf(after, stored)
 	if from != nil && to != nil && from.Name != to.Name && from.Served && j.same {
@@ -144,14 +143,14 @@ func versionOf(crd *apiextensionsv1.CustomResourceDefinition, is func(*apiextens
 	return nil
 }
 
-// unconverted reports whether a custom resource is the same in every version but
-// for its apiVersion.
+// unconverted reports whether a custom resource is the same in every version, except for its
+// apiVersion.
 func unconverted(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
 }
 
-// Versions are those in which objects have to be looked at: none when no schema
-// changes in a way that could matter to them.
+// Versions returns the versions in which objects must be judged. It is empty if no schema changes
+// in a way that could affect objects.
 func (j *CRDJudge) Versions() []string {
 	var out []string
 	for _, t := range j.trials {
@@ -162,7 +161,7 @@ func (j *CRDJudge) Versions() []string {
 	return out
 }
 
-// Resource is where the objects are in a version.
+// Resource returns the resource of the objects in a version.
 func (j *CRDJudge) Resource(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: j.kind.Group, Version: version, Resource: j.found.Resource}
 }
@@ -170,13 +169,12 @@ func (j *CRDJudge) Resource(version string) schema.GroupVersionResource {
 // Takes reports whether an object is of the CRD's kind.
 func (j *CRDJudge) Takes(id ID) bool { return id.Group == j.kind.Group && id.Kind == j.kind.Kind }
 
-// Expect tells of an object that git wants, too: what it will have put right is
-// nothing to wait for.
+// Expect adds an object that git also wants. A problem that its target will solve does not count.
 func (j *CRDJudge) Expect(wanted map[string]any) { j.wanted[instanceName(wanted)] = wanted }
 
-// Look judges objects as the API server gives them in a version. They are not
-// modified. The error says which object can't be judged, or that the context
-// has ended; it wraps [ErrTooMuch] where the rules of the schemas take too long.
+// Look judges objects as the API server returns them in a version. They are not modified. The error
+// names an object that can't be judged, or is the end of the context. It wraps [ErrTooMuch] if the
+// rules of the schemas cost too much.
 func (j *CRDJudge) Look(ctx context.Context, version string, objects ...map[string]any) error {
 	for _, o := range objects {
 		if err := checkObject("live object", o); err != nil {
@@ -198,8 +196,8 @@ func (j *CRDJudge) Look(ctx context.Context, version string, objects ...map[stri
 	return nil
 }
 
-// LookAtAll judges objects in whatever versions they are. Where nothing converts
-// between versions, each is judged in all of them, as an API server gives it.
+// LookAtAll judges objects in their own versions. Without conversion between versions, each object
+// is judged in all versions, as an API server returns it.
 func (j *CRDJudge) LookAtAll(ctx context.Context, objects ...map[string]any) error {
 	for _, version := range j.Versions() {
 		for _, o := range objects {
@@ -214,10 +212,10 @@ func (j *CRDJudge) LookAtAll(ctx context.Context, objects ...map[string]any) err
 	return nil
 }
 
-// More says that there are objects which nobody looks at.
+// More records that there are objects that are not judged.
 func (j *CRDJudge) More() { j.found.Partly = true }
 
-// Instances is what was found so far.
+// Instances returns the results so far.
 func (j *CRDJudge) Instances() *Instances {
 	out := j.found
 	out.First = slices.Clone(out.First)
@@ -253,7 +251,7 @@ func (j *CRDJudge) note(o map[string]any, version string, problems []problem) {
 	j.found.First = append(j.found.First, r)
 }
 
-// String says what was found: "3 of 120 widgets no longer satisfy the schema: …".
+// String returns the result in words: "3 of 120 widgets no longer satisfy the schema: …".
 func (i *Instances) String() string {
 	whole := fmt.Sprintf("%d %s", i.Looked, i.Resource)
 	if i.Partly {
@@ -287,17 +285,17 @@ func (i *Instances) String() string {
 
 func (i *Instances) others() string {
 	if i.Partly {
-		return "; there are more, which nobody looked at"
+		return "; there are more, which were not checked"
 	}
 	return ""
 }
 
-// problem is what an object does not satisfy.
+// problem is one way in which an object does not satisfy a schema.
 type problem struct {
 	path, what string // " is required"
-	loss       bool   // the field would go
+	loss       bool   // the field would be dropped
 	absent     bool   // the field is missing
-	listed     bool   // the value is none of a list
+	listed     bool   // the value is not in the list of allowed values
 }
 
 func (p problem) String() string {
@@ -312,8 +310,8 @@ func newProblem(path, what string) problem {
 	return problem{path: "." + strings.TrimPrefix(path, "."), what: " " + what}
 }
 
-// problems are those that an object has with the new schema, and had not with
-// the old one. Where git wants the object, too, they are those that it keeps.
+// problems returns the problems of an object that the new schema causes, and the old schema did
+// not. If git also wants the object, only problems that its target still has count.
 func (t *schemaTrial) problems(ctx context.Context, o, wanted map[string]any, left *int64) ([]problem, error) {
 	found, err := t.new.judge(ctx, o, left)
 	if err != nil || len(found) == 0 {
@@ -334,16 +332,16 @@ func (t *schemaTrial) problems(ctx context.Context, o, wanted map[string]any, le
 	return slices.DeleteFunc(found, func(p problem) bool { return !slices.Contains(after, p) }), nil
 }
 
-// versionSchema is what an API server does to the objects of one version. The
-// zero versionSchema takes anything.
+// versionSchema describes what an API server does to the objects of one version. The zero
+// versionSchema allows anything.
 type versionSchema struct {
 	schema    *structural.Structural // nil: none
 	props     *apiextensions.JSONSchemaProps
 	prunes    bool
 	ownStatus bool // there is a status subresource
-	stock     bool // of a kind that is built in, whose lists have checks of their own
+	stock     bool // of a built-in kind, whose lists are checked elsewhere
 
-	prepared bool // the first object has come
+	prepared bool // compiled for the first object
 	values   validation.SchemaValidator
 	rules    *cel.Validator // nil: none
 }
@@ -378,8 +376,8 @@ func newVersionSchema(crd *apiextensionsv1.CustomResourceDefinition, v *apiexten
 	}, nil
 }
 
-// stateRules are the rules on an object as it is, and not on how it changes. What
-// they say is the same for every object, since a message may quote values.
+// stateRules returns the rules on an object as it is, without the rules on its changes. Message
+// expressions are removed, because a message may quote values.
 func stateRules(rules apiextensionsv1.ValidationRules) apiextensionsv1.ValidationRules {
 	var out apiextensionsv1.ValidationRules
 	for _, r := range rules {
@@ -392,12 +390,12 @@ func stateRules(rules apiextensionsv1.ValidationRules) apiextensionsv1.Validatio
 	return out
 }
 
-// same reports whether two schemas do the same to every object.
+// same reports whether two schemas treat every object in the same way.
 func (v *versionSchema) same(w *versionSchema) bool {
 	return v.prunes == w.prunes && reflect.DeepEqual(v.schema, w.schema)
 }
 
-// prepare compiles what takes time.
+// prepare compiles the schema on first use, because this takes time.
 func (v *versionSchema) prepare() error {
 	if v.prepared {
 		return nil
@@ -414,7 +412,7 @@ func (v *versionSchema) prepare() error {
 	return nil
 }
 
-// prepareValues compiles what checks values, without the rules.
+// prepareValues compiles the validator of values, without the rules.
 func (v *versionSchema) prepareValues() error {
 	var err error
 	if v.values, _, err = validation.NewSchemaValidator(v.props); err != nil {
@@ -423,9 +421,9 @@ func (v *versionSchema) prepareValues() error {
 	return nil
 }
 
-// compileWork is the work of compiling the rules of a schema, and how many places the
-// schema has. Each place with rules declares to CEL all that lies below it. Alternatives
-// (allOf and so on) have no rules in a structural schema.
+// compileWork returns the work of compiling the rules of a schema, and the number of its places.
+// For each place with rules, CEL gets declarations of everything below it. Alternatives such as
+// allOf have no rules in a structural schema.
 func compileWork(s *structural.Structural) (places, work int) {
 	places = 1
 	add := func(below *structural.Structural) {
@@ -451,8 +449,8 @@ func compileWork(s *structural.Structural) (places, work int) {
 	return places, work
 }
 
-// judge says what is wrong with an object, as an API server does when it is
-// written, and takes from left what its rules cost. The object is not modified.
+// judge returns the problems of an object, as an API server finds them at a write. It subtracts the
+// cost of rules from left. The object is not modified.
 func (v *versionSchema) judge(ctx context.Context, o map[string]any, left *int64) ([]problem, error) {
 	if v.schema == nil {
 		return nil, nil
@@ -481,8 +479,8 @@ func (v *versionSchema) judge(ctx context.Context, o map[string]any, left *int64
 	return append(invalid, found...), nil
 }
 
-// prune takes out what the schema does not know. What is lost of a status, its
-// controller writes again.
+// prune removes fields that the schema does not know. It ignores fields of a separate status: their
+// controller writes them again.
 func (v *versionSchema) prune(o map[string]any) []problem {
 	if !v.prunes {
 		return nil
@@ -517,8 +515,8 @@ func (v *versionSchema) invalid(o map[string]any) []problem {
 	return out
 }
 
-// broken are the problems that CEL rules find. Only what stands in the schema is
-// quoted: that a rule fails to evaluate may be said with a value.
+// broken returns the problems that CEL rules find. Only text from the schema is quoted, because an
+// evaluation error may quote a value.
 func (v *versionSchema) broken(errs field.ErrorList) []problem {
 	static := map[string]bool{}
 	visitor := structural.Visitor{
@@ -550,7 +548,7 @@ func addMessages(to map[string]bool, rules apiextensionsv1.ValidationRules) bool
 	return false
 }
 
-// few are the first of the values of a list, as a schema may have thousands.
+// few returns the first values of a list as text: a schema may have thousands of values.
 func few(values []any) string {
 	const few = 20
 	if len(values) <= few {
@@ -559,7 +557,7 @@ func few(values []any) string {
 	return fmt.Sprintf("%v and %d more", values[:few], len(values)-few)
 }
 
-// describe tells a validation error without the value that it is about.
+// describe returns the problem of a validation error, without the value.
 func describe(err error) problem {
 	var v *openapierrors.Validation
 	if !errors.As(err, &v) {
@@ -567,7 +565,7 @@ func describe(err error) problem {
 	}
 	switch v.Code() {
 	case openapierrors.InvalidTypeCode:
-		// What follows the type may be the value.
+		// The text after the type may be the value.
 		_, wanted, _ := strings.Cut(v.Error(), "must be of type ")
 		wanted, _, _ = strings.Cut(wanted, ":")
 		return newProblem(v.Name, "must be of type "+cmp.Or(strings.ReplaceAll(wanted, ",", " or "), "another"))
@@ -578,7 +576,7 @@ func describe(err error) problem {
 	case openapierrors.RequiredFailCode, openapierrors.TooLongFailCode, openapierrors.TooShortFailCode, openapierrors.PatternFailCode,
 		openapierrors.MultipleOfFailCode, openapierrors.MaxFailCode, openapierrors.MinFailCode, openapierrors.UniqueFailCode,
 		openapierrors.MaxItemsFailCode, openapierrors.MinItemsFailCode, openapierrors.TooFewPropertiesCode, openapierrors.TooManyPropertiesCode:
-		// These speak of the schema alone.
+		// These errors quote only the schema.
 		p := newProblem(v.Name, strings.TrimPrefix(v.Error(), v.Name+" in "+v.In+" "))
 		p.absent = v.Code() == openapierrors.RequiredFailCode
 		return p

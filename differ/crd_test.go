@@ -66,7 +66,7 @@ func TestCRDJudgePages(t *testing.T) {
 	}
 	j.More()
 	const want = "3 of the first 6 widgets no longer satisfy the schema: prod/bad0: .spec.size is required; prod/bad1: .spec.size is required; " +
-		"prod/bad2: .spec.size is required; there are more, which nobody looked at"
+		"prod/bad2: .spec.size is required; there are more, which were not checked"
 	if diff := cmp.Diff(want, j.Instances().String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -165,5 +165,29 @@ func BenchmarkCRDJudge(b *testing.B) {
 	}
 	if j.Instances().Refused > 0 {
 		b.Fatal(j.Instances())
+	}
+}
+
+// What was found is one line, whatever was found.
+func TestInstancesSay(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		found differ.Instances
+		want  string
+	}{
+		"All":    {differ.Instances{Resource: "widgets", Looked: 3}, "3 widgets satisfy the new schema"},
+		"Partly": {differ.Instances{Resource: "widgets", Looked: 500, Partly: true}, "the first 500 widgets satisfy the new schema; there are more, which were not checked"},
+		"One": {
+			differ.Instances{Resource: "widgets", Looked: 3, Refused: 1, First: []differ.RefusedInstance{{Namespace: "a", Name: "b", Problems: []string{".spec is required"}}}},
+			"1 of 3 widgets no longer satisfies the schema: a/b: .spec is required",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := c.found.String(); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
 	}
 }

@@ -19,15 +19,15 @@ const (
 	objectMeta      = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 )
 
-// IsCRD reports whether an ID is that of a CustomResourceDefinition.
+// IsCRD reports whether an ID is of a CustomResourceDefinition.
 func IsCRD(id ID) bool { return id.Group == extensionsGroup && id.Kind == crdKind }
 
-// ParseCRD reads the schemas of a CustomResourceDefinition's served versions, as
-// an API server publishes them: with metadata, embedded resources, and nothing
-// but the type of a schema that is not structural.
+// ParseCRD reads the schemas of a CustomResourceDefinition's served versions, as an API server
+// publishes them: with metadata and embedded resources. A schema that is not structural becomes
+// only a type.
 //
-// apiextensions-apiserver's own builder of the published document needs a web
-// framework and the generic API server for what is forty lines without paths.
+// apiextensions-apiserver's own builder of the published document needs a web framework and the
+// generic API server, to do the work of forty lines.
 func ParseCRD(crd map[string]any) (*Schema, error) {
 	d, err := decodeCRD(crd)
 	if err != nil {
@@ -65,7 +65,7 @@ func ParseCRD(crd map[string]any) (*Schema, error) {
 
 var errCRD = errors.New("this is no CustomResourceDefinition of " + extensionsGroup + "/v1")
 
-// decodeCRD reads an object, whose errors name it and the field.
+// decodeCRD decodes an object. A decoding error names the object and the field.
 func decodeCRD(crd map[string]any) (*apiextensionsv1.CustomResourceDefinition, error) {
 	data, err := json.Marshal(crd)
 	if err != nil {
@@ -86,7 +86,7 @@ func decodeCRD(crd map[string]any) (*apiextensionsv1.CustomResourceDefinition, e
 
 var errNoStructural = errors.New("the schema is not structural")
 
-// propsOf returns the schema of a version as it is written; nil when it has none.
+// propsOf returns the schema of a version as it is written; nil without a schema.
 func propsOf(v *apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensions.JSONSchemaProps, error) {
 	if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
 		return nil, nil
@@ -98,7 +98,7 @@ func propsOf(v *apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensions
 	return props, nil
 }
 
-// structuralOf returns the schema of a version; nil when it has none.
+// structuralOf returns the structural schema of a version; nil without a schema.
 func structuralOf(v *apiextensionsv1.CustomResourceDefinitionVersion) (*structural.Structural, error) {
 	props, err := propsOf(v)
 	if props == nil || err != nil {
@@ -114,7 +114,7 @@ func structuralOf(v *apiextensionsv1.CustomResourceDefinitionVersion) (*structur
 	return s, nil
 }
 
-// published is the definition of a kind.
+// published returns the definition of a kind.
 func published(s *structural.Structural) *spec.Schema {
 	if s == nil {
 		return &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
@@ -131,7 +131,7 @@ func withTypeMeta(s *spec.Schema) {
 	s.SetProperty("metadata", *spec.RefSchema("#/components/schemas/" + objectMeta))
 }
 
-// embedResources gives the embedded resources of a schema what every resource has.
+// embedResources gives the embedded resources of a schema apiVersion, kind and metadata.
 func embedResources(s *spec.Schema) {
 	if s == nil {
 		return
@@ -153,8 +153,8 @@ func embedResources(s *spec.Schema) {
 
 var errNoDefinition = errors.New("no such definition")
 
-// metaDefinitions are the definitions of an object's metadata, from one of the
-// smallest documents that have them.
+// metaDefinitions returns the definitions of metadata, from one of the smallest documents that has
+// them.
 func metaDefinitions() (map[string]*spec.Schema, error) {
 	document, err := BuiltInDocument(schema.GroupVersion{Group: "scheduling.k8s.io", Version: "v1"})
 	if err != nil {

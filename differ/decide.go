@@ -6,12 +6,12 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// decide is the three-way table of DESIGN.md for one field that is not
-// settled, and the danger rules over it. It is not ok when nothing needs doing.
+// decide applies the three-way table of DESIGN.md and the danger rules to one field that is not
+// settled. It is not ok if the field needs nothing.
 //
-// Rules stop what would change, so a rule is asked only where target and live
-// differ. On a create a danger is shown, not held: add-ons need such fields,
-// and the pull request was the review. A deny counts there too.
+// Rules prevent changes, so a rule is applied only if target and live differ. On a create a danger
+// is shown, but not held: add-ons need such fields, and the pull request was the review. A rule
+// that denies counts there, too.
 func (c *comparison) decide(w *row) (Field, bool) {
 	f := Field{Path: w.path.String(), Recorded: w.r.value, Target: w.t.value, Live: w.l.value, at: w.path, item: max(w.gone, w.came)}
 	r, found := c.ruleFor(w)
@@ -39,8 +39,8 @@ func (c *comparison) decide(w *row) (Field, bool) {
 		}
 	}
 	if (f.Action == ActionKeep || f.Action == ActionRelease) && !w.t.present && c.ownerOf(w) != ownerUnread {
-		// The record is about to forget the field. Were Keelson to own it still,
-		// the next apply would remove it unseen.
+		// The new record lacks the field. If Keelson still owned the field, the next apply would
+		// remove it without being shown.
 		c.letGo = c.letGo || c.who.applied(w.path)
 	}
 	if w.flagged && f.Because == "" {
@@ -63,22 +63,21 @@ func (c *comparison) ruleFor(w *row) (finding, bool) {
 		return finding{}, false
 	}
 	if defaulted && (r.effect() != v1alpha1.EffectKeep || r.inside) {
-		return finding{}, false // to keep what is there is right in any case
+		return finding{}, false // keeping the live value is right in any case
 	}
 	return r, true
 }
 
-// defaulted reports whether the live value is what the API server made of the
-// target: git did not change it, and live only adds struct fields. This is no
-// danger, and without a record it can't be told from its normal form in any
-// other way. Were it held, no StatefulSet could be adopted, or be finished after
-// a kill: the API server fills in its claim templates.
+// defaulted reports whether the live value is the API server's completion of the target: git did
+// not change the field, and live only adds struct fields. This is no danger. Without a record, only
+// this check recognises the normal form. If the field were held, no StatefulSet could be adopted,
+// or finished after a crash: the API server fills in its claim templates.
 func (c *comparison) defaulted(w *row) bool {
 	return (c.rebuilt || !w.r.present || w.same(w.r, w.t)) && w.completed()
 }
 
-// guard lets a danger rule overrule what the table calls for, and reports
-// whether it did.
+// guard applies a danger rule to the action from the table, and reports whether the rule changed
+// the action.
 func (c *comparison) guard(r finding, f *Field) bool {
 	if f.Action == 0 || f.Action == ActionKeep || f.Action == ActionRelease {
 		return false
@@ -91,7 +90,7 @@ func (c *comparison) guard(r finding, f *Field) bool {
 		if !r.inside {
 			return false // there is no live value
 		}
-		// A part of a whole can't be kept alone.
+		// A part of a value that changes as a whole can't be kept alone.
 	case v1alpha1.EffectHold:
 	default: // deny, or an effect that this version does not know
 		action = ActionDeny
@@ -107,7 +106,7 @@ func (c *comparison) guard(r finding, f *Field) bool {
 
 const becauseApproved = "approved in git, though "
 
-// hold waits for an approval in git; with one, the field goes its way.
+// hold returns the action to wait for an approval in git, or the given action if git approves.
 func (c *comparison) hold(otherwise Action, because string) (Action, string) {
 	if c.change.Approved {
 		return otherwise, becauseApproved + because
@@ -115,9 +114,9 @@ func (c *comparison) hold(otherwise Action, because string) (Action, string) {
 	return ActionHold, because
 }
 
-// alone reports whether a field waits, and the rest of its object moves. A
-// field of a list item that comes or goes as a whole can't: the API server would
-// refuse the item without it, or the item would stay in pieces.
+// alone reports whether a field waits while the rest of its object is applied. A field of a list
+// item that comes or goes as a whole can't wait alone. The API server would refuse the item without
+// the field, or parts of the item would stay.
 func alone(r finding, w *row) bool {
 	if r.Effect != v1alpha1.EffectHold || r.Scope != v1alpha1.ScopeField {
 		return false
@@ -128,8 +127,7 @@ func alone(r finding, w *row) bool {
 	return !w.fresh
 }
 
-// wait leaves a field out of all that is sent, and undoes what the table has
-// noted for its removal.
+// wait leaves a field out of all requests, and undoes what the table noted for its removal.
 func (c *comparison) wait(w *row) {
 	c.waiting.Insert(w.path)
 	whole := w.whole()
@@ -137,7 +135,8 @@ func (c *comparison) wait(w *row) {
 	c.taken = c.taken.Difference(fieldpath.NewSet(whole))
 }
 
-// table returns what the three values alone call for; 0 for nothing.
+// table returns the action for the three values and the field's owner, without danger rules; 0 for
+// no action.
 func (c *comparison) table(w *row) (Action, string) {
 	switch {
 	case w.t.present && w.same(w.t, w.l):
@@ -155,15 +154,15 @@ func (c *comparison) table(w *row) (Action, string) {
 	case w.t.present:
 		return c.newOrTakeover(w)
 	case !w.l.present:
-		c.change.RecordStale = true // gone already: forget
+		c.change.RecordStale = true // the field is gone already: update the record
 		return 0, ""
 	}
 	return c.noLongerWanted(w)
 }
 
-// alreadyThere: the live value is the wanted one, but the record says
-// otherwise. Where Keelson owns it, only the record has to learn that. Else an
-// apply takes its ownership: without it the field could never be removed.
+// alreadyThere decides if the live value is the wanted one, and the record differs. If Keelson owns
+// the field, only the record must change. Otherwise an apply takes ownership: without it, Keelson
+// could never remove the field.
 func (c *comparison) alreadyThere(w *row) (Action, string) {
 	if c.ownerOf(w) != ownerUnread && c.who.applied(w.path) && !c.newToKeelson {
 		return 0, ""
@@ -171,7 +170,7 @@ func (c *comparison) alreadyThere(w *row) (Action, string) {
 	return ActionAdopt, ""
 }
 
-// drifted: somebody changed or removed what Keelson applied.
+// drifted decides if another client changed or removed a field that Keelson applied.
 func (c *comparison) drifted(w *row) (Action, string) {
 	report := c.policy.Drift == v1alpha1.DriftReport
 	if !w.l.present {
@@ -191,7 +190,7 @@ func (c *comparison) drifted(w *row) (Action, string) {
 		}
 		return ActionRestore, becauseBorrowed
 	case ownerUnknown:
-		return c.hold(ActionRestore, "somebody unknown set it: find out who, or put the value into git")
+		return c.hold(ActionRestore, "an unknown client set it: find the client, or put the value into git")
 	case ownerNone:
 		if report {
 			return ActionKeep, "what Keelson applied was removed, and drift is only reported"
@@ -207,14 +206,14 @@ const (
 	becauseBorrowed   = "it was set under the name of a controller that is not known to set it (a danger rule with effect keep lets it stay)"
 )
 
-// wantedAndDrifted: git wants another value than before, and somebody has set
-// a third one meanwhile.
+// wantedAndDrifted decides if git changed a value, and another client set a third value in the
+// meantime.
 func (c *comparison) wantedAndDrifted(w *row) (Action, string) {
 	switch c.ownerOf(w) {
 	case ownerController:
 		return ActionKeep, becauseController
 	case ownerUnknown:
-		return c.hold(ActionSet, "git changed it, and so did somebody unknown")
+		return c.hold(ActionSet, "git changed it, and so did an unknown client")
 	case ownerPerson:
 		if c.policy.Drift == v1alpha1.DriftReport {
 			return ActionKeep, becauseReport
@@ -230,8 +229,8 @@ func (c *comparison) wantedAndDrifted(w *row) (Action, string) {
 	return ActionSet, ""
 }
 
-// newOrTakeover: git wants a value that Keelson never applied. A default that
-// nobody owns is nobody's value.
+// newOrTakeover decides if git wants a value that Keelson never applied. A live value without an
+// owner is a default, and may be overwritten.
 func (c *comparison) newOrTakeover(w *row) (Action, string) {
 	if !w.l.present {
 		return ActionSet, ""
@@ -241,15 +240,15 @@ func (c *comparison) newOrTakeover(w *row) (Action, string) {
 		return ActionKeep, becauseController
 	case ownerPerson, ownerBorrowed, ownerUnknown:
 		if !c.newToKeelson {
-			return c.hold(ActionSet, "somebody else set it before git did")
+			return c.hold(ActionSet, "another client set it before git did")
 		}
 	case ownerUnread, ownerNone, ownerOurs:
 	}
 	return ActionSet, ""
 }
 
-// noLongerWanted: the field left git. Server-side apply removes it when
-// Keelson is its only owner, and leaves it to the others otherwise.
+// noLongerWanted decides if the field left git. Server-side apply removes the field if Keelson is
+// its only owner, and otherwise leaves it to the other owners.
 func (c *comparison) noLongerWanted(w *row) (Action, string) {
 	whole := w.whole()
 	who := c.ownerOf(w)
@@ -270,19 +269,18 @@ func (c *comparison) noLongerWanted(w *row) (Action, string) {
 	case who == ownerNone:
 		return ActionRelease, "no longer in git, and no longer Keelson's to remove"
 	}
-	return ActionRelease, "no longer in git, and somebody else's by now"
+	return ActionRelease, "no longer in git, and another client owns it now"
 }
 
-// onlyPersons reports whether an item would go when Keelson stops sending it,
-// and with it no more than what persons have changed in it, whose changes are
-// undone anyway.
+// onlyPersons reports whether an item is removed once Keelson stops sending it, and no more is lost
+// with it than changes by persons. Such changes are undone anyway.
 func (c *comparison) onlyPersons(item fieldpath.Path) bool {
 	return c.who.applied(item) && !c.who.any(item, func(e ownerEntry) bool {
 		return !e.applied && (c.spared(e, item) || e.fields.Has(item))
 	})
 }
 
-// spared reports whether an owner's fields in a list item are left alone.
+// spared reports whether any of an owner's fields in a list item must be left alone.
 func (c *comparison) spared(e ownerEntry, item fieldpath.Path) bool {
 	in, spared := fieldpath.NewSet(item), false
 	e.fields.Leaves().Iterate(func(p fieldpath.Path) {
@@ -300,7 +298,7 @@ func (c *comparison) spared(e ownerEntry, item fieldpath.Path) bool {
 	return spared
 }
 
-// ownerOf asks for the owners where they were not read.
+// ownerOf returns the owner of a field. If the owners were not read, it sets OwnersUnread.
 func (c *comparison) ownerOf(w *row) owner {
 	who := c.who.of(w.path)
 	if who == ownerUnread {

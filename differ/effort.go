@@ -6,26 +6,26 @@ import (
 	"fmt"
 )
 
-// ErrTooMuch is wrapped by the error of a comparison that would cost more than it may. It
-// says nothing about the objects: what was not judged is not harmless.
+// ErrTooMuch is wrapped by the error of a comparison that would cost too much. It does not describe
+// the objects: an object that was not judged may be dangerous.
 var ErrTooMuch = errors.New("too much to judge")
 
 const (
-	// compareEffort bounds one [Compare], in units of CEL's cost: some seconds of a
-	// processor. Of the largest public charts the built-in rules take a hundredth of it.
+	// compareEffort bounds one [Compare], in units of CEL's cost: some seconds of CPU time. For the
+	// largest public charts, the built-in rules take a hundredth of this.
 	compareEffort = 100_000_000
-	// conditionEffort is counted for an evaluation beside the cost that CEL counts: a
-	// condition that costs nothing takes microseconds, too.
+	// conditionEffort is added to the cost that CEL counts for an evaluation: a condition without
+	// cost still takes microseconds.
 	conditionEffort = 100
-	// checkEvery is how many units may pass before the context is asked again.
+	// checkEvery is the number of units after which the context is checked again.
 	checkEvery = 64
 )
 
-// effort is what may still be spent on one call of [Compare] or [Try], and ends with its
-// context. Once it is spent, its error stays, and that call has no result.
+// effort is the remaining budget of one call of [Compare] or [Try], and ends with its context. Once
+// it is spent, the error stays, and the call has no result.
 type effort struct {
-	cause     func() error // why the context ended; nil: it has not
-	units     uint64       // that left began with
+	cause     func() error // why the context ended; nil: not ended
+	units     uint64       // the initial value of left
 	left      uint64
 	unchecked uint64
 	err       error
@@ -35,8 +35,8 @@ func newEffort(ctx context.Context, units uint64) *effort {
 	return &effort{cause: func() error { return context.Cause(ctx) }, units: units, left: units}
 }
 
-// spend takes units: one for a field, or for a rule that is asked about it, and what a
-// condition costs. With the error, the caller stops.
+// spend subtracts units: one for a field, one for a rule that is tried on the field, and the cost
+// of a condition. After an error, the caller stops.
 func (e *effort) spend(units uint64) error {
 	if e.err != nil {
 		return e.err

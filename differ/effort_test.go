@@ -29,7 +29,7 @@ func manyFields(t *testing.T, fields, rules int, when string) (differ.State, dif
 		t.Fatal(err)
 	}
 	return differ.State{
-		ID:       differ.ID{Group: "nobody.knows", Kind: "Thing", Namespace: "prod", Name: "o"},
+		ID:       differ.ID{Group: "unknown.test", Kind: "Thing", Namespace: "prod", Name: "o"},
 		Recorded: thing(old), Target: &renderer.Object{Content: thing(wanted)}, Live: thing(old), OwnersRead: true,
 	}, differ.Policy{Component: component, Rules: compiled}
 }
@@ -59,7 +59,7 @@ func TestEffortIsBounded(t *testing.T) {
 				t.Fatal(err)
 			case c.enough:
 				return
-			case !errors.Is(err, differ.ErrTooMuch) || !strings.Contains(err.Error(), "Thing.nobody.knows prod/o") || len(plan.Changes) > 0:
+			case !errors.Is(err, differ.ErrTooMuch) || !strings.Contains(err.Error(), "Thing.unknown.test prod/o") || len(plan.Changes) > 0:
 				t.Errorf("the error is %v, and the plan has %d changes", err, len(plan.Changes))
 			}
 		})

@@ -14,7 +14,7 @@ import (
 	smdschema "sigs.k8s.io/structured-merge-diff/v4/schema"
 )
 
-// Types that API servers write back in another form than they were given.
+// Types that API servers may return in another form than they were sent.
 const (
 	typeQuantity  = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 	typeDuration  = "io.k8s.apimachinery.pkg.apis.meta.v1.Duration"
@@ -22,16 +22,14 @@ const (
 	typeMicroTime = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"
 )
 
-// comparer compares values by what their type means, also inside atomic lists
-// and maps.
+// comparer compares values by the meaning of their type, also inside atomic lists and maps.
 type comparer struct{ schema *smdschema.Schema }
 
 // equal reports whether two values of a type mean the same.
 func (c comparer) equal(ref smdschema.TypeRef, a, b any) bool { return c.compare(ref, a, b, false) }
 
-// covers reports whether b is a, completed: it may have struct fields that a
-// does not mention. Entries of a plain map (a label selector) are no such
-// fields: no API server adds any.
+// covers reports whether b is a with additions: b may have struct fields that a lacks. Entries of a
+// plain map, such as a label selector, do not count as fields: no API server adds any.
 func (c comparer) covers(ref smdschema.TypeRef, a, b any) bool { return c.compare(ref, a, b, true) }
 
 func (c comparer) compare(ref smdschema.TypeRef, a, b any, completed bool) bool {
@@ -100,7 +98,7 @@ func (c comparer) compareLists(ref smdschema.TypeRef, a, b []any, completed bool
 	return true
 }
 
-// equalBy compares parsed values, and what can't be parsed as it stands.
+// equalBy compares parsed values. Values that can't be parsed are compared as they are.
 func equalBy[T comparable](parse func(any) (T, bool), a, b any) bool {
 	pa, aok := parse(a)
 	pb, bok := parse(b)
@@ -110,10 +108,10 @@ func equalBy[T comparable](parse func(any) (T, bool), a, b any) bool {
 	return equal(a, b)
 }
 
-// equalQuantity compares by amount, whatever the suffix: 1Gi is 1073741824.
+// equalQuantity compares amounts, whatever their suffixes: 1Gi is 1073741824.
 func equalQuantity(a, b any) bool {
 	if s, ok := a.(string); ok && any(s) == b {
-		return true // the usual case, without any parsing
+		return true // the usual case needs no parsing
 	}
 	qa, aok := quantity(a)
 	qb, bok := quantity(b)
@@ -135,8 +133,8 @@ func quantity(v any) (resource.Quantity, bool) {
 	return resource.Quantity{}, false
 }
 
-// parseQuantity refuses what would take resource.ParseQuantity seconds or
-// forever: it works out every digit of 1e1000000000.
+// parseQuantity refuses values for which resource.ParseQuantity would take seconds or forever: it
+// computes every digit of 1e1000000000.
 func parseQuantity(s string) (resource.Quantity, bool) {
 	const digits, exponent = 64, 3
 	if len(s) > digits {
@@ -158,7 +156,7 @@ func parseDuration(v any) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// instant is a point in time in parts that any year fits into.
+// instant is a point in time, in parts that can hold any year.
 type instant struct {
 	seconds     int64
 	nanoseconds int
@@ -209,7 +207,7 @@ func equal(a, b any) bool {
 		}
 		return false
 	}
-	return reflect.DeepEqual(a, b) // bool and null, and what is no JSON
+	return reflect.DeepEqual(a, b) // bool and null, and values that are no JSON
 }
 
 func equalMaps(a, b map[string]any) bool {
@@ -226,8 +224,7 @@ func equalMaps(a, b map[string]any) bool {
 	return true
 }
 
-// same reports whether a float is that integer, and not only near it: beyond
-// 2^53 floats have gaps.
+// same reports whether a float equals an integer exactly: beyond 2^53 floats have gaps.
 func same(i int64, f float64) bool {
 	whole, ok := integer(f)
 	return ok && whole == i
@@ -238,8 +235,7 @@ func integer(f float64) (int64, bool) {
 	return int64(f), f == math.Trunc(f) && -limit <= f && f < limit
 }
 
-// appendKey appends a text that is the same for values that are [equal], and for
-// no others.
+// appendKey appends a text that is the same for two values exactly if they are [equal].
 func appendKey(key []byte, v any) []byte {
 	switch v := v.(type) {
 	case map[string]any:

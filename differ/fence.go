@@ -7,16 +7,16 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Fence is what the project of a component lets it have. It does not change.
+// Fence lists the objects that a project allows its components. It does not change.
 type Fence struct {
 	Project string
 	Objects []v1alpha1.ObjectMatch
 }
 
-// Rule is the name under which the fence is shown where a rule would be.
+// Rule returns the name that is shown in place of a rule's name.
 func (f *Fence) Rule() string { return "project " + f.Project }
 
-// Refuses says why the component may not have an object; empty: it may.
+// Refuses returns why the component may not have an object; empty: the object is allowed.
 func (f *Fence) Refuses(id ID) string {
 	if f == nil || slices.ContainsFunc(f.Objects, func(m v1alpha1.ObjectMatch) bool { return inside(m, id) }) {
 		return ""
@@ -24,13 +24,13 @@ func (f *Fence) Refuses(id ID) string {
 	return fmt.Sprintf("project %s does not let its components have it: it matches none of the objects in projects/%s.yaml", f.Project, f.Project)
 }
 
-// inside is [Matches], but a namespace that is given is never that of an object without
-// one: "*" means any namespace, and not the cluster.
+// inside is [Matches], except that a given namespace never matches a cluster-scoped object: "*"
+// means any namespace, and not the cluster.
 func inside(m v1alpha1.ObjectMatch, id ID) bool {
 	return Matches(m, id) && (m.Namespace == "" || id.Namespace != "")
 }
 
-// parts tell a fence from every other.
+// parts returns strings that identify the fence.
 func (f *Fence) parts() []string {
 	if f == nil {
 		return nil

@@ -286,7 +286,7 @@ func FuzzWhen(f *testing.F) {
 }
 
 // things have no schema: their lists are compared as a whole.
-var things = shape{apiVersion: "nobody.knows/v1", kind: "Thing"}
+var things = shape{apiVersion: "unknown.test/v1", kind: "Thing"}
 
 // fuzzed makes an object of the shape's kind from any JSON map.
 func fuzzed(text string, s shape, managers string) map[string]any {

@@ -81,7 +81,7 @@ var shapes = []shape{
 	}},
 	{"v1", "Secret", secretData},
 	{"example.com/v1", "Widget", widgetSpec},
-	{"nobody.knows/v1", "Thing", func(t *rapid.T) object { return object{"spec": anyJSON(t, 3)} }},
+	{"unknown.test/v1", "Thing", func(t *rapid.T) object { return object{"spec": anyJSON(t, 3)} }},
 }
 
 func deploymentSpec(t *rapid.T) object {

@@ -47,7 +47,7 @@ const component = "web"
 //	             objects, or {kind, name, refused: [{field, type, message}]}, or
 //	             {kind, name, failed: why}; with recreation: true, to the
 //	             creation of an object that is to be replaced
-//	policy.yaml  drift, adopt, danger and fleetDanger, projectDanger, fence,
+//	policy.yaml  drift, adopt, danger and fleetDanger, projectDanger, dangerProfile, fence,
 //	             scaled ({object: …, what: replicas|requests|limits}), approved
 //	             ({object: …, hash: …}, by default the hash of the first plan),
 //	             labels of the cluster, and facts of other components (others:
@@ -433,6 +433,7 @@ func policy(t testing.TB, data []byte) differ.Policy {
 		FleetDanger []v1alpha1.DangerRule
 		// ProjectDanger are rules of the component's project. Fence means that there is a project.
 		ProjectDanger []v1alpha1.DangerRule
+		DangerProfile v1alpha1.DangerProfile
 		Fence         *differ.Fence
 		Scaled        []struct {
 			Object differ.ID
@@ -445,7 +446,7 @@ func policy(t testing.TB, data []byte) differ.Policy {
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
 		t.Fatal(err)
 	}
-	rules, err := differ.NewRules(differ.Scopes{Component: p.Danger, Project: p.ProjectDanger, Fleet: p.FleetDanger, Fenced: p.Fence != nil})
+	rules, err := differ.NewRules(differ.Scopes{Component: p.Danger, Project: p.ProjectDanger, Fleet: p.FleetDanger, FleetProfile: p.DangerProfile, Fenced: p.Fence != nil})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,13 @@ import (
 	"cel.dev/cel-go/common/operators"
 )
 
-// copiesMost bounds how often a condition puts a value into one that it makes. Built-in
-// conditions put five lists behind one another.
+// copiesMost bounds how often a condition copies a value into a list or map that it builds.
+// Built-in conditions concatenate five lists.
 const copiesMost = 32
 
-// checkGrowth refuses a condition that makes lists of lists of what it reads, which double at
-// each step: `[[1]].map(a, a + a).map(a, a + a)` and so on is of a few hundred bytes and a
-// list that no memory holds. CEL counts the cost of a call when it is done, and a
+// checkGrowth refuses a condition that builds lists of lists of the values that it reads. Such
+// lists can double at each step: `[[1]].map(a, a + a).map(a, a + a)` and so on has a few hundred
+// bytes, and builds a list that fits no memory. CEL counts the cost of a call after the call, and a
 // comparison of two such lists is one call.
 func checkGrowth(checked *cel.Ast) error {
 	g := growth{}
@@ -29,11 +29,11 @@ func checkGrowth(checked *cel.Ast) error {
 	return fmt.Errorf("line %d, column %d: it puts a value more than %d times into lists of lists", at.Line(), at.Column()+1, copiesMost)
 }
 
-// growth finds where a condition makes too much of a value.
+// growth finds the place where a condition copies a value too often.
 type growth struct{ at int64 } // the ID of the expression; 0: nowhere
 
-// copies is how often any one value that the condition reads may be in what an expression
-// makes; bound says that of its variables.
+// copies returns how often the result of an expression may contain any one value that the condition
+// reads. bound has the same number for each variable of the expression.
 func (g *growth) copies(e ast.Expr, bound map[string]int) int {
 	n := 1
 	switch e.Kind() {
@@ -68,12 +68,13 @@ func (g *growth) copies(e ast.Expr, bound map[string]int) int {
 		if g.at == 0 {
 			g.at = e.ID()
 		}
-		n = copiesMost + 1 // and no more, so that no sum overflows
+		n = copiesMost + 1 // bounded, so that no sum overflows
 	}
 	return n
 }
 
-// ofElement is how often a value may be in one element of a list, or in a key or value of a map.
+// ofElement returns how often one element of a list, or a key or value of a map, may contain a
+// value.
 func (g *growth) ofElement(list ast.Expr, bound map[string]int) int {
 	all := g.copies(list, bound)
 	if list.Kind() != ast.ListKind {
@@ -86,8 +87,8 @@ func (g *growth) ofElement(list ast.Expr, bound map[string]int) int {
 	return most
 }
 
-// ofCall adds up what is put behind one another. All other calls give one of their arguments
-// or a part of it, or something small.
+// ofCall returns the sum over the arguments of a concatenation. All other calls return one of their
+// arguments, a part of one, or something small.
 func (g *growth) ofCall(call ast.CallExpr, bound map[string]int) int {
 	args := slices.Clone(call.Args())
 	if call.IsMemberFunction() {
@@ -104,8 +105,8 @@ func (g *growth) ofCall(call ast.CallExpr, bound map[string]int) int {
 	return most
 }
 
-// ofComprehension is what a macro makes: map and filter begin with an empty list, and put what
-// one step makes behind it, once for each element.
+// ofComprehension returns the number for a macro. map and filter begin with an empty list, and
+// append the result of one step for each element.
 func (g *growth) ofComprehension(c ast.ComprehensionExpr, bound map[string]int) int {
 	inside := maps.Clone(bound)
 	inside[c.IterVar()] = g.ofElement(c.IterRange(), bound)

@@ -6,20 +6,20 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 )
 
-// handOver is an object of fields that must outlive Keelson's ownership, at
-// their live values, or nil. Server-side apply removes a field, or resets it to
-// its default, when its last owner stops sending it, and with a list item (in
-// kinds without a schema, with a map, too) all that others own in it. For the
-// same reason what was handed over before is sent again.
+// handOver returns an object with the fields that must outlive Keelson's ownership, at their live
+// values, or nil. Server-side apply removes a field, or resets it to its default, when its last
+// owner stops sending it. With a list item, it removes all fields in the item, also those of other
+// owners. In kinds without a schema, the same is true of a map. For the same reason, fields that
+// were handed over before are sent again.
 func (c *comparison) handOver() map[string]any {
 	alone := c.who.union(isApplied).Difference(c.who.union(func(e ownerEntry) bool { return !e.applied }))
-	// An item or map that Keelson alone owns, and that the patch does not have, goes
-	// with all that is in it.
+	// An item or map that Keelson alone owns, and that the patch lacks, is removed with all its
+	// fields.
 	going := carver{c.typ.Schema}.lacking(c.typ.TypeRef, c.change.Patch, alone)
 	goes := func(p fieldpath.Path) bool { return len(p) > 0 && hasPrefix(going, p[:len(p)-1]) }
 	fields := &fieldpath.Set{}
 	add := func(p fieldpath.Path) {
-		if !hasPrefix(fields, p) { // of what goes over as a whole no part is named
+		if !hasPrefix(fields, p) { // no part of a value that is handed over as a whole is listed
 			fields.Insert(p.Copy())
 		}
 	}
@@ -64,7 +64,7 @@ func (c *comparison) handOver() map[string]any {
 	return out
 }
 
-// hasPrefix reports whether a set has a path or one that it lies below.
+// hasPrefix reports whether a set has the path or a path above it.
 func hasPrefix(set *fieldpath.Set, p fieldpath.Path) bool {
 	for i := range p {
 		if set.Has(p[:i+1]) {

@@ -8,14 +8,14 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// fixed are fields that an API server never changes in an object that exists:
-// k8s.io/kubernetes, pkg/apis/*/validation.
+// fixed lists fields that an API server never changes in an existing object: k8s.io/kubernetes,
+// pkg/apis/*/validation.
 type fixed struct {
 	group string
 	kinds []string
 	paths []string
-	// some says that the API server lets some changes pass, so that only its
-	// refusal tells.
+	// some means that the API server allows some changes, so that only its refusal shows whether a
+	// change is possible.
 	some bool
 }
 
@@ -44,8 +44,8 @@ func fixedFields() []fixed {
 	}
 }
 
-// immutable are the built-in rules on fields that no update can change. What
-// has a reason of its own stands before them, in the catalogue.
+// immutable returns the built-in rules on fields that no update can change. Rules with a more
+// specific reason precede them in the catalogue.
 func immutable() []catalogued {
 	var out []catalogued
 	for _, f := range fixedFields() {
@@ -63,7 +63,7 @@ func immutable() []catalogued {
 
 const ruleImmutable = "immutable"
 
-// fixedPaths are the paths of a kind's fixed fields.
+// fixedPaths returns the paths of a kind's fixed fields.
 func fixedPaths(id ID, some bool) []string {
 	var out []string
 	for _, f := range fixedFields() {
@@ -75,7 +75,7 @@ func fixedPaths(id ID, some bool) []string {
 	return out
 }
 
-// cannotUpdate reports whether no update takes a row to its target.
+// cannotUpdate reports whether no update can bring a row to its target.
 func (c *comparison) cannotUpdate(w *row) bool {
 	if !w.l.present || c.defaulted(w) {
 		return false
@@ -83,12 +83,12 @@ func (c *comparison) cannotUpdate(w *row) bool {
 	return slices.ContainsFunc(c.fixedPatterns(), func(p pattern) bool { return p.matches(w.path) })
 }
 
-// fixedPatterns are the fields of the object that no update can change.
+// fixedPatterns returns the fields of the object that no update can change.
 func (c *comparison) fixedPatterns() []pattern {
 	if c.immutable != nil {
 		return c.immutable
 	}
-	c.immutable = []pattern{} // looked up, and once is enough for all rows
+	c.immutable = []pattern{} // not nil: one lookup serves all rows
 	for _, path := range fixedPaths(c.state.ID, false) {
 		if p, err := parsePattern(path); err == nil {
 			c.immutable = append(c.immutable, p)
@@ -97,8 +97,8 @@ func (c *comparison) fixedPatterns() []pattern {
 	return c.immutable
 }
 
-// replace plans to delete the object and to create it anew, which a rule on its
-// deletion may stop. What waits alone can't wait while its object goes.
+// replace plans to delete the object and to create it anew. A rule on its deletion may stop this. A
+// field can't wait alone while its object is replaced.
 func (c *comparison) replace() {
 	c.change.Op, c.change.Patch, c.change.Probe = OpReplace, c.target, c.target
 	if !c.waiting.Empty() {
@@ -123,7 +123,8 @@ func (c *comparison) replace() {
 	}
 }
 
-// emptied are the maps and lists that git empties, and of which nothing is left.
+// emptied returns the maps and lists that git empties, that Keelson alone owns, and that have no
+// fields left.
 func (c *comparison) emptied() *fieldpath.Set {
 	out := &fieldpath.Set{}
 	if len(c.hollow) == 0 || c.removed.Empty() {

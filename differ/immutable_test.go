@@ -128,7 +128,7 @@ func TestFieldsThatMayBeImmutable(t *testing.T) {
 			t.Run(c.kind+path, func(t *testing.T) {
 				t.Parallel()
 				if got := changed(t, gvk, path, nil, false); got.Op != differ.OpUpdate {
-					t.Errorf("nobody was asked, and it is %s, %s: %s %s", got.Op, got.State, got.Rule, got.Because)
+					t.Errorf("without a dry run, it is %s, %s: %s %s", got.Op, got.State, got.Rule, got.Because)
 				}
 				if got := changed(t, gvk, path, refused, false); got.Rule != "immutable" || got.State != differ.StateHeld {
 					t.Errorf("refused, it is %s, %s: %s %s", got.Op, got.State, got.Rule, got.Because)

@@ -16,40 +16,36 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Inputs identify everything that a comparison of one object is made from:
-// equal Inputs give equal changes. They are comparable; the zero value says that
-// it is not known.
+// Inputs identify everything that a comparison of one object depends on: equal Inputs give equal
+// changes. They are comparable; the zero value means not known.
 type Inputs struct {
-	// Recorded, Target and Live tell the three objects from all others: the
-	// resourceVersion of the record, the hash of the target, UID and
-	// resourceVersion of the live object.
+	// Recorded, Target and Live identify the three objects: the resourceVersion of the record, the
+	// hash of the target, and UID and resourceVersion of the live object.
 	Recorded, Target, Live string
 	Policy                 string // [Policy.Hash]
 	Schema                 string // [Schemas.Hash]
 	Scaled                 Scaling
 }
 
-// unchanged reports whether an object was found settled with the inputs that it
-// has now.
+// unchanged reports whether an object was found settled with its present inputs.
 func (s *State) unchanged() bool {
 	return s.Inputs != Inputs{} && s.Inputs == s.Settled && s.Target != nil && s.Live != nil
 }
 
-// settled is the change of an object of which nothing has changed.
+// settled returns the change of an object that is still settled.
 func settled(s *State) Change {
 	c := Change{ID: s.ID, Op: OpNone, State: StateSynced, Source: s.Target.Source, Live: s.Live, Record: s.Recorded, Normal: s.Normal}
 	c.APIVersion, _ = s.Target.Content["apiVersion"].(string)
 	return c
 }
 
-// Quiet reports whether there is nothing to do for the object, nothing to wait
-// for and nothing to show. Its [Inputs] may then stand in [State.Settled].
+// Quiet reports whether there is nothing to do for the object, nothing to wait for and nothing to
+// show. Its [Inputs] may then be recorded as [State.Settled].
 func (c *Change) Quiet() bool {
 	return c.Op == OpNone && c.State == StateSynced && !c.RecordStale && !c.OwnersUnread && !c.NodesUnread && len(c.Fields) == 0 && c.Because == ""
 }
 
-// Hash tells a policy from every other, but for what it knows of one object
-// alone: Approved and Scaled.
+// Hash identifies a policy, without Approved, Scaled, the nodes, and the objects of [Policy.Among].
 func (p Policy) Hash() string {
 	sum := sha256.New()
 	write(sum, p.Component, fmt.Sprint(p.AnyComponent), fmt.Sprint(p.OwnersByRecord), fmt.Sprint(p.Adopt), string(p.Drift), string(p.MaskKey))
@@ -65,9 +61,8 @@ func (p Policy) Hash() string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// ReadsCluster reports whether a CEL expression may depend on the cluster's labels:
-// one that does not name the variable can't. A longer word, such as cluster-admin in a text,
-// is not the variable.
+// ReadsCluster reports whether a CEL expression may depend on the labels of the cluster. Without
+// the word cluster, it can't. A longer word, such as cluster-admin in a text, does not count.
 func ReadsCluster(expression string) bool {
 	inWord := func(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 	for rest := expression; ; {
@@ -84,22 +79,22 @@ func ReadsCluster(expression string) bool {
 	}
 }
 
-// sumOf tells a rule from every other.
+// sumOf returns a hash of the fields of a rule that decide or give the reason.
 func sumOf(r v1alpha1.DangerRule) [sha256.Size]byte {
 	sum := sha256.New()
-	write(sum, r.Name, r.Path, r.When, r.MessageExpression, string(r.Effect), string(r.Scope), r.Because, fmt.Sprint(r.On), // Locked decides about the order alone
+	write(sum, r.Name, r.Path, r.When, r.MessageExpression, string(r.Effect), string(r.Scope), r.Because, fmt.Sprint(r.On), // Locked decides only the order
 		r.Match.Group, r.Match.Namespace, r.Match.Name, fmt.Sprint(r.Match.Kinds))
 	return [sha256.Size]byte(sum.Sum(nil))
 }
 
-// write hashes strings so that no two lists of them are hashed alike.
+// write hashes strings so that different lists have different input.
 func write(h hash.Hash, parts ...string) {
 	for _, part := range parts {
-		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash takes everything
+		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash never fails
 	}
 }
 
-// Hash tells the schema of a kind from every other; empty for a kind without one.
+// Hash identifies the schema of a kind; empty for a kind without a schema.
 func (s Schemas) Hash(gvk schema.GroupVersionKind) string {
 	_, hash := s.typeOf(gvk)
 	return hash

@@ -9,12 +9,12 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// ruleCRDSchema is the name of the danger rules on what becomes of custom
-// resources: the built-in one, and what git puts in its place.
+// ruleCRDSchema is the name of the danger rules on the custom resources of a changed CRD: the
+// built-in rule, and rules in git that replace it.
 const ruleCRDSchema = "crd-schema"
 
-// JudgeOf judges a CRD that is there and wanted. It knows of the custom resources
-// that are wanted with it.
+// JudgeOf returns the judge for a CRD that has both a live object and a target. The judge gets the
+// targets of custom resources among the states. The error says which schema can't be read.
 func JudgeOf(crd *State, all []State) (*CRDJudge, error) {
 	j, err := NewCRDJudge(crd.Live, content(crd.Target))
 	if err != nil {
@@ -28,8 +28,9 @@ func JudgeOf(crd *State, all []State) (*CRDJudge, error) {
 	return j, nil
 }
 
-// JudgeAmong lets every CRD that is there and wanted be judged by the custom
-// resources among the states, as if a cluster had no others: see [State.Instances].
+// JudgeAmong judges every CRD with a live object and a target by the custom resources among the
+// states. It assumes that the cluster has no other custom resources, and sets [State.Instances].
+// The error names the CRD.
 func JudgeAmong(ctx context.Context, states []State) error {
 	for i := range states {
 		s := &states[i]
@@ -38,7 +39,7 @@ func JudgeAmong(ctx context.Context, states []State) error {
 		}
 		judge, err := JudgeOf(s, states)
 		if err != nil {
-			continue // Compare holds the CRD, and says so
+			continue // Compare holds the CRD with this reason
 		}
 		for k := range states {
 			if states[k].Live == nil || !judge.Takes(states[k].ID) {
@@ -53,10 +54,10 @@ func JudgeAmong(ctx context.Context, states []State) error {
 	return nil
 }
 
-// judgeInstances holds a CRD whose new schema custom resources do not satisfy,
-// and asks for these where they were not read. It is apart from the rules on
-// fields, so that allowing a change of the versions doesn't allow this, too. An
-// approval that was given before there was such an object is none.
+// judgeInstances holds a CRD if custom resources do not satisfy its new schema. If these were not
+// read, it sets InstancesUnread. It is separate from the rules on fields: a rule that allows
+// changes of the versions does not allow this. An approval from before there was such a custom
+// resource does not count.
 func (c *comparison) judgeInstances(rows []row, hash io.Writer) ObjectState {
 	c.change.InstancesUnread, c.change.Rule, c.change.Because = false, "", ""
 	w := c.schemaRow(rows)
@@ -78,7 +79,7 @@ func (c *comparison) judgeInstances(rows []row, hash io.Writer) ObjectState {
 		return StateSynced
 	}
 	c.tried(r, event(w), nil, OutcomeFires)
-	_, _ = io.WriteString(hash, ruleCRDSchema) // a hash takes everything
+	_, _ = io.WriteString(hash, ruleCRDSchema) // a hash never fails
 	c.change.Rule = r.Name
 	switch r.Effect {
 	case v1alpha1.EffectWarn:
@@ -95,7 +96,7 @@ func (c *comparison) judgeInstances(rows []row, hash io.Writer) ObjectState {
 	}
 }
 
-// schemaRow is a row of a CRD that changes what custom resources have to be.
+// schemaRow returns a row of a CRD that changes the requirements on custom resources.
 func (c *comparison) schemaRow(rows []row) *row {
 	if !IsCRD(c.state.ID) || c.live == nil || c.target == nil {
 		return nil
@@ -113,8 +114,8 @@ func (c *comparison) schemaRow(rows []row) *row {
 	return nil
 }
 
-// findJudged returns the first rule on custom resources. A condition without an
-// answer counts as true.
+// findJudged returns the first rule on custom resources. A condition that can't be evaluated counts
+// as true.
 func (c *comparison) findJudged(w *row) *rule {
 	for _, r := range c.applicable() {
 		if !r.judged || !r.on(event(w)) {
@@ -128,8 +129,8 @@ func (c *comparison) findJudged(w *row) *rule {
 	return nil
 }
 
-// verdict says what is known of the custom resources, if there is anything to
-// say, and whether it speaks against the change.
+// verdict returns what is known of the custom resources, and whether this refuses the change. The
+// text is empty if there is nothing to say.
 func (c *comparison) verdict() (because string, refused bool) {
 	switch i := c.state.Instances; {
 	case i == nil:

@@ -4,9 +4,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 )
 
-// inItems makes one field of those that come or go with their list item as a whole, so that
-// a container that is added is one hunk and not one for each of its fields. Fields that
-// differ in what happens to them stay apart.
+// inItems joins the fields that come or go with their list item into one field. An added container
+// is then one hunk, and not one for each of its fields. Fields with different results stay apart.
 func inItems(fields []Field) []Field {
 	var out []Field
 	for len(fields) > 0 {
@@ -24,14 +23,13 @@ func inItems(fields []Field) []Field {
 	return out
 }
 
-// together reports whether two fields are of one item, and the same happens to both.
+// together reports whether two fields are of one item, and have the same result.
 func (f Field) together(g Field) bool {
 	return f.item > 0 && f.item == g.item && f.at[:f.item].Equals(g.at[:g.item]) &&
 		f.Action == g.Action && f.Rule == g.Rule && f.Because == g.Because
 }
 
-// whole returns the item that fields are parts of; it is not ok where a field is the item
-// itself.
+// whole returns the item of the given fields; it is not ok if a field is the item itself.
 func whole(fields []Field) (Field, bool) {
 	out := fields[0]
 	out.at, out.Path = out.at[:out.item], out.at[:out.item].String()
@@ -49,7 +47,7 @@ func whole(fields []Field) (Field, bool) {
 	return out, true
 }
 
-// part is a value in an item, by its path from there.
+// part is a value in an item, with its path in the item.
 type part struct {
 	path  fieldpath.Path
 	value any
@@ -62,8 +60,8 @@ func appendPart(parts []part, path fieldpath.Path, v any) []part {
 	return append(parts, part{path, v})
 }
 
-// assemble makes one value of parts: a map by field names, or a list of items, each in the
-// order in which its first part comes. It is nil without parts.
+// assemble builds one value from parts: a map by field names, or a list of items in the order of
+// their first parts. It returns nil without parts.
 func assemble(parts []part) any {
 	if len(parts) == 0 {
 		return nil

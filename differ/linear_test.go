@@ -37,7 +37,7 @@ func TestHostileObjectsTakeLinearTime(t *testing.T) {
 		why   string
 		state func(n int) differ.State
 	}{
-		"Shuffled": {"Keys that come in no order.", func(n int) differ.State { return same(object{"keyed": shuffled(n, "id", "a")}) }},
+		"Shuffled": {"The keys come in no order.", func(n int) differ.State { return same(object{"keyed": shuffled(n, "id", "a")}) }},
 		"Reversed": {"Live has the order of the target the other way round.", func(n int) differ.State {
 			return changed(object{"set": inOrder(n, 1)}, object{"set": inOrder(n, 1)}, object{"set": inOrder(n, -1)})
 		}},
@@ -55,7 +55,7 @@ func TestHostileObjectsTakeLinearTime(t *testing.T) {
 		"InsideAtomic": {"A rule looks into a list that changes as a whole.", func(n int) differ.State {
 			return changed(object{"atomicList": shuffled(n, "k", "a")}, object{"atomicList": shuffled(n, "k", "a")}, object{"atomicList": shuffled(n, "k", "b")})
 		}},
-		"Shared": {"Of every item somebody else owns a field.", func(n int) differ.State {
+		"Shared": {"Another client owns a field of every item.", func(n int) differ.State {
 			items, more, applied, others := make(list, n), make(list, n), object{}, object{}
 			for i := range items {
 				id := fmt.Sprintf("%07d", i)

@@ -18,7 +18,7 @@ import (
 // thing returns an object of a kind without a schema, which may hold any value.
 func thing(spec any) object {
 	return object{
-		"apiVersion": "nobody.knows/v1", "kind": "Thing", "spec": spec,
+		"apiVersion": "unknown.test/v1", "kind": "Thing", "spec": spec,
 		"metadata": object{"name": "o", "namespace": "prod", "labels": object{v1alpha1.LabelComponent: component}},
 	}
 }
@@ -37,7 +37,7 @@ func nestedIn(v any, levels int) any {
 
 // malformedStates returns a state for each side that has the object; the other sides are sound.
 func malformedStates(o, sound object) map[string]differ.State {
-	id := differ.ID{Group: "nobody.knows", Kind: "Thing", Namespace: "prod", Name: "o"}
+	id := differ.ID{Group: "unknown.test", Kind: "Thing", Namespace: "prod", Name: "o"}
 	at := registry.Position{File: "templates/thing.yaml", Line: 3}
 	return map[string]differ.State{
 		"recorded object":                        {ID: id, Recorded: o, Target: &renderer.Object{Content: sound}, Live: sound},
@@ -54,7 +54,7 @@ func refusesAll(t *testing.T, state differ.State, says ...string) {
 	if err == nil || len(plan.Changes) > 0 {
 		t.Fatalf("there are %d changes, and the error is %v", len(plan.Changes), err)
 	}
-	for _, s := range append(says, "Thing.nobody.knows prod/o: ") {
+	for _, s := range append(says, "Thing.unknown.test prod/o: ") {
 		if !strings.Contains(err.Error(), s) {
 			t.Errorf("the error does not say %q: %v", s, err)
 		}
@@ -127,7 +127,7 @@ func TestNotMalformed(t *testing.T) {
 			t.Parallel()
 			o := thing(spec)
 			plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{
-				ID: differ.ID{Group: "nobody.knows", Kind: "Thing", Namespace: "prod", Name: "o"}, Recorded: o, Target: &renderer.Object{Content: o}, Live: o,
+				ID: differ.ID{Group: "unknown.test", Kind: "Thing", Namespace: "prod", Name: "o"}, Recorded: o, Target: &renderer.Object{Content: o}, Live: o,
 			}}, differ.Policy{Component: component})
 			if err != nil || !plan.Settled() {
 				t.Errorf("it is %s, and the error is %v", plan.Summary(), err)
@@ -271,18 +271,18 @@ func TestMalformedMetadata(t *testing.T) {
 		"Labels":         {why: "No component can be told.", meta: object{"labels": int64(1)}},
 		"Label":          {why: "No component has such a name.", meta: object{"labels": object{v1alpha1.LabelComponent: list{component}}}},
 		"Annotations":    {why: "There may be kubectl's copy of a Secret in it.", meta: object{"annotations": list{}}},
-		"Deleting":       {why: "Whatever stands there, it is being deleted.", meta: object{"deletionTimestamp": object{}}},
+		"Deleting":       {why: "The object is being deleted, whatever the timestamp holds.", meta: object{"deletionTimestamp": object{}}},
 		"UID":            {why: "No object has such a UID.", meta: object{"uid": list{}}},
-		"Managers":       {why: "Owners that can't be read are not nobody.", want: "managedFields", meta: object{"managedFields": "oops"}},
-		"ManagersMap":    {why: "Owners that can't be read are not nobody.", want: "managedFields", meta: object{"managedFields": object{}}},
-		"Entry":          {why: "Owners that can't be read are not nobody.", want: "managedFields", meta: object{"managedFields": list{"oops"}}},
-		"Manager":        {why: "Owners that can't be read are not nobody.", want: "managedFields", meta: object{"managedFields": entry(object{"manager": int64(1)})}},
-		"Fields":         {why: "Owners that can't be read are not nobody.", want: `of manager "kubectl"`, meta: object{"managedFields": entry(object{"fieldsV1": "oops"})}},
-		"FieldsList":     {why: "Owners that can't be read are not nobody.", want: `of manager "kubectl"`, meta: object{"managedFields": entry(object{"fieldsV1": list{}})}},
-		"FieldsElement":  {why: "Owners that can't be read are not nobody.", want: `of manager "kubectl"`, meta: object{"managedFields": entry(object{"fieldsV1": object{"oops": object{}}})}},
-		"FieldsDeep":     {why: "A set of fields is as deep as it is told.", want: "managedFields", meta: object{"managedFields": entry(object{"fieldsV1": deepFields(20_000)})}},
-		"FieldsNull":     {why: "Nothing is owned.", meta: object{"managedFields": entry(object{"fieldsV1": nil})}},
-		"ManagersNumber": {why: "What is no JSON can't be read.", want: "managedFields", meta: object{"managedFields": list{math.NaN()}}},
+		"Managers":       {why: "Unreadable owners are not treated as no owner.", want: "managedFields", meta: object{"managedFields": "oops"}},
+		"ManagersMap":    {why: "Unreadable owners are not treated as no owner.", want: "managedFields", meta: object{"managedFields": object{}}},
+		"Entry":          {why: "Unreadable owners are not treated as no owner.", want: "managedFields", meta: object{"managedFields": list{"oops"}}},
+		"Manager":        {why: "Unreadable owners are not treated as no owner.", want: "managedFields", meta: object{"managedFields": entry(object{"manager": int64(1)})}},
+		"Fields":         {why: "Unreadable owners are not treated as no owner.", want: `of manager "kubectl"`, meta: object{"managedFields": entry(object{"fieldsV1": "oops"})}},
+		"FieldsList":     {why: "Unreadable owners are not treated as no owner.", want: `of manager "kubectl"`, meta: object{"managedFields": entry(object{"fieldsV1": list{}})}},
+		"FieldsElement":  {why: "Unreadable owners are not treated as no owner.", want: `of manager "kubectl"`, meta: object{"managedFields": entry(object{"fieldsV1": object{"oops": object{}}})}},
+		"FieldsDeep":     {why: "A client chooses the depth of a set of fields.", want: "managedFields", meta: object{"managedFields": entry(object{"fieldsV1": deepFields(20_000)})}},
+		"FieldsNull":     {why: "An entry without fields owns none.", meta: object{"managedFields": entry(object{"fieldsV1": nil})}},
+		"ManagersNumber": {why: "A value that is not valid JSON can't be read.", want: "managedFields", meta: object{"managedFields": list{math.NaN()}}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -330,10 +330,10 @@ func TestDeepestObjectNeedsLittleStack(t *testing.T) {
 	for range differ.MaxDepth - 3 {
 		v = map[string]any{"a": v}
 	}
-	o := map[string]any{"apiVersion": "nobody.knows/v1", "kind": "Thing", "spec": v}
-	live := map[string]any{"apiVersion": "nobody.knows/v1", "kind": "Thing", "spec": map[string]any{}}
+	o := map[string]any{"apiVersion": "unknown.test/v1", "kind": "Thing", "spec": v}
+	live := map[string]any{"apiVersion": "unknown.test/v1", "kind": "Thing", "spec": map[string]any{}}
 	plan, err := differ.Compare(t.Context(), nil, []differ.State{{
-		ID: differ.ID{Group: "nobody.knows", Kind: "Thing"}, Recorded: live, Target: &renderer.Object{Content: o}, Live: live,
+		ID: differ.ID{Group: "unknown.test", Kind: "Thing"}, Recorded: live, Target: &renderer.Object{Content: o}, Live: live,
 	}}, differ.Policy{})
 	if err != nil || plan.Count(differ.OpUpdate) != 1 {
 		t.Errorf("%d updates, error %v", plan.Count(differ.OpUpdate), err)

@@ -26,7 +26,7 @@ func everything() differ.Plan {
 		{ID: id("deleted"), Op: differ.OpDelete, State: differ.StateChanged},
 		{ID: id("forgotten"), Op: differ.OpForget, State: differ.StateSynced, Because: "it is gone"},
 		{ID: id("kept"), Op: differ.OpNone, State: differ.StateSynced, Source: at, Fields: []differ.Field{{Path: ".a", Action: differ.ActionKeep, Live: int64(2), Target: int64(1), Rule: "mine", Because: "they say so"}}},
-		{ID: id("released"), Op: differ.OpNone, State: differ.StateSynced, Source: at, Fields: []differ.Field{{Path: ".a", Action: differ.ActionRelease, Live: int64(2), Because: "somebody else's"}}},
+		{ID: id("released"), Op: differ.OpNone, State: differ.StateSynced, Source: at, Fields: []differ.Field{{Path: ".a", Action: differ.ActionRelease, Live: int64(2), Because: "another client's"}}},
 		{ID: id("updated"), Op: differ.OpUpdate, State: differ.StateChanged, Source: at, Hash: "ff", Unpredicted: "the server was busy", Fields: []differ.Field{
 			{Path: ".set", Action: differ.ActionSet, Live: "a", Target: "b"},
 			{Path: ".added", Action: differ.ActionSet, Target: list{"a", object{"b": "c"}}},

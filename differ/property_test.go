@@ -279,8 +279,8 @@ func (k *keelson) carryOut(t *rapid.T, s *server, c differ.Change) {
 	}
 }
 
-// somebody writes to the object in one of the ways of persons and controllers.
-func somebody(t *rapid.T, s *server) {
+// otherClient writes to the object as a person or a controller would.
+func otherClient(t *rapid.T, s *server) {
 	writer := oneOf(t, "writer", "kubectl-edit Update -", "my-operator Update -", "kube-controller-manager Update scale",
 		"keda-operator Update -", "theirs Apply -", "before-first-apply Update -",
 		"kubectl-client-side-apply Update -", "helm Update -").(string)
@@ -353,7 +353,7 @@ func TestApplied(t *testing.T) {
 			round(t, k, s, target)
 			for range rapid.IntRange(0, 2).Draw(t, "writes") {
 				if s.live != nil {
-					somebody(t, s)
+					otherClient(t, s)
 				}
 			}
 			switch rapid.IntRange(0, 9).Draw(t, "lost") {

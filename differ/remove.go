@@ -52,7 +52,7 @@ func (c *comparison) released() (string, error) {
 	uid := nested(c.state.Live, "metadata", "uid")
 	switch bearer := c.bearer(); {
 	case c.state.RecordedUID != "" && uid != c.state.RecordedUID:
-		return "somebody deleted it and created another of its name, which was left in place", nil
+		return "another client deleted it and created another object of its name, which was left in place", nil
 	case c.policy.AnyComponent:
 	case bearer == "":
 		return "it no longer carries the label " + v1alpha1.LabelComponent + "=" + c.policy.Component + " and was left in place", nil

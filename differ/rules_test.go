@@ -298,7 +298,7 @@ func TestRulesInsideAtomicValues(t *testing.T) {
 			}
 			live := thing(object{"v": c.old})
 			plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{
-				ID:       differ.ID{Group: "nobody.knows", Kind: "Thing", Namespace: "prod", Name: "o"},
+				ID:       differ.ID{Group: "unknown.test", Kind: "Thing", Namespace: "prod", Name: "o"},
 				Recorded: live, Target: &renderer.Object{Content: thing(object{"v": c.new})}, Live: live, OwnersRead: true,
 			}}, differ.Policy{AnyComponent: true, Rules: rules})
 			if err != nil {

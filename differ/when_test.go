@@ -24,7 +24,7 @@ func asked(t *testing.T, old, target any, more object, rules ...v1alpha1.DangerR
 	}
 	live, wanted := object{"more": more, "v": old}, object{"more": more, "v": target}
 	plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{
-		ID:       differ.ID{Group: "nobody.knows", Kind: "Thing", Namespace: "prod", Name: "o"},
+		ID:       differ.ID{Group: "unknown.test", Kind: "Thing", Namespace: "prod", Name: "o"},
 		Recorded: thing(live), Target: &renderer.Object{Content: thing(wanted)}, Live: thing(live), OwnersRead: true,
 	}}, differ.Policy{Component: component, Rules: compiled})
 	if err != nil {

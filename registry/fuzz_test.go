@@ -87,8 +87,8 @@ func FuzzCredentials(f *testing.F) {
 	})
 }
 
-// Of a signed commit or tag, no other bytes are signed: not those of an edit,
-// and not those that somebody else puts around the signature.
+// A signature covers exactly the bytes that were signed. An edit of these bytes, or other
+// bytes around the signature, must not pass as signed.
 func FuzzSignature(f *testing.F) {
 	alice, aliceSigns := sshKey(f)
 	pgp := pgpKey(f, nil)
@@ -111,10 +111,10 @@ func FuzzSignature(f *testing.F) {
 			raw = append(append(bytes.Clone(raw[:at]), insert...), raw[at:]...)
 		}
 		if _, wrong := keys.JudgeCommit(raw); wrong == "" && !bytes.Equal(unsigned(raw), p) {
-			t.Errorf("a commit that nobody signed is signed:\n%s", raw)
+			t.Errorf("an unsigned commit passes as signed:\n%s", raw)
 		}
 		if _, wrong := keys.JudgeTag(raw, "web/v1.0.0"); wrong == "" && !bytes.HasPrefix(raw, append(bytes.Clone(tag), "-----BEGIN "...)) {
-			t.Errorf("a tag that nobody signed is signed:\n%s", raw)
+			t.Errorf("an unsigned tag passes as signed:\n%s", raw)
 		}
 	})
 }

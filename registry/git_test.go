@@ -273,7 +273,7 @@ func TestLocations(t *testing.T) {
 		"PasswordInBad": {"A URL that can't be read may hold a password.", "http://a:hunter2@%zz/", "can't be read"},
 		"FileHost":      {"file://x/y is a path that lost its slash.", "file://srv/fleet", "file:///"},
 		"NotThere":      {"A path without a repository is named.", "/nonexistent/fleet", "/nonexistent/fleet"},
-		"NoServer":      {"A port where nobody listens.", "http://a:hunter2@127.0.0.1:1/fleet", "http://127.0.0.1:1/fleet"},
+		"NoServer":      {"No server listens on the port.", "http://a:hunter2@127.0.0.1:1/fleet", "http://127.0.0.1:1/fleet"},
 		"SSH":           {"An SSH server that is not there.", "ssh://git:hunter2@127.0.0.1:1/fleet", "ssh://git@127.0.0.1:1/fleet"},
 		"SCPPassword":   {"It would be a part of the user's name.", "git:hunter2@127.0.0.1:fleet/nope", "must not hold a password"},
 		"Query":         {"What follows a question mark may be a token.", "https://127.0.0.1:1/fleet?private_token=hunter2", "must end with its path"},
@@ -454,8 +454,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestLockedRefs reads a repository in the middle of somebody's commit: git has
-// made the locks of the refs that it is going to write, and written nothing there.
+// TestLockedRefs reads a repository while another process commits: git has created the lock
+// files of the refs, and has not written the refs yet.
 func TestLockedRefs(t *testing.T) {
 	t.Parallel()
 	g := newGitRepo(t)

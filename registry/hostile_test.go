@@ -93,9 +93,9 @@ func evilFleet(t testing.TB) *gitRepo {
 	return g
 }
 
-// TestHostileRepository reads repositories that somebody made to hurt. What is
-// wrong is named, costs little, and blocks no more than it has to: a component,
-// a cluster, or the news of the whole repository.
+// TestHostileRepository reads repositories that an attacker made. The problem is reported,
+// costs little, and blocks no more than necessary: a component, a cluster, or new commits of
+// the whole repository.
 func TestHostileRepository(t *testing.T) {
 	zero := plumbing.NewHash("1234567890123456789012345678901234567890")
 	const (

@@ -289,16 +289,16 @@ func (m *mutator) step() []string {
 	return did
 }
 
-// changeSigner decides who signs what is made in this step.
+// changeSigner chooses the signer of the commits and tags of this step.
 func (m *mutator) changeSigner() string {
 	who := m.random.IntN(12)
 	switch who {
 	case 11:
 		m.sign = nil
-		return "nobody signs"
+		return "new commits are unsigned"
 	case 10:
 		m.sign = m.people[2].sign
-		return "a stranger signs"
+		return "a person without a trusted key signs"
 	}
 	m.sign = m.people[who%2].sign
 	return fmt.Sprintf("person %d signs", who%2)

@@ -261,35 +261,35 @@ func TestShared(t *testing.T) {
 		produced map[string]int
 	}{
 		"Note": {
-			why:  "Nobody is told anything by a README.",
+			why:  "A README changes no delivery.",
 			path: "README.md", data: "x", produced: map[string]int{"tree": 1},
 		},
 		"NoteInACluster": {
-			why:  "Nor by one in a cluster's folder, which has another hash now.",
+			why:  "A README in a cluster's folder changes no delivery either, although the folder has another hash.",
 			path: "clusters/a/README.md", data: "x", produced: map[string]int{"tree": 3},
 		},
 		"Own": {
-			why:  "One file, one delivery.",
+			why:  "A cluster's file of a component changes one delivery.",
 			path: "clusters/a/dns.yaml", data: own("values: {x: 2}\n"),
 			changed: []string{"a/dns"}, produced: map[string]int{"tree": 3, "MetaConfig": 1},
 		},
 		"Layer": {
-			why:  "One line of a layer is for one component, on the clusters that it selects.",
+			why:  "A line of a layer changes one component on the clusters that the layer selects.",
 			path: "layers/10.yaml", data: layer("", "1", "7"),
 			changed: []string{"a/web"}, produced: map[string]int{"tree": 2, "Layer": 1, "layer": 1},
 		},
 		"LayerOfOthers": {
-			why:  "A layer that no cluster matches changes none.",
+			why:  "A layer that no cluster matches changes no delivery.",
 			path: "layers/20.yaml", data: header + "Layer\nclusterSelector: {matchLabels: {stage: none}}\ncomponents:\n  dns:\n    values: {a: 1}\n",
 			produced: map[string]int{"tree": 2, "Layer": 1, "layer": 1},
 		},
 		"Head": {
-			why:  "A component's folder is read for who follows the branch, and for nobody else.",
+			why:  "A change in a component's folder affects only clusters that follow the branch.",
 			path: "components/web/template/values.yaml", data: "a: 1\n",
 			changed: []string{"c/web"}, produced: map[string]int{"tree": 4, "version": 1, "chart file": 1},
 		},
 		"Tag": {
-			why: "A version that nobody names is not read.",
+			why: "A version that no file names is not read.",
 			tag: "web/v1.1.0",
 		},
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// The commit of a pull request is fetched by its ref, which is followed by nobody:
-// what is delivered stays as it was, also while the proposal is there.
+// The commit of a pull request is fetched by its ref. No delivery follows that ref, so the
+// deliveries stay unchanged while the pull request is open.
 func TestProposal(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]func(*testing.T, *gitRepo) string{

@@ -276,7 +276,7 @@ func (r *Repo) trusts(commit plumbing.EncodedObject, p Push) error {
 		return err
 	}
 	if v := t.keys.judgeCommit(raw); v.wrong != "" {
-		return fmt.Errorf("the repository is signed, and nobody would take this commit: %s", v.wrong)
+		return fmt.Errorf("the repository requires signatures, and would refuse this commit: %s", v.wrong)
 	}
 	return nil
 }

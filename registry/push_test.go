@@ -100,17 +100,17 @@ func TestPushRefused(t *testing.T) {
 		want    string
 	}{
 		"Race": {
-			why: "Somebody pushed before the server was asked.", moved: true, want: "it is at",
+			why: "Another client pushed before Keelson listed the refs.", moved: true, want: "it is at",
 			prepare: func(_ *testing.T, g *gitRepo, _ *gitServer, _ *registry.Push) { g.write("README.md", "x"); g.commit() },
 		},
 		"LateRace": {
-			why: "Somebody pushed between the server's list and our commit.", moved: true, want: "it is at",
+			why: "Another client pushed between the list of refs and the push.", moved: true, want: "it is at",
 			prepare: func(t *testing.T, g *gitRepo, _ *gitServer, _ *registry.Push) {
 				hook(t, g, "pre-receive", "git update-ref refs/heads/main $(git commit-tree -p main -m other main^{tree})")
 			},
 		},
 		"Hook": {
-			why: "A rule of the server, which is not ours to go around.", want: "hook declined",
+			why: "A rule of the server refuses the push.", want: "hook declined",
 			prepare: func(t *testing.T, g *gitRepo, _ *gitServer, _ *registry.Push) { hook(t, g, "pre-receive", "exit 1") },
 		},
 		"NotForward": {
@@ -220,8 +220,8 @@ func TestPushSSH(t *testing.T) {
 	}
 }
 
-// A branch of the writer's own goes where it is sent, and away, as long as nobody else has
-// written to it; that it needs no trusted signature is since nobody delivers it.
+// A proposal branch can be pushed, replaced and deleted while no other client has written to
+// it. It needs no trusted signature, because no delivery follows it.
 func TestPushProposal(t *testing.T) {
 	t.Parallel()
 	g := newGitRepo(t)
@@ -300,7 +300,7 @@ func TestPushSigned(t *testing.T) {
 	})
 	fatal(t, err)
 	p := pushOf(r, t, credentials, registry.Commit{Files: map[string][]byte{"fleet.yaml": []byte("x\n")}, Message: "x"})
-	if _, err := r.Push(t.Context(), p); err == nil || !strings.Contains(err.Error(), "nobody would take this commit: it is not signed") {
+	if _, err := r.Push(t.Context(), p); err == nil || !strings.Contains(err.Error(), "would refuse this commit: it is not signed") {
 		t.Fatalf("without a signature: %v", err)
 	}
 	p.Sign = registry.SignWith(logins(t, "no key"))
@@ -347,7 +347,7 @@ func TestStood(t *testing.T) {
 		return "apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector: {}\ncomponents: {coredns: {version: " + version + "}, dns: {version: v1.3.0}}\n"
 	}
 	g.write("clusters/a/coredns.yaml", meta("v1.1.0"))
-	before := g.commit() // nobody could mean the tag of later by that
+	before := g.commit() // the tag v1.1.0 does not exist yet, so this commit does not count
 	g.write("clusters/a/coredns.yaml", meta("v1.0.0"))
 	g.write("layers/10-a.yaml", layer("v1.0.0"))
 	g.commit()

@@ -126,8 +126,8 @@ func (g *gitRepo) commit() plumbing.Hash {
 	return g.last
 }
 
-// commitTagged writes the tag before the branch, so that nobody sees a branch
-// that names a version which is not there.
+// commitTagged writes the tag before the branch, so that no reader sees a branch that names a
+// missing version.
 func (g *gitRepo) commitTagged(tag string) {
 	g.t.Helper()
 	g.last = g.object()

@@ -241,7 +241,7 @@ func TestSignedTags(t *testing.T) {
 		"LightweightRefused": {"The fleet wants its tags signed.", "signed-tags", func(g *gitRepo) {
 			g.tag("coredns/v2.0.0")
 		}, "tag coredns/v2.0.0 is lightweight, and fleet.yaml wants tags that are signed themselves"},
-		"LightweightUnsigned": {"A name of a commit that nobody signed.", "signed", func(g *gitRepo) {
+		"LightweightUnsigned": {"The tag names an unsigned commit.", "signed", func(g *gitRepo) {
 			sign := g.sign
 			g.sign = nil
 			g.ref("refs/tags/coredns/v2.0.0", g.object())
@@ -323,7 +323,7 @@ func TestVerifyNeedsKeys(t *testing.T) {
 	}
 	for why, files := range map[string][]string{
 		"not there":      {filepath.Join(t.TempDir(), "none")},
-		"empty":          {keysFile(t, "# nobody yet\n")},
+		"empty":          {keysFile(t, "# no keys yet\n")},
 		"one is damaged": {keys, keysFile(t, "x\n")},
 		"inside":         {filepath.Join(g.path, "config")},
 	} {

@@ -118,7 +118,7 @@ func knowHosts(config *ssh.ClientConfig, address, file string) error {
 				"then add it with: ssh-keyscan -t %s -p %s %s >> %s",
 				name, ssh.FingerprintSHA256(key), strings.TrimPrefix(key.Type(), "ssh-"), port, host, add)
 		case knownhosts.IsHostKeyChanged(err):
-			return fmt.Errorf("the host key of %s is another than the one in %s: it shows %s; somebody may be listening in, "+
+			return fmt.Errorf("the host key of %s is another than the one in %s: it shows %s; another server may answer in its place, "+
 				"so ask its administrators before you replace the line", name, add, ssh.FingerprintSHA256(key))
 		default:
 			return fmt.Errorf("the host key of %s is refused: %w", name, err)

@@ -195,10 +195,10 @@ func TestRedirects(t *testing.T) {
 		"SameServer": {"A repository that was renamed.", front.URL + "/old/fleet.git", "", ""},
 		"Elsewhere":  {"Another host, which would learn the password.", front.URL + "/elsewhere/fleet.git", "", "redirects to " + elsewhere.URL},
 		"Downgrade":  {"From https to http.", secure.URL + "/fleet.git", secure.URL + ": {username: robot, password: hunter2, caFile: " + ca + "}", "changes scheme"},
-		"Loop":       {"Round and round.", front.URL + "/loop/fleet.git", "", "redirect"},
+		"Loop":       {"The server redirects in a circle.", front.URL + "/loop/fleet.git", "", "redirect"},
 		"User":       {"Credentials of the server's choice.", front.URL + "/user/fleet.git", "", "redirects to"},
-		"StrangeCA":  {"A certificate that nobody vouches for.", secure.URL + "/fleet.git", "", "certificate"},
-		"OtherCA":    {"One that another authority vouches for.", secure.URL + "/fleet.git", secure.URL + ": {caFile: " + otherCA(t) + "}", "certificate"},
+		"StrangeCA":  {"No known authority has signed the certificate.", secure.URL + "/fleet.git", "", "certificate"},
+		"OtherCA":    {"Another authority has signed the certificate.", secure.URL + "/fleet.git", secure.URL + ": {caFile: " + otherCA(t) + "}", "certificate"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -383,7 +383,7 @@ func TestSSH(t *testing.T) {
 		"Unknown": {"There is no trust on first use.", func(t *testing.T, s *sshGit) string {
 			return s.login(t, s.privateKey(t), nil)
 		}, "ssh-keyscan -t ed25519 -p"},
-		"Changed": {"Somebody in between.", func(t *testing.T, s *sshGit) string {
+		"Changed": {"The server has another host key, as an attacker in between would.", func(t *testing.T, s *sshGit) string {
 			other, _ := sshKey(t)
 			return s.login(t, s.privateKey(t), other)
 		}, "is another than the one in"},

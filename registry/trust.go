@@ -166,7 +166,7 @@ func (l *loader) distrusted(tag string, raw plumbing.Hash, at Position) *Problem
 	}
 	return &Problem{
 		At: at, Message: err.Error(),
-		Hint: fmt.Sprintf("have somebody whose key is trusted look at it and sign it with: git tag -s -f %s %s^{} && git push -f origin %s",
+		Hint: fmt.Sprintf("let the owner of a trusted key review it and sign it with: git tag -s -f %s %s^{} && git push -f origin %s",
 			tag, tag, tag),
 	}
 }

@@ -174,7 +174,7 @@ func TestJudgeCommit(t *testing.T) {
 		"BothKinds": {"One file may hold both kinds of keys.", "# people\n\n" + ok + public, func() []byte {
 			return signedCommit(p, pgpSign(t, pgp, p, nil))
 		}, ""},
-		"Unsigned": {"Nobody vouches for it.", ok, func() []byte { return p }, "it is not signed"},
+		"Unsigned": {"The commit has no signature.", ok, func() []byte { return p }, "it is not signed"},
 		"SignatureInMessage": {"A signature in the message is text.", ok, func() []byte {
 			return append(bytes.Clone(p), "gpgsig "+aliceSigns(p)...)
 		}, "it is not signed"},
@@ -243,7 +243,7 @@ func TestJudgeCommit(t *testing.T) {
 			q := bytes.Replace(p, []byte("committer A <a@b> 1700000000"), []byte("committer A <a@b> -1700000000"), 1)
 			return signedCommit(q, aliceSigns(q))
 		}, "which is no time"},
-		"Trailing": {"What stands behind the signature in its header, nobody signed.", ok, func() []byte {
+		"Trailing": {"Text after the signature in the header is not covered by the signature.", ok, func() []byte {
 			return signedCommit(p, aliceSigns(p)+"and more\n")
 		}, "it does not end as one"},
 		"TrailingOpenPGP": {"As above.", public, func() []byte {
@@ -441,8 +441,8 @@ func dsaLine() string {
 	return "ssh-dss " + base64.StdEncoding.EncodeToString(wire)
 }
 
-// Any bit of what is signed matters; a bit of the signature's own armor may be
-// one that nobody reads, but never makes it another signer's.
+// A flipped bit of signed data always invalidates the signature. A flipped bit of an OpenPGP
+// armor may leave the signature valid, but never changes the signer.
 func TestFlippedBits(t *testing.T) {
 	t.Parallel()
 	alice, aliceSigns := sshKey(t)

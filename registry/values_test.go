@@ -75,8 +75,8 @@ values:
 		"InItem":   {"And what is inside them.", []string{"args", "1", "d"}, own + ":12:7"},
 		"Beyond":   {"Inside what is not there: the nearest above.", []string{"resources", "limits", "memory", "x"}, layer + ":9:9"},
 		"NoItem":   {"The layer's second item is gone.", []string{"args", "7"}, own + ":10:3"},
-		"Nowhere":  {"What nobody sets has no origin.", []string{"nope"}, ""},
-		"Root":     {"The root is nobody's.", nil, ""},
+		"Nowhere":  {"A value that no file sets has no origin.", []string{"nope"}, ""},
+		"Root":     {"The root has no origin.", nil, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -271,7 +271,8 @@ func TestCacheScopes(t *testing.T) {
 	}
 }
 
-// TestCacheCancelled: who gives up is not waited for, and takes nobody along.
+// TestCacheCancelled: a cancelled caller returns at once. Other callers of the same render still
+// get its result.
 func TestCacheCancelled(t *testing.T) {
 	t.Parallel()
 	engine := &counting{next: renderer.New(), gate: make(chan struct{})}

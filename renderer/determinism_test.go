@@ -7,8 +7,8 @@ import (
 	"github.com/Masterminds/sprig/v3"
 )
 
-// TestVariableFunctions: a function that nobody thought of would not be named.
-// Sprig, where Helm has them from, knows which of its functions are not repeatable.
+// TestVariableFunctions compares the list of nondeterministic functions with Sprig, the library
+// behind Helm's functions. A function that is missing in the list fails the test.
 func TestVariableFunctions(t *testing.T) {
 	t.Parallel()
 	all, repeatable := sprig.TxtFuncMap(), sprig.HermeticTxtFuncMap()

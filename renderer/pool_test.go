@@ -171,8 +171,8 @@ func TestPoolInterrupted(t *testing.T) {
 	}
 }
 
-// TestPoolSlowLane: charts that never end keep nobody waiting until they are
-// ended, even where they hold all the slots.
+// TestPoolSlowLane: a chart that never ends does not block other charts, even if it occupies
+// all slots.
 func TestPoolSlowLane(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, renderer.PoolOptions{Workers: 1, Timeout: 20 * time.Second})
@@ -275,7 +275,7 @@ func TestWorkerIsConfined(t *testing.T) {
 	}
 }
 
-// TestWorkerNeedsAParent: a worker that nobody greets does nothing.
+// TestWorkerNeedsAParent: a worker without a greeting from its parent process does nothing.
 func TestWorkerNeedsAParent(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

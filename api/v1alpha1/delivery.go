@@ -34,24 +34,24 @@ type DeliveryList struct {
 	Items           []Delivery `json:"items"`
 }
 
-// Sync says how a cluster's objects stand to what git wants.
+// Sync says how a cluster's objects compare with what git wants.
 //
 // +kubebuilder:validation:Enum=Synced;Progressing;Held;Denied;Failed;Blocked;Waiting;Paused;Unreachable;Orphaned;Absent
 type Sync string
 
 // The values of [Sync].
 const (
-	SyncSynced      Sync = "Synced"      // every object is as git wants it
+	SyncSynced      Sync = "Synced"      // every object matches git
 	SyncProgressing Sync = "Progressing" // being applied
 	SyncHeld        Sync = "Held"        // a dangerous change waits for approval
 	SyncDenied      Sync = "Denied"      // a danger rule forbids the change
-	SyncFailed      Sync = "Failed"      // the API server refused, or the apply broke off
+	SyncFailed      Sync = "Failed"      // the API server rejected a write, or the apply was interrupted
 	SyncBlocked     Sync = "Blocked"     // git or the chart is broken: the cluster stays as it is
-	SyncWaiting     Sync = "Waiting"     // for a dependency, or for its turn in a rollout
-	SyncPaused      Sync = "Paused"      // git says: change nothing
+	SyncWaiting     Sync = "Waiting"     // waits for a dependency, or for its release in a rollout
+	SyncPaused      Sync = "Paused"      // paused in git: nothing is changed
 	SyncUnreachable Sync = "Unreachable" // the cluster's API server does not answer
 	SyncOrphaned    Sync = "Orphaned"    // no longer in git; its objects were left in place
-	SyncAbsent      Sync = "Absent"      // git wants it absent, and nothing of it is left
+	SyncAbsent      Sync = "Absent"      // git wants it absent, and no object is left
 )
 
 // Health says whether the component's objects work.
@@ -74,13 +74,13 @@ const (
 	ConditionStalled     = "Stalled"     // present while True: needs a person
 )
 
-// DeliveryStatus is what is known of one component on one cluster.
+// DeliveryStatus is the status of one component on one cluster.
 type DeliveryStatus struct {
 	Cluster   string `json:"cluster,omitempty"`
 	Component string `json:"component,omitempty"`
 	// Version that git wants.
 	Version string `json:"version,omitempty"`
-	// AppliedVersion is what the record in the cluster says was last applied in whole.
+	// AppliedVersion is the version that was last applied completely, by the record in the cluster.
 	AppliedVersion string `json:"appliedVersion,omitempty"`
 	// Revision is the commit of the fleet repository that was last acted on.
 	Revision string `json:"revision,omitempty"`
@@ -88,8 +88,8 @@ type DeliveryStatus struct {
 	TargetHash string `json:"targetHash,omitempty"`
 	Sync       Sync   `json:"sync,omitempty"`
 	Health     Health `json:"health,omitempty"`
-	// Wanted is what git wants of a component with a pipeline. The cluster has it when
-	// TargetHash is the same; until it is let go, it keeps what it has.
+	// Wanted is what git wants of a component with a pipeline. The cluster has it when TargetHash
+	// is equal. Until the change is released, the cluster keeps what it has.
 	Wanted *WantedDelivery `json:"wanted,omitempty"`
 	// Objects that the component has in the cluster.
 	Objects int32 `json:"objects,omitempty"`
@@ -100,14 +100,14 @@ type DeliveryStatus struct {
 	// Held lists the changes that wait or are denied, at most 32.
 	// +listType=atomic
 	Held []HeldChange `json:"held,omitempty"`
-	// Warnings lists what danger rules with effect warn say about the last change that was
-	// applied, or about the one that waits, at most 32.
+	// Warnings lists the warnings of danger rules about the last applied change, or about a waiting
+	// change, at most 32.
 	// +listType=atomic
 	Warnings []ChangeWarning `json:"warnings,omitempty"`
 	// LastDiff is what the last apply changed.
 	LastDiff *DiffSummary `json:"lastDiff,omitempty"`
-	// Checks are the Jobs that the checks of the component's rollout have run here, until
-	// nobody asks for them and they are deleted.
+	// Checks are the Jobs that the component's rollout runs here as checks. A Job is listed until
+	// no check needs it and it is deleted.
 	// +listType=map
 	// +listMapKey=run
 	Checks []DeliveryCheck `json:"checks,omitempty"`
@@ -116,20 +116,18 @@ type DeliveryStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// WantedDelivery is what git wants of one component on one cluster, as it was last
-// rendered for it.
+// WantedDelivery is what git wants of one component on one cluster, by the last render.
 type WantedDelivery struct {
-	// TargetHash is the hash of the rendered objects; "absent" where there is to be
-	// nothing.
+	// TargetHash is the hash of the rendered objects; "absent" if the component is to be removed.
 	TargetHash string `json:"targetHash"`
-	// Inputs is a hash of all that git puts into the render. What was rendered from
-	// others says nothing about what git wants now.
+	// Inputs is a hash of everything that git contributes to the render. A render from other inputs
+	// does not show what git wants now.
 	Inputs string `json:"inputs"`
 }
 
 // DeliveryCheck is a Job of a check on one cluster.
 type DeliveryCheck struct {
-	// Run is that of [RolloutJob].
+	// Run is the Run of the [RolloutJob].
 	Run string `json:"run"`
 	// Job as NAMESPACE/NAME.
 	Job   string     `json:"job"`
@@ -138,16 +136,16 @@ type DeliveryCheck struct {
 	Message string `json:"message,omitempty"`
 }
 
-// CheckState is how far the Job of a check is on a cluster.
+// CheckState is the state of a check's Job on a cluster.
 //
 // +kubebuilder:validation:Enum=Waiting;Running;Passed;Failed
 type CheckState string
 
 // The values of [CheckState].
 const (
-	CheckWaiting CheckState = "Waiting" // it was not created yet
-	CheckRunning CheckState = "Running" // nobody knows its outcome
-	CheckPassed  CheckState = "Passed"  // it is complete
+	CheckWaiting CheckState = "Waiting" // not created yet
+	CheckRunning CheckState = "Running" // no result yet
+	CheckPassed  CheckState = "Passed"  // complete
 	CheckFailed  CheckState = "Failed"
 )
 
@@ -164,8 +162,7 @@ type HeldChange struct {
 	Rule string `json:"rule"`
 	// Because is the rule's reason.
 	Because string `json:"because"`
-	// Hash of the object's difference, which an approval names; empty when none
-	// would help.
+	// Hash of the object's difference, for an approval; empty if an approval would not help.
 	Hash string `json:"hash,omitempty"`
 }
 
@@ -173,7 +170,7 @@ type HeldChange struct {
 type ChangeWarning struct {
 	// Object as KIND NAMESPACE/NAME.
 	Object string `json:"object"`
-	// Path of the first field; empty where the object as a whole is meant.
+	// Path of the first field; empty for the object as a whole.
 	Path string `json:"path,omitempty"`
 	// Rule that warns.
 	Rule string `json:"rule"`

@@ -23,17 +23,17 @@ const (
 	KindNotification = "Notification" // notifications/NAME.yaml
 )
 
-// VersionHead is the version that follows the branch instead of a tag, for
-// development clusters.
+// VersionHead is the version that follows the branch instead of a tag. It is meant for development
+// clusters.
 const VersionHead = "HEAD"
 
-// Header opens every file of a fleet repository.
+// Header is the start of every file of a fleet repository.
 type Header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 }
 
-// Fleet is fleet.yaml: what holds for every cluster and component.
+// Fleet is fleet.yaml: settings for all clusters and components.
 //
 // +kubebuilder:object:generate=false
 type Fleet struct {
@@ -43,29 +43,29 @@ type Fleet struct {
 	// Drift says what happens to a field that a person changed in a cluster.
 	// Default: restore.
 	Drift Drift `json:"drift,omitempty"`
-	// Pipeline of the components that name none. Default: their changes go to all
-	// clusters at once.
+	// Pipeline of the components that name no pipeline. Default: their changes go to all clusters
+	// at once.
 	Pipeline string `json:"pipeline,omitempty"`
 	// Danger rules are read before the built-in ones; the first match decides.
 	Danger []DangerRule `json:"danger,omitempty"`
 	// DangerProfile says how strict the built-in danger rules are. Default: baseline.
 	DangerProfile DangerProfile `json:"dangerProfile,omitempty"`
-	// Verify says that the repository is signed: a Keelson that was not given
-	// trusted keys refuses to read it. One that was verifies in any case.
+	// Verify says that the repository is signed. Without trusted keys, Keelson refuses to read such
+	// a repository. With trusted keys, Keelson verifies every repository.
 	Verify Verify `json:"verify,omitempty"`
-	// Projects says whether every component has to be of a [Project]. Default: optional.
+	// Projects says whether every component must belong to a [Project]. Default: optional.
 	Projects Projects `json:"projects,omitempty"`
-	// PromotableTags says which versions Keelson promotes by itself. Default: merged.
+	// PromotableTags says which versions Keelson promotes automatically. Default: merged.
 	PromotableTags PromotableTags `json:"promotableTags,omitempty"`
 }
 
-// Projects says which components are of a project.
+// Projects says which components belong to a project.
 type Projects string
 
 // The values of [Projects].
 const (
-	ProjectsOptional Projects = "optional" // one that no project names may be and do anything
-	ProjectsRequired Projects = "required" // one that no project names is delivered nowhere
+	ProjectsOptional Projects = "optional" // a component without a project is not restricted
+	ProjectsRequired Projects = "required" // a component without a project is delivered nowhere
 )
 
 // PromotableTags says which versions are promoted.
@@ -73,23 +73,23 @@ type PromotableTags string
 
 // The values of [PromotableTags].
 const (
-	// PromotableMerged: a tag whose commit is on the branch that is delivered, so that
-	// the review of the branch is one of the tag, too.
+	// PromotableMerged: tags whose commit is on the delivered branch, so that the review of the
+	// branch covers the tag.
 	PromotableMerged PromotableTags = "merged"
-	// PromotableAll: every tag, also of a release branch. The right to push a
-	// tag decides then what the first stage runs: the forge has to protect tags.
+	// PromotableAll: every tag, including tags of a release branch. The right to push a tag then
+	// determines what the first stage runs, so the forge must protect tags.
 	PromotableAll PromotableTags = "all"
 )
 
-// Verify says what of a fleet repository is signed.
+// Verify says which parts of a fleet repository are signed.
 type Verify string
 
 // The values of [Verify].
 const (
-	// VerifySigned: the commits of branches, and the tags of versions; a
-	// lightweight tag is judged by its commit.
+	// VerifySigned: the commits of branches, and the tags of versions. A lightweight tag is
+	// verified by its commit.
 	VerifySigned Verify = "signed"
-	// VerifySignedTags: the same, and a lightweight tag is refused.
+	// VerifySignedTags: the same, but lightweight tags are refused.
 	VerifySignedTags Verify = "signed-tags"
 )
 
@@ -102,8 +102,8 @@ const (
 	DriftReport  Drift = "report"  // leave it, and report it
 )
 
-// Determinism says what to do about a chart that renders to something else each
-// time, by the clock or by chance.
+// Determinism says what to do about a chart whose render differs each time, because of the clock or
+// of random values.
 type Determinism string
 
 // The values of [Determinism].
@@ -112,34 +112,33 @@ const (
 	DeterminismReport  Determinism = "report"  // deliver what the first render gave, and warn
 )
 
-// Component is components/NAME/component.yaml: what is true of one version of
-// a component wherever it runs.
+// Component is components/NAME/component.yaml: the properties of one version of a component on
+// every cluster.
 //
 // +kubebuilder:object:generate=false
 type Component struct {
 	Header `json:",inline"`
-	// Namespace of the component's namespaced objects, and the chart's
-	// .Release.Namespace. Created when it does not exist.
+	// Namespace of the component's namespaced objects, and the chart's .Release.Namespace. It is
+	// created if it does not exist.
 	Namespace string `json:"namespace"`
 	// Description is one line for people.
 	Description string `json:"description,omitempty"`
-	// ServiceAccount of the component's namespace that Keelson impersonates to
-	// write the component's objects, so that the API server allows this
-	// component no more than that account may. Default: Keelson's own rights.
+	// ServiceAccount in the component's namespace that Keelson impersonates to write the
+	// component's objects. The API server then limits the component to the rights of that account.
+	// Default: Keelson's own rights.
 	ServiceAccount string `json:"serviceAccount,omitempty"`
 	// DependsOn names components that must be healthy on the same cluster, at
 	// their current target, before this one changes.
 	DependsOn []string `json:"dependsOn,omitempty"`
-	// Pipeline by which changes go from cluster to cluster, instead of the fleet's.
-	// It is read as the branch has it, and not at the version: see [Pipeline].
+	// Pipeline by which changes go from cluster to cluster, instead of the fleet's. It is read from
+	// the branch, not from the version: see [Pipeline].
 	Pipeline string `json:"pipeline,omitempty"`
-	// Adopt lets the component take over objects that exist already and that
-	// Keelson never applied. Without it such objects are held.
+	// Adopt lets the component take over existing objects that Keelson never applied. Without it
+	// such objects are held.
 	Adopt bool `json:"adopt,omitempty"`
 	// Drift overrides the fleet's drift policy.
 	Drift Drift `json:"drift,omitempty"`
-	// Determinism says what happens to a chart that renders to something else
-	// each time. Default: require.
+	// Determinism says what happens to a chart whose render differs each time. Default: require.
 	Determinism Determinism `json:"determinism,omitempty"`
 	// Timeout bounds the wait for health after a change. Default: 5m.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
@@ -147,8 +146,8 @@ type Component struct {
 	Danger []DangerRule `json:"danger,omitempty"`
 	// DangerProfile overrides the fleet's. A component of a project can't loosen it.
 	DangerProfile DangerProfile `json:"dangerProfile,omitempty"`
-	// Health rules say when objects are healthy of which kstatus and Keelson
-	// know too little. The first that matches an object decides.
+	// Health rules say when objects are healthy, for kinds whose health kstatus and Keelson can't
+	// determine well. The first rule that matches an object decides.
 	Health []HealthRule `json:"health,omitempty"`
 }
 
@@ -169,9 +168,9 @@ type Image struct {
 	// Repository with its registry host: registry.k8s.io/coredns/coredns.
 	Repository string `json:"repository"`
 	Tag        string `json:"tag,omitempty"`
-	// Digest in the form sha256:HEX. It decides what runs; the tag is for people.
+	// Digest in the form sha256:HEX. It decides what runs; the tag is only information.
 	Digest string `json:"digest,omitempty"`
-	// Into says where a public chart with a convention of its own wants the parts.
+	// Into says where a public chart with its own convention expects the parts.
 	Into *ImagePaths `json:"into,omitempty"`
 }
 
@@ -181,41 +180,41 @@ type Image struct {
 type ImagePaths struct {
 	// Ref receives the whole reference.
 	Ref string `json:"ref,omitempty"`
-	// Registry receives the host alone; Repository then goes without it.
+	// Registry receives only the host; Repository then receives the rest.
 	Registry   string `json:"registry,omitempty"`
 	Repository string `json:"repository,omitempty"`
 	Tag        string `json:"tag,omitempty"`
 	Digest     string `json:"digest,omitempty"`
 }
 
-// ChartSource is components/NAME/chart.yaml: where the chart in template/ is from,
-// when somebody else publishes it. keelson vendor writes and checks it; what is
-// delivered are the files in template/, and nothing is downloaded for that.
+// ChartSource is components/NAME/chart.yaml: the source of the chart in template/, if it is
+// published elsewhere. keelson vendor writes and checks the chart. The files in template/ are
+// delivered, and a delivery downloads nothing.
 //
 // +kubebuilder:object:generate=false
 type ChartSource struct {
 	Header `json:",inline"`
-	// URL is that of an OCI repository, with the chart's name at its end
-	// (oci://registry.example/charts/coredns), that of a chart repository
-	// (https://charts.example/stable), or file:PATH from the root of the fleet
-	// repository, for a chart that was on a disk.
+	// URL of an OCI repository that ends with the chart's name
+	// (oci://registry.example/charts/coredns), of a chart repository
+	// (https://charts.example/stable), or file:PATH from the root of the fleet repository, for a
+	// chart from a local disk.
 	URL string `json:"url"`
 	// Name and Version of the chart, as in its Chart.yaml.
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Constraint is what an upgrade may choose from: ^1.45. Default: any
-	// version that is no pre-release.
+	// Constraint limits the versions for an upgrade: ^1.45. Default: any version except
+	// pre-releases.
 	Constraint string `json:"constraint,omitempty"`
-	// Digest of the .tgz, sha256:HEX. Left out for a folder on a disk.
+	// Digest of the .tgz, sha256:HEX. Absent for a folder on a disk.
 	Digest string `json:"digest,omitempty"`
-	// Files is the digest of the files in template/, as sha256sum makes it of
-	// what sha256sum prints for each of them. Left out where the .tgz is kept.
+	// Files is the digest of the files in template/: the sha256sum of the output of sha256sum for
+	// each of them. Absent if the .tgz is kept.
 	Files string `json:"files,omitempty"`
-	// Dependencies that the chart names and did not bring along.
+	// Dependencies that the chart names and does not contain.
 	Dependencies []ChartDependency `json:"dependencies,omitempty"`
 }
 
-// ChartDependency is a chart in charts/ that was brought from elsewhere.
+// ChartDependency is a chart in charts/ that comes from another source.
 //
 // +kubebuilder:object:generate=false
 type ChartDependency struct {
@@ -223,7 +222,7 @@ type ChartDependency struct {
 	URL     string `json:"url"`
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Digest of the .tgz; of a folder on a disk, that of its files.
+	// Digest of the .tgz; for a folder on a disk, the digest of its files.
 	Digest string `json:"digest"`
 }
 
@@ -239,7 +238,7 @@ type Layer struct {
 	Components map[string]LayerEntry `json:"components"`
 }
 
-// LayerEntry is what a layer says about one component.
+// LayerEntry holds a layer's settings of one component.
 //
 // +kubebuilder:object:generate=false
 type LayerEntry struct {
@@ -256,9 +255,9 @@ type LayerEntry struct {
 // +kubebuilder:object:generate=false
 type Cluster struct {
 	Header `json:",inline"`
-	// Labels are what layers select by.
+	// Labels are matched by the selectors of layers.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Connection says how the cluster is reached, unless an [Inventory] does.
+	// Connection says how to reach the cluster, unless an [Inventory] does.
 	Connection Connection `json:"connection,omitempty"`
 	// ImageMirrors rewrites registry hosts: registry.k8s.io → mirror.example.
 	ImageMirrors map[string]string `json:"imageMirrors,omitempty"`
@@ -274,8 +273,8 @@ type Connection struct {
 	Context string `json:"context,omitempty"`
 	// Secret in the hub that holds a kubeconfig.
 	Secret *SecretKey `json:"secret,omitempty"`
-	// Hub says that the cluster is the hub, reached as that is: by the service
-	// account of Keelson's own pod, say.
+	// Hub says that the cluster is the hub, reached with the same credentials, for example with the
+	// service account of Keelson's own pod.
 	Hub bool `json:"hub,omitempty"`
 }
 
@@ -299,11 +298,11 @@ type MetaConfig struct {
 	// Version is a tag name without the component (v1.12.0), or HEAD. It may
 	// be left out when a layer sets it.
 	Version string `json:"version,omitempty"`
-	// Absent removes the component from the cluster: its objects go, by the same
-	// rules as one that left the chart, and its record last. The version stays
-	// beside it, here or in a layer: its danger rules, dependencies, service account
-	// and hooks hold while it goes. The nearest word counts: a layer's absence ends
-	// where a later layer or the cluster's own file names a version.
+	// Absent removes the component from the cluster. Its objects are deleted by the same rules as
+	// objects that left the chart, and its record is deleted last. The version stays beside it,
+	// here or in a layer: its danger rules, dependencies, service account and hooks apply during
+	// the removal. The most specific setting counts: a later layer or the cluster's own file that
+	// names a version ends a layer's absence.
 	Absent bool `json:"absent,omitempty"`
 	// Values are meta-config, merged by Helm's rules.
 	Values map[string]any `json:"values,omitempty"`
@@ -311,40 +310,38 @@ type MetaConfig struct {
 	Paused bool `json:"paused,omitempty"`
 }
 
-// Project is projects/NAME.yaml: what the components of a team may be and do. It is read
-// as the branch has it, whatever version of a component is delivered, and its components
-// can't loosen it. What oversteps it is refused, by keelson validate and by the
-// controller.
+// Project is projects/NAME.yaml: the limits of a team's components. It is read from the branch, for
+// every delivered version of a component, and its components can't loosen it. keelson validate and
+// the controller refuse a component that exceeds the limits.
 //
 // +kubebuilder:object:generate=false
 type Project struct {
 	Header `json:",inline"`
 	// Description is one line for people.
 	Description string `json:"description,omitempty"`
-	// Components by name; values may use * globs. A component is of one project at most.
+	// Components by name; values may use * globs. A component belongs to at most one project.
 	Components []string `json:"components"`
-	// Objects that they may have, those of hooks and of Jobs of checks among them: one
-	// that none of these matches is denied. A namespace that is given matches no object
-	// without one. The namespace of a component has to match that of one of these.
+	// Objects that the components may have, including objects of hooks and Jobs of checks. An
+	// object that matches no entry is denied. An entry with a namespace matches no object without
+	// one. The namespace of a component must match the namespace of an entry.
 	Objects []ObjectMatch `json:"objects"`
-	// ClusterSelector matches the labels of clusters that they may be delivered to.
-	// Default: all.
+	// ClusterSelector matches the labels of clusters to which they may be delivered. Default: all.
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
-	// ServiceAccounts of which a component names one, to be written as that. Default:
-	// any, and Keelson's own rights.
+	// ServiceAccounts: a component must name one of them, which writes its objects. Default: any,
+	// or Keelson's own rights.
 	ServiceAccounts []string `json:"serviceAccounts,omitempty"`
-	// Pipelines of which a component's changes go one. Default: any, or none.
+	// Pipelines: a component must use one of them. Default: any, or none.
 	Pipelines []string `json:"pipelines,omitempty"`
-	// Adopt lets components take over objects that Keelson never applied, if they want to.
+	// Adopt permits components to take over objects that Keelson never applied.
 	Adopt bool `json:"adopt,omitempty"`
-	// Danger rules for its components are read before the fleet's, but for those that
-	// are locked. The rules of its components are read last: they can only add.
+	// Danger rules for the project's components are read before the fleet's unlocked rules. The
+	// rules of its components are read last, so they can only add rules.
 	Danger []DangerRule `json:"danger,omitempty"`
 }
 
-// Inventory is inventory/NAME.yaml: what clusters are. A fleet that has such files lists
-// every cluster in one of them. What stands there can't be said in cluster.yaml, which
-// others may write.
+// Inventory is inventory/NAME.yaml: connections and labels of clusters. A fleet with inventories
+// lists every cluster in one of them. cluster.yaml, which may have other authors, can't set what an
+// inventory sets.
 //
 // +kubebuilder:object:generate=false
 type Inventory struct {
@@ -353,18 +350,17 @@ type Inventory struct {
 	Clusters map[string]InventoryEntry `json:"clusters"`
 }
 
-// InventoryEntry is what an inventory says of one cluster.
+// InventoryEntry holds an inventory's settings of one cluster.
 //
 // +kubebuilder:object:generate=false
 type InventoryEntry struct {
 	// Connection of the cluster.
 	Connection Connection `json:"connection"`
-	// Labels of the cluster. One that any entry of any inventory sets is set by no
-	// cluster.yaml.
+	// Labels of the cluster. No cluster.yaml may set a label that any entry of any inventory sets.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// Approvals is approvals/NAME.yaml: changes that wait for a person, and may pass.
+// Approvals is approvals/NAME.yaml: approvals of changes that wait for a person.
 //
 // +kubebuilder:object:generate=false
 type Approvals struct {
@@ -372,15 +368,15 @@ type Approvals struct {
 	Approvals []Approval `json:"approvals"`
 }
 
-// Approval lets one held change of one object pass, or one change of a component
-// through one stage's approval checks. It is bound to a hash, so it expires when
-// anything of what was approved changes: of an object, what git wants, or what it
-// meets in the cluster; of a rollout, what git wants.
+// Approval approves one held change of one object, or one change of a component for one stage's
+// approval checks. It is bound to a hash, so it expires when the approved change changes. For an
+// object, the hash covers what git wants and the state in the cluster; for a rollout, what git
+// wants.
 //
 // +kubebuilder:object:generate=false
 type Approval struct {
-	// Cluster by name; or ClusterSelector, by labels. Exactly one is set for an
-	// object, and none for a stage.
+	// Cluster by name; or ClusterSelector, by labels. For an object exactly one of them is set, for
+	// a stage none.
 	Cluster         string                `json:"cluster,omitempty"`
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
 	Component       string                `json:"component"`
@@ -391,7 +387,7 @@ type Approval struct {
 	// show prints them. Either Object or Stage is set.
 	Stage string `json:"stage,omitempty"`
 	Hash  string `json:"hash"`
-	// Because is for those who review and read it later.
+	// Because is the reason, for reviewers and later readers.
 	Because string `json:"because"`
 }
 
@@ -402,31 +398,31 @@ type Effect string
 const (
 	EffectKeep  Effect = "keep"  // the live value stays
 	EffectHold  Effect = "hold"  // the change waits for approval in git; see Scope
-	EffectDeny  Effect = "deny"  // never; the delivery fails
-	EffectWarn  Effect = "warn"  // the change is applied, and shown with the reason; later rules are still asked
+	EffectDeny  Effect = "deny"  // the change is never applied; the delivery fails
+	EffectWarn  Effect = "warn"  // the change is applied, and shown with the reason; later rules are still evaluated
 	EffectAllow Effect = "allow" // an exception to a later, broader rule
 )
 
 // DangerProfile says how strict the built-in danger rules are.
 type DangerProfile string
 
-// The values of [DangerProfile], from the loosest on.
+// The values of [DangerProfile], from the loosest to the strictest.
 const (
 	ProfileOff      DangerProfile = "off"      // no built-in rule holds or warns
-	ProfileBaseline DangerProfile = "baseline" // as the catalogue says
-	ProfileStrict   DangerProfile = "strict"   // what the catalogue warns of is held
+	ProfileBaseline DangerProfile = "baseline" // effects as in the catalogue
+	ProfileStrict   DangerProfile = "strict"   // warnings of the catalogue are holds
 )
 
-// Scope is how much waits for a change that is held.
+// Scope says how much of an object a held change stops.
 type Scope string
 
 // The values of [Scope].
 const (
 	ScopeObject Scope = "object" // the whole object; the default
-	ScopeField  Scope = "field"  // the field alone, and the rest of the object moves
+	ScopeField  Scope = "field"  // only the field; the rest of the object is applied
 )
 
-// Event is what happens to the field or object that a danger rule names.
+// Event is the kind of change of the field or object that a danger rule names.
 type Event string
 
 // The values of [Event].
@@ -435,8 +431,8 @@ const (
 	OnChange       Event = "change"
 	OnRemove       Event = "remove"
 	OnDeleteObject Event = "delete-object"
-	// OnCreateObject is the creation of the object. A rule without a path is asked once,
-	// and one with a path about each field. A creation is never held: hold warns.
+	// OnCreateObject is the creation of the object. A rule without a path is evaluated once, and a
+	// rule with a path for each field. A creation is never held: hold warns instead.
 	OnCreateObject Event = "create-object"
 )
 
@@ -448,60 +444,59 @@ type DangerRule struct {
 	Name string `json:"name"`
 	// Match selects objects; empty fields match all.
 	Match ObjectMatch `json:"match,omitempty"`
-	// Path in structured-merge-diff syntax, where * stands for any one
-	// element: .spec.template.spec.containers[*].image. It matches the field
-	// and all below it. Left out with on: [delete-object], and where on: [create-object]
-	// means the object as a whole.
+	// Path in structured-merge-diff syntax, where * stands for any one element:
+	// .spec.template.spec.containers[*].image. It matches the field and everything below it. It is
+	// left out with on: [delete-object], and with on: [create-object] for the object as a whole.
 	Path string `json:"path,omitempty"`
 	// On lists the events; empty means add, change and remove.
 	On []Event `json:"on,omitempty"`
-	// When is a CEL condition; empty is true. It reads the field's values old
-	// (in the cluster), new (in git) and recorded (last applied), each null
-	// where absent, object (as in git; as in the cluster when git has none),
-	// live (null on a create), status (of the live object), cluster.labels, and objects: what
-	// git wants of the component, by kind (objects.?Service.orValue([])). nodes.matching(POD
-	// SPEC) counts the nodes of the cluster that the pod may run on. status and nodes are
-	// null where they are not known, as in a preview. The data of Secrets is masked.
-	// quantity("1Gi") is a number. A condition that fails counts as true, and then nothing
-	// passes: keep and allow hold.
+	// When is a CEL condition; empty is true. It reads the field's values old (in the cluster), new
+	// (in git) and recorded (last applied), each null if absent. It also reads object (as in git;
+	// as in the cluster if git has none), live (null on a create), status (of the live object),
+	// cluster.labels, and objects: what git wants of the component, by kind
+	// (objects.?Service.orValue([])). nodes.matching(POD SPEC) counts the nodes of the cluster that
+	// the pod may run on. status and nodes are null if unknown, as in a preview. The data of
+	// Secrets is masked. quantity("1Gi") is a number. A condition that fails counts as true, and
+	// then nothing passes: keep and allow hold.
 	When string `json:"when,omitempty"`
-	// MessageExpression is a CEL expression of a string over the same variables. Its value
-	// stands behind Because. A message that fails, or takes more than 200 bytes, is left out.
+	// MessageExpression is a CEL expression over the same variables that returns a string. The
+	// string follows Because. It is left out if the expression fails or the string exceeds 200
+	// bytes.
 	MessageExpression string `json:"messageExpression,omitempty"`
-	// Effect of the first rule that matches is what happens. Rules that warn decide
-	// nothing: each that matches before that rule is shown.
+	// Effect of the first matching rule applies. Rules that warn decide nothing: every matching one
+	// before that rule is shown.
 	Effect Effect `json:"effect"`
-	// Scope of a hold. Default: object. A field that can't wait alone, in a
-	// list item that comes or goes as a whole, makes its object wait.
+	// Scope of a hold. Default: object. A field in a list item that is added or removed as a whole
+	// can't wait alone, so its whole object waits.
 	Scope Scope `json:"scope,omitempty"`
-	// Because is shown with everything that the rule stops, or warns of.
+	// Because is shown with every change that the rule stops or warns of.
 	Because string `json:"because"`
 	// Fix says what to do instead, in one sentence. It is shown beside Because.
 	Fix string `json:"fix,omitempty"`
-	// Source is where the danger is described: a URL.
+	// Source is the URL of a description of the danger.
 	Source string `json:"source,omitempty"`
-	// Locked rules are read before those of components, which can't replace them, and
-	// so is what stands above them. A rule that denies is locked without saying so. Only
-	// the rules of fleet.yaml can be.
+	// Locked rules of fleet.yaml are read before the rules of components, which can't replace them.
+	// All rules above a locked rule are read before, too. A rule that denies is always locked. Only
+	// the rules of fleet.yaml can be locked.
 	Locked bool `json:"locked,omitempty"`
 }
 
-// HealthRule says in CEL how objects of a kind are. Its conditions read object
-// (as in the cluster, a Secret without its data) and cluster.labels, and are asked
-// in the order InProgress, Failed, Current, as Flux asks its healthCheckExprs. At
-// least one is set. An object that is being deleted, or whose controller has not
-// seen its last change (status.observedGeneration), is in progress without asking.
+// HealthRule determines the health of objects of a kind in CEL. Its conditions read object (as in
+// the cluster, a Secret without its data) and cluster.labels. They are evaluated in the order
+// InProgress, Failed, Current, like Flux's healthCheckExprs. At least one is set. An object that is
+// being deleted, or whose controller has not seen its last change (status.observedGeneration), is
+// in progress without evaluation.
 //
 // +kubebuilder:object:generate=false
 type HealthRule struct {
-	// Match selects objects; kinds are needed.
+	// Match selects objects; kinds are required.
 	Match ObjectMatch `json:"match"`
-	// InProgress is true while the object is on its way.
+	// InProgress is true while a change of the object is in progress.
 	InProgress string `json:"inProgress,omitempty"`
-	// Failed is true when waiting does not help.
+	// Failed is true if waiting does not help.
 	Failed string `json:"failed,omitempty"`
-	// Current is true when the object is healthy; while it is false, the object
-	// is in progress. Left out, the rules of Keelson and kstatus decide.
+	// Current is true if the object is healthy; while it is false, the object is in progress.
+	// Without it, the rules of Keelson and kstatus decide.
 	Current string `json:"current,omitempty"`
 	// Because is shown while the object is not healthy.
 	Because string `json:"because"`
@@ -511,7 +506,7 @@ type HealthRule struct {
 //
 // +kubebuilder:object:generate=false
 type ObjectMatch struct {
-	// Group of the API; core is the one without a name.
+	// Group of the API; core is the group with an empty name.
 	Group     string   `json:"group,omitempty"`
 	Kinds     []string `json:"kinds,omitempty"`
 	Namespace string   `json:"namespace,omitempty"`

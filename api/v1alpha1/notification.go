@@ -6,57 +6,56 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Notification is notifications/NAME.yaml: what becomes of rollouts and deliveries is
-// told to a server, as JSON that it can check, or as a message in a chat. Exactly one
-// of Webhook and Slack is set.
+// Notification is notifications/NAME.yaml. It reports the progress of rollouts and deliveries to a
+// server, as JSON that the server can verify, or as a message in a chat. Exactly one of Webhook and
+// Slack is set.
 //
 // +kubebuilder:object:generate=false
 type Notification struct {
 	Header `json:",inline"`
 	// Description is one line for people.
 	Description string `json:"description,omitempty"`
-	// Events to tell of. Default: all.
+	// Events that are reported. Default: all.
 	Events []NotificationEvent `json:"events,omitempty"`
-	// Severity is the least that is told: info, warning or error. Default: info.
+	// Severity is the lowest reported severity: info, warning or error. Default: info.
 	Severity Severity `json:"severity,omitempty"`
-	// Components and Pipelines by name. Default: all, those without a pipeline, too.
+	// Components and Pipelines by name. Default: all, including components without a pipeline.
 	Components []string `json:"components,omitempty"`
 	Pipelines  []string `json:"pipelines,omitempty"`
-	// ClusterSelector matches the labels of clusters. A stage is told of when one of its
-	// clusters matches, a rollout when any of its own does. Default: all.
+	// ClusterSelector matches the labels of clusters. A stage is reported if one of its clusters
+	// matches, a rollout if any of its clusters matches. Default: all.
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
-	// Interval is the least time between two messages: what happens meanwhile is told
-	// in one. Default: 1m.
+	// Interval is the least time between two messages. Events in between are reported in one
+	// message. Default: 1m.
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// Text of each thing that is told. $(fleet), $(event), $(severity), $(component),
-	// $(cluster), $(count), $(pipeline), $(stage), $(from), $(version), $(revision),
-	// $(hash), $(reason) and $(message) stand for what they name; $(cluster) is a few
-	// names and how many more there are, $(message) a whole sentence, and what is not
-	// known is empty. Default: $(message).
+	// Text of each event. $(fleet), $(event), $(severity), $(component), $(cluster), $(count),
+	// $(pipeline), $(stage), $(from), $(version), $(revision), $(hash), $(reason) and $(message)
+	// are replaced by their values. $(cluster) is a few names and the number of further ones,
+	// $(message) a whole sentence, and unknown values are empty. Default: $(message).
 	Text string `json:"text,omitempty"`
-	// Webhook takes a POST of a [Message].
+	// Webhook receives a POST of a [Message].
 	Webhook *NotificationServer `json:"webhook,omitempty"`
-	// Slack is an incoming webhook of Slack, or of what understands its messages, as
-	// Mattermost and Rocket.Chat do.
+	// Slack is an incoming webhook of Slack, or of a server that accepts its messages, such as
+	// Mattermost and Rocket.Chat.
 	Slack *NotificationServer `json:"slack,omitempty"`
 }
 
-// AsSevere says whether an event is as severe as what is told of.
+// AsSevere reports whether an event is at least as severe as n.Severity.
 func (n *Notification) AsSevere(event NotificationEvent) bool {
-	least := slices.Index(Severities(), n.Severity) // -1: all are
+	least := slices.Index(Severities(), n.Severity) // -1: all events are
 	return slices.Index(Severities(), NotificationEvents()[event]) >= least
 }
 
-// NotificationServer is where messages go.
+// NotificationServer is the receiver of messages.
 //
 // +kubebuilder:object:generate=false
 type NotificationServer struct {
-	// URL, where it is no secret: what stands in git can be read by many.
+	// URL, if it is no secret: many people can read what is in git.
 	URL string `json:"url,omitempty"`
-	// Secret in keelson-system of the hub, by name. Its key url is the address, where
-	// URL is left out. With a key hmacKey, each message of a webhook has the header
-	// X-Signature: sha256= and the hex HMAC-SHA256 of its body; with a key token, it has
-	// Authorization: Bearer. A token goes only to the url that stands beside it.
+	// Secret in keelson-system of the hub, by name. Its key url is the address if URL is empty.
+	// With a key hmacKey, each message of a webhook has the header X-Signature: sha256= and the hex
+	// HMAC-SHA256 of its body. With a key token, it has Authorization: Bearer. A token is sent only
+	// to the url in the same Secret.
 	Secret string `json:"secret,omitempty"`
 }
 
@@ -67,21 +66,21 @@ const (
 	NotificationToken = "token"
 )
 
-// NotificationEvent is something that is told of.
+// NotificationEvent is a kind of reported event.
 type NotificationEvent string
 
 // The values of [NotificationEvent].
 const (
 	RolloutStarted        NotificationEvent = "rollout-started"     // git wants a change
-	RolloutSuperseded     NotificationEvent = "rollout-superseded"  // a newer one took the place of one on its way
-	RolloutApprovalNeeded NotificationEvent = "approval-needed"     // a stage waits for a line in git
+	RolloutSuperseded     NotificationEvent = "rollout-superseded"  // a newer change replaced one in progress
+	RolloutApprovalNeeded NotificationEvent = "approval-needed"     // a stage waits for an approval in git
 	RolloutStageOpened    NotificationEvent = "stage-opened"        // its clusters get the change
-	RolloutStagePassed    NotificationEvent = "stage-passed"        // all of them have it, and it has baked
-	RolloutStagePromoted  NotificationEvent = "stage-promoted"      // a person lets it go without waiting
+	RolloutStagePassed    NotificationEvent = "stage-passed"        // all of them have the change, and it has baked
+	RolloutStagePromoted  NotificationEvent = "stage-promoted"      // a person released the stage without waiting
 	RolloutWasPaused      NotificationEvent = "rollout-paused"      // by a person
-	RolloutFailed         NotificationEvent = "rollout-failed"      // it stopped, or goes back
-	RolloutWasRolledBack  NotificationEvent = "rollout-rolled-back" // the stage that failed is back
-	RolloutResumed        NotificationEvent = "rollout-resumed"     // it goes on
+	RolloutFailed         NotificationEvent = "rollout-failed"      // it paused after a failure, or rolls back
+	RolloutWasRolledBack  NotificationEvent = "rollout-rolled-back" // the failed stage is rolled back
+	RolloutResumed        NotificationEvent = "rollout-resumed"     // it continues
 	RolloutFinished       NotificationEvent = "rollout-complete"    // all clusters have the change
 	DeliveryFailing       NotificationEvent = "delivery-failing"    // Failed, Unreachable or Degraded
 	DeliveryHeld          NotificationEvent = "delivery-held"       // a dangerous change waits for an approval
@@ -90,7 +89,7 @@ const (
 	DeliveryRecovered     NotificationEvent = "delivery-recovered"  // Synced and Healthy after any of these
 )
 
-// NotificationEvents are all of them, each with its severity.
+// NotificationEvents returns all events with their severities.
 func NotificationEvents() map[NotificationEvent]Severity {
 	return map[NotificationEvent]Severity{
 		RolloutStarted: SeverityInfo, RolloutSuperseded: SeverityInfo, RolloutApprovalNeeded: SeverityWarning,
@@ -102,7 +101,7 @@ func NotificationEvents() map[NotificationEvent]Severity {
 	}
 }
 
-// Severity says how soon somebody should look.
+// Severity says how urgent an event is.
 type Severity string
 
 // The values of [Severity], the least first.
@@ -112,59 +111,59 @@ const (
 	SeverityError   Severity = "error"
 )
 
-// Severities are all of them, the least first.
+// Severities returns all severities, the least first.
 func Severities() []Severity { return []Severity{SeverityInfo, SeverityWarning, SeverityError} }
 
-// Message is the body of a POST to [Notification.Webhook]. Receivers ignore fields that
-// they do not know: there may be more one day.
+// Message is the body of a POST to [Notification.Webhook]. Receivers must ignore unknown fields:
+// later versions may add fields.
 //
 // +kubebuilder:object:generate=false
 type Message struct {
 	APIVersion string `json:"apiVersion"` // keelson.io/v1alpha1
 	Kind       string `json:"kind"`       // Message
-	// ID is the same when the same is sent again, since no answer came, say.
+	// ID is equal when a message is sent again, for example because no answer came.
 	ID string `json:"id"`
-	// Time at which it was sent, in RFC 3339 and UTC.
+	// Time of sending, in RFC 3339 and UTC.
 	Time metav1.Time `json:"time"`
-	// Fleet by its name, and the name of the notification's file without .yaml.
+	// Fleet is its name, and Notification the name of the notification's file without .yaml.
 	Fleet        string `json:"fleet"`
 	Notification string `json:"notification"`
-	// Test says that nothing has happened: somebody tries it out.
+	// Test says that no event happened: a person tests the notification.
 	Test bool `json:"test,omitempty"`
 	// Severity is the worst of Events.
 	Severity Severity `json:"severity"`
-	// Text is that of all Events, a line each.
+	// Text holds the texts of all Events, one per line.
 	Text   string         `json:"text"`
 	Events []MessageEvent `json:"events"`
-	// More is how many events there are besides, which are left out.
+	// More is the number of further events, which are left out.
 	More int `json:"more,omitempty"`
 }
 
-// MessageEvent is one thing that happened, on one cluster or on many. What is not known,
-// or makes no sense for it, is left out.
+// MessageEvent is one event on one cluster or on several. Unknown and inapplicable values are left
+// out.
 //
 // +kubebuilder:object:generate=false
 type MessageEvent struct {
 	Event    NotificationEvent `json:"event"`
 	Severity Severity          `json:"severity"`
-	// Component; empty where several of one cluster are meant, which Components names.
+	// Component; empty for several components of one cluster, which Components names.
 	Component  string   `json:"component,omitempty"`
 	Components []string `json:"components,omitempty"`
-	// Clusters by name, the first ten; Count is how many deliveries are meant.
+	// Clusters by name, the first ten; Count is the number of deliveries.
 	Clusters []string `json:"clusters,omitempty"`
 	Count    int      `json:"count,omitempty"`
 	Pipeline string   `json:"pipeline,omitempty"`
 	Stage    string   `json:"stage,omitempty"`
-	// From and Version are those that clusters come from and go to; several are
-	// separated by commas.
+	// From and Version are the versions before and after the change; several are separated by
+	// commas.
 	From    string `json:"from,omitempty"`
 	Version string `json:"version,omitempty"`
 	// Revision is the commit of the fleet repository.
 	Revision string `json:"revision,omitempty"`
-	// Hash is what an approval names.
+	// Hash is the hash for an approval.
 	Hash string `json:"hash,omitempty"`
-	// Reason in the words of whatever failed. It may come from a cluster: do not trust it.
+	// Reason is the original error text. It may come from a cluster: do not trust it.
 	Reason string `json:"reason,omitempty"`
-	// Message is one sentence for people, with Reason in it.
+	// Message is one sentence that contains Reason.
 	Message string `json:"message"`
 }

@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// OwnObjects select the objects in which Keelson itself remembers what it did and who does
-// it, in the hub and in target clusters. No component may have one: it would rewrite what
-// Keelson knows of another. Whatever keeps a further object adds it here.
+// OwnObjects selects the objects in which Keelson stores its own state, in the hub and in target
+// clusters. No component may contain one, because it could change the state of another component.
+// Code that stores a further object must add it here.
 func OwnObjects() []ObjectMatch {
 	own := func(group, kind, name string) ObjectMatch {
 		return ObjectMatch{Group: group, Kinds: []string{kind}, Namespace: Namespace, Name: name}
 	}
 	return []ObjectMatch{
-		own(GroupCore, "Secret", "record-*"),        // what was applied, and its parts
-		own(GroupCore, "Secret", "keelson-intents"), // what is about to be updated
+		own(GroupCore, "Secret", "record-*"),        // what was applied, with its parts
+		own(GroupCore, "Secret", "keelson-intents"), // updates about to be made
 		own(GroupCore, "Secret", "mask-key"),
-		own(GroupCore, "ConfigMap", "keelson-told-*"), // by notifications
-		own(GroupCore, "ConfigMap", "keelson-git-*"),  // what the repository was
+		own(GroupCore, "ConfigMap", "keelson-told-*"), // state of notifications
+		own(GroupCore, "ConfigMap", "keelson-git-*"),  // state of the repository
 		own("coordination.k8s.io", "Lease", "keelson-*"),
 		own(GroupVersion.Group, "*", "*"), // statuses
 	}
@@ -28,10 +28,10 @@ func IsOwn(group, kind, namespace, name string) bool {
 	return slices.ContainsFunc(OwnObjects(), func(m ObjectMatch) bool { return m.Matches(group, kind, namespace, name) })
 }
 
-// GroupCore stands in an [ObjectMatch] for the group of Services, which has no name.
+// GroupCore is the name in an [ObjectMatch] of the group of Services, whose real name is empty.
 const GroupCore = "core"
 
-// Matches reports whether an object is selected. A malformed pattern selects none.
+// Matches reports whether an object is selected. A malformed pattern selects no object.
 func (m ObjectMatch) Matches(group, kind, namespace, name string) bool {
 	if m.Group == GroupCore && group == "" {
 		m.Group = ""

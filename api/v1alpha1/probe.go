@@ -4,9 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Probe is probes/NAME.yaml: a black-box test that runs on clusters all the time. One
-// run creates each of its subjects, upgrades it, scales it and deletes it, and waits
-// after each step until the cluster has carried that out.
+// Probe is probes/NAME.yaml: a black-box test that runs on clusters continuously. One run creates,
+// upgrades, scales and deletes each of its subjects. After each step it waits until the cluster has
+// carried out the step.
 //
 // +kubebuilder:object:generate=false
 type Probe struct {
@@ -15,20 +15,20 @@ type Probe struct {
 	Description string `json:"description,omitempty"`
 	// ClusterSelector matches the labels of clusters; empty matches all.
 	ClusterSelector metav1.LabelSelector `json:"clusterSelector"`
-	// Namespace of all that it creates. It has to exist: keelson rbac prints it.
+	// Namespace of all objects that it creates. It must exist: keelson rbac prints it.
 	Namespace string `json:"namespace"`
-	// Interval from the beginning of one run to that of the next, give or take a tenth.
+	// Interval from the start of one run to the start of the next, varied by up to a tenth.
 	// Default: 5m.
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// Timeout of each step. Default: 2m.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// Images by the names that subjects have for them. A cluster's imageMirrors count.
+	// Images by the names that subjects use. A cluster's imageMirrors apply.
 	Images map[string]Image `json:"images,omitempty"`
-	// Subjects are looked at in their order.
+	// Subjects are tested in their order.
 	Subjects []ProbeSubject `json:"subjects"`
 }
 
-// ProbeSubject is what a probe creates: exactly one of these. It is called
+// ProbeSubject is an object that a probe creates: exactly one of these. Its name is
 // probe-PROBE-SUBJECT.
 //
 // +kubebuilder:object:generate=false
@@ -38,22 +38,21 @@ type ProbeSubject struct {
 	Deployment  *ProbeReplicas `json:"deployment,omitempty"`
 	StatefulSet *ProbeReplicas `json:"statefulSet,omitempty"`
 	DaemonSet   *ProbePod      `json:"daemonSet,omitempty"`
-	// Job has to come to its end. Its upgrade is another Job, with the other image.
+	// Job must complete. Its upgrade is another Job, with the other image.
 	Job    *ProbePod    `json:"job,omitempty"`
 	Custom *ProbeCustom `json:"custom,omitempty"`
 }
 
-// ProbePod is the pod of a subject: of one container that may do nothing, and as small
-// as can be.
+// ProbePod is the pod of a subject. It has one small container, which may do nothing.
 //
 // +kubebuilder:object:generate=false
 type ProbePod struct {
 	// Image by its name in the probe.
 	Image string `json:"image"`
-	// UpgradeTo is the image of the upgrade, by its name. Default: the same, with
-	// another annotation of the pods; a Job is then not upgraded.
+	// UpgradeTo is the image of the upgrade, by its name. Default: the same image, with another
+	// annotation of the pods; a Job is then not upgraded.
 	UpgradeTo string `json:"upgradeTo,omitempty"`
-	// Command instead of the image's own.
+	// Command replaces the image's own.
 	Command []string `json:"command,omitempty"`
 	// NodeSelector of the pods, so that a DaemonSet stays small.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
@@ -64,7 +63,7 @@ type ProbePod struct {
 // +kubebuilder:object:generate=false
 type ProbeReplicas struct {
 	ProbePod `json:",inline"`
-	// Replicas that it is created with; it is scaled to one more, and back. Default: 1.
+	// Replicas at its creation. Later it is scaled to one more, and back. Default: 1.
 	Replicas int32 `json:"replicas,omitempty"`
 }
 
@@ -72,24 +71,25 @@ type ProbeReplicas struct {
 //
 // +kubebuilder:object:generate=false
 type ProbeCustom struct {
-	// Template is the path of a file with the object, from the root of the fleet
-	// repository. Its name and namespace are left out.
+	// Template is the path of a file with the object, from the root of the fleet repository. The
+	// file contains no name and namespace.
 	Template string `json:"template"`
-	// Ready is when it is, in CEL over object. Default: as kstatus judges it.
+	// Ready is a CEL condition over object that is true when the object is ready. Default: the
+	// judgement of kstatus.
 	Ready string `json:"ready,omitempty"`
-	// Upgrade is what changes, as a merge patch. Default: it is not upgraded.
+	// Upgrade is the change, as a merge patch. Default: no upgrade.
 	Upgrade map[string]any `json:"upgrade,omitempty"`
 }
 
-// ProbeCheck passes when the last runs of a probe have passed on each cluster of the
-// stage, and had begun after it was asked first. After a stage, a run that failed since
-// then fails it; before one it waits for runs that pass.
+// ProbeCheck passes when the last runs of a probe have passed on each cluster of the stage. Only
+// runs count that began after the check was first asked. After a stage, a failed run fails the
+// check. Before a stage, the check waits for runs that pass.
 //
 // +kubebuilder:object:generate=false
 type ProbeCheck struct {
 	// Name of the probe.
 	Name string `json:"name"`
-	// Runs in a row, at most 10. Default: 1.
+	// Runs that must pass in a row, at most 10. Default: 1.
 	Runs int `json:"runs,omitempty"`
 }
 
@@ -104,9 +104,9 @@ const (
 	ProbeFailed ProbeOutcome = "Failed"
 )
 
-// ProbeResult shows what came of a probe on a cluster. It lives in the hub, is named
-// CLUSTER.PROBE, and holds status only. It is written when the outcome changes, for
-// each run while a check asks for them, and otherwise once an hour.
+// ProbeResult shows the results of a probe on a cluster. It is stored in the hub, is named
+// CLUSTER.PROBE, and holds status only. It is written when the outcome changes, for each run while
+// a check needs them, and otherwise once an hour.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -132,25 +132,25 @@ type ProbeResultList struct {
 	Items           []ProbeResult `json:"items"`
 }
 
-// ProbeResultStatus is what is remembered of a probe on a cluster.
+// ProbeResultStatus is the status of a probe on a cluster.
 type ProbeResultStatus struct {
 	Cluster string `json:"cluster,omitempty"`
 	Probe   string `json:"probe,omitempty"`
-	// Hash of the probe as its Runs were made. Another probe's runs are no evidence.
+	// Hash of the probe that made the Runs. Runs of another hash do not count.
 	Hash string `json:"hash,omitempty"`
 	// Outcome of the last run; empty before the first.
 	Outcome ProbeOutcome `json:"outcome,omitempty"`
-	// Since is when the run began from which on the outcome is the same.
+	// Since is the start of the first run with the current outcome.
 	Since *metav1.Time `json:"since,omitempty"`
-	// Passed is when the last run ended that passed. What is shown may be an hour old
-	// while nothing changes.
+	// Passed is the end of the last run that passed. It may be up to an hour old while nothing
+	// changes.
 	Passed *metav1.Time `json:"passed,omitempty"`
 	// Message says what failed: object, condition, pod and last events.
 	Message string `json:"message,omitempty"`
-	// Runs are the last ones, the newest last.
+	// Runs are the last runs, the newest last.
 	// +listType=atomic
 	Runs []ProbeRun `json:"runs,omitempty"`
-	// Objects are those that a run may have left in the cluster.
+	// Objects are the objects that a run may have left in the cluster.
 	// +listType=atomic
 	Objects []ProbeObject `json:"objects,omitempty"`
 }

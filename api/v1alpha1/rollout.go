@@ -4,10 +4,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Rollout shows how a change of one component goes from cluster to cluster. It lives
-// in the hub, is named as the component, and holds status only: what is to run, and
-// in which order clusters get it, is read from git. What stands in it is what clusters
-// act on, and what the next step is decided from. Deleted, it is begun anew.
+// Rollout shows how a change of one component goes from cluster to cluster. It is stored in the
+// hub, is named as the component, and holds status only. Git determines what should run, and in
+// which order clusters get it. Clusters act on this status, and the next step is decided from it.
+// If it is deleted, the rollout starts again.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -36,7 +36,7 @@ type RolloutList struct {
 	Items           []Rollout `json:"items"`
 }
 
-// RolloutPhase is where a rollout is.
+// RolloutPhase is the phase of a rollout.
 //
 // +kubebuilder:validation:Enum=Progressing;Paused;RollingBack;RolledBack;Complete
 type RolloutPhase string
@@ -44,37 +44,37 @@ type RolloutPhase string
 // The values of [RolloutPhase].
 const (
 	RolloutProgressing RolloutPhase = "Progressing"
-	RolloutPaused      RolloutPhase = "Paused"      // something failed: nothing is let go
-	RolloutRollingBack RolloutPhase = "RollingBack" // clusters of the stage that failed go back
-	RolloutRolledBack  RolloutPhase = "RolledBack"  // they are back, and that is its end
+	RolloutPaused      RolloutPhase = "Paused"      // something failed: no cluster is released
+	RolloutRollingBack RolloutPhase = "RollingBack" // clusters of the failed stage go back
+	RolloutRolledBack  RolloutPhase = "RolledBack"  // the clusters are back; the rollout has ended
 	RolloutComplete    RolloutPhase = "Complete"    // all clusters have the change
 )
 
-// RolloutStatus is what is remembered of a change on its way.
+// RolloutStatus is the state of a rollout.
 type RolloutStatus struct {
 	Component string `json:"component,omitempty"`
 	Pipeline  string `json:"pipeline,omitempty"`
 	// Change is a hash of what git wants on all clusters; no two changes share it.
 	Change string `json:"change,omitempty"`
-	// Revision is the commit of the fleet repository at which it was begun.
+	// Revision is the commit of the fleet repository at which the rollout began.
 	Revision string `json:"revision,omitempty"`
 	// From and To are the versions that clusters come from and go to; several are
 	// separated by commas.
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
-	// Back says that it takes another change back, and waits for no window, silence,
-	// bake or check.
+	// Back says that the change reverts another change. It waits for no window, silence, bake or
+	// check.
 	Back  bool         `json:"back,omitempty"`
 	Phase RolloutPhase `json:"phase,omitempty"`
 	// Because says in one sentence why it is Paused, RollingBack or RolledBack.
 	Because string `json:"because,omitempty"`
-	// Paused says which person paused it, and why; empty: nobody did.
+	// Paused says which person paused it, and why; empty if no person did.
 	Paused string `json:"paused,omitempty"`
-	// Stage is the first that has not passed.
+	// Stage is the first stage that has not passed.
 	Stage string `json:"stage,omitempty"`
-	// Progress is how many clusters have the change, of how many: 3/8.
+	// Progress is the number of clusters that have the change, and of all clusters: 3/8.
 	Progress string `json:"progress,omitempty"`
-	// Begun and Ended are when the change was seen, and when nothing was left to do.
+	// Begun is when the change was first seen, and Ended when nothing was left to do.
 	Begun *metav1.Time `json:"begun,omitempty"`
 	Ended *metav1.Time `json:"ended,omitempty"`
 	// Stages in their order.
@@ -96,46 +96,46 @@ type RolloutStatus struct {
 // RolloutStage is one stage of a rollout.
 type RolloutStage struct {
 	Name string `json:"name"`
-	// Evidence names what this stage and those before it bring. A check or a word of
-	// a person is of one evidence, and opens no gate of another.
+	// Evidence is a hash of the targets in this stage and in all stages before it. A check or a
+	// person's decision counts only for the Evidence for which it was made.
 	Evidence string `json:"evidence,omitempty"`
-	// Opened is when the checks before it had passed, Passed when the stage had.
+	// Opened is when the checks before the stage had passed, Passed when the stage had.
 	Opened *metav1.Time `json:"opened,omitempty"`
 	Passed *metav1.Time `json:"passed,omitempty"`
-	// Promoted says who lets it go without waiting, and why.
+	// Promoted says who released the stage without waiting, and why.
 	Promoted string `json:"promoted,omitempty"`
-	// Checks of Evidence that were asked.
+	// Checks that were asked for this Evidence.
 	// +listType=atomic
 	Checks []RolloutCheck `json:"checks,omitempty"`
 }
 
-// RolloutCheck is how far a check of a stage is.
+// RolloutCheck is the state of one check of a stage.
 type RolloutCheck struct {
 	Name string `json:"name"`
-	// After the stage, or before it.
+	// After says that the check comes after the stage, not before it.
 	After bool `json:"after,omitempty"`
-	// Asked is when it was asked first.
+	// Asked is when the check was first asked.
 	Asked metav1.Time `json:"asked"`
-	// Since is from when on the answer was yes without a break.
+	// Since is the time since which the answer has been yes without a break.
 	Since *metav1.Time `json:"since,omitempty"`
-	// Passed or Failed is when that was decided.
+	// Passed or Failed is when the check was decided.
 	Passed *metav1.Time `json:"passed,omitempty"`
 	Failed *metav1.Time `json:"failed,omitempty"`
-	// Message says why it has not passed.
+	// Message says why the check has not passed.
 	Message string `json:"message,omitempty"`
-	// Job is what a check has clusters run.
+	// Job is the Job that the check runs on clusters.
 	Job *RolloutJob `json:"job,omitempty"`
 }
 
-// RolloutJob is the Job that a check has the clusters of its stage run.
+// RolloutJob is the Job that a check runs on the clusters of its stage.
 type RolloutJob struct {
-	// Template is the path of its file in the fleet repository, Hash that of what stands
-	// there, and Revision the commit at which it was asked for.
+	// Template is the path of the Job's file in the fleet repository, Hash the hash of its content,
+	// and Revision the commit at which the check was asked.
 	Template string `json:"template"`
 	Hash     string `json:"hash"`
 	Revision string `json:"revision"`
-	// Run names the question: an answer to another one is none. It is a hash of the
-	// evidence, the check, the template and when it was asked.
+	// Run identifies the request. Results of other runs do not count. It is a hash of the evidence,
+	// the check, the template and the time of the request.
 	Run string `json:"run"`
 }
 
@@ -143,17 +143,17 @@ type RolloutJob struct {
 type RolloutCluster struct {
 	Name  string `json:"name"`
 	Stage string `json:"stage"`
-	// Want is the hash of the target that git wants here; empty while it is not known.
+	// Want is the hash of the target that git wants here; empty while unknown.
 	Want string `json:"want,omitempty"`
-	// From is the hash of the target that it goes back to; empty: it had none.
+	// From is the hash of the target that the cluster goes back to; empty if there is none.
 	From string `json:"from,omitempty"`
-	// Released is when it was let go to Want; absent: it keeps what it has.
+	// Released is when the cluster was released to Want; absent: it keeps what it has.
 	Released *metav1.MicroTime `json:"released,omitempty"`
-	// Settled is when it was seen to be healthy there.
+	// Settled is when the cluster was seen to be healthy with Want.
 	Settled *metav1.MicroTime `json:"settled,omitempty"`
-	// Back says that it goes back to From.
+	// Back says that the cluster goes back to From.
 	Back bool `json:"back,omitempty"`
-	// Because says in one sentence why it has not got the change.
+	// Because says in one sentence why the cluster does not have the change.
 	Because string `json:"because,omitempty"`
 }
 

@@ -126,41 +126,41 @@ func TestForCluster(t *testing.T) {
 			},
 		},
 		"JobsOfAccount": {
-			why: "An account creates them by itself.", with: running(component(t, "deployer", settings)),
+			why: "The account has the right to create them, so Keelson does not need it.", with: running(component(t, "deployer", settings)),
 			want: []string{
 				"cluster: list,watch jobs", "cluster: list,watch configmaps", names, nodes, scalers,
 				"app: get jobs", "app: get configmaps", "app: impersonate serviceaccounts deployer", "app: list events,pods",
 			},
 		},
 		"AccountOfRoles": {
-			why:  "What an account grants is checked against the account.",
+			why:  "The API server compares the granted rights with the account's rights, not Keelson's.",
 			with: component(t, "deployer", rule(`{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}`)),
 			want: []string{names, nodes, scalers, "cluster: get,list,watch clusterroles", "app: impersonate serviceaccounts deployer"},
 		},
 		"Roles": {
-			why:  "The API server lets nobody grant what they lack.",
+			why:  "A client can grant only rights that it has itself.",
 			with: component(t, "", rule(`{apiGroups: [""], resources: [pods], resourceNames: [x], verbs: [get, update]}, {nonResourceURLs: [/metrics], verbs: [get]}`)),
 			want: append([]string{names, "cluster: get,update pods x", "cluster: get /metrics", nodes, scalers}, roles...),
 		},
 		"BoundFromElsewhere": {
-			why: "The role is the cluster's own.", with: component(t, "", binding("view")),
+			why: "The bound role exists in the cluster, not in the component.", with: component(t, "", binding("view")),
 			want: append([]string{names, "cluster: get pods", nodes, scalers}, bindings...),
 		},
 		"BoundToEverything": {
-			why: "It would be everything.", with: component(t, "", settings, binding("cluster-admin")),
+			why: "Keelson would need all rights to bind cluster-admin.", with: component(t, "", settings, binding("cluster-admin")),
 			want:    append([]string{"cluster: list,watch configmaps", names, nodes, scalers, bindings[0]}, "app: create,delete,get,patch configmaps", "app: list events"),
 			leftOut: []string{"app.yaml:2: ClusterRoleBinding app of component app is left out: it binds ClusterRole cluster-admin: a rule of it has a wildcard (* *.*)"},
 		},
 		"BoundUnknown": {
-			why: "Not knowing is never nothing.", with: component(t, "", binding("gone")),
+			why: "If the rules of the bound role are unknown, the binding is left out.", with: component(t, "", binding("gone")),
 			want: append([]string{names, nodes, scalers}, bindings...), leftOut: []string{"whose rules are not known: not found"},
 		},
 		"Wildcard": {
-			why: "It is named with its line, and nothing of it is handed out.", with: component(t, "", rule(`{apiGroups: [""], resources: [pods], verbs: [get]}, {apiGroups: [apps], resources: ["*"], verbs: [get]}`)),
+			why: "A role with a wildcard is reported with its line, and none of its rules is granted.", with: component(t, "", rule(`{apiGroups: [""], resources: [pods], verbs: [get]}, {apiGroups: [apps], resources: ["*"], verbs: [get]}`)),
 			want: append([]string{names, nodes, scalers}, roles...), leftOut: []string{"app.yaml:1: ClusterRole app of component app is left out: a rule of it has a wildcard (get *.apps); name a serviceAccount in its component.yaml"},
 		},
 		"Escalate": {
-			why: "It is the way around to everything.", with: component(t, "", rule(`{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [escalate]}`)),
+			why: "With escalate, Keelson could give itself all rights.", with: component(t, "", rule(`{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [escalate]}`)),
 			want: append([]string{names, nodes, scalers}, roles...), leftOut: []string{"grants escalate or bind"},
 		},
 		"Impersonate": {

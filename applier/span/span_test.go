@@ -56,7 +56,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestOff: what nobody wants to know costs no memory.
+// TestOff: spans allocate no memory if tracing is off.
 func TestOff(t *testing.T) {
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {

@@ -61,7 +61,7 @@ type agent struct {
 	past     *past
 	wants    *applier.Wants
 	turns    turns
-	rush     *rush
+	rush     *burstDetector
 	metrics  *counted // set when the agent runs: before, the metrics of the previous agent may not be deleted yet
 	redactor *redact.Redactor
 	// board shows which clusters are released; nil: this process works on a single cluster

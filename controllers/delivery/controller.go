@@ -87,7 +87,7 @@ type Controller struct {
 	past     *past
 	wants    *applier.Wants
 	turns    turns
-	rush     *rush
+	rush     *burstDetector
 	schemas  *applier.SchemaCache
 	redactor *redact.Redactor
 	metrics  *metrics
@@ -135,7 +135,7 @@ func New(o Options) (*Controller, error) {
 		repo: o.Repo, revision: o.Revision, pace: pace.New(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
 		moved: map[string]bool{}, moves: make(chan struct{}, 1),
 		renderer: o.Renderer, schemas: cmp.Or(o.Schemas, applier.NewSchemaCache()), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
-		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, previews: o.Previews, promotions: o.Promotions, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newRush(thrift(o.Renderer.Pack)),
+		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, previews: o.Previews, promotions: o.Promotions, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newBurstDetector(newGCTuner(o.Renderer.Pack)),
 		previewing: duty{name: shard.Previews, taken: "pull requests get previews from here", left: "previews of pull requests go to another replica"},
 	}
 	c.metrics = newMetrics()

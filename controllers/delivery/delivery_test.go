@@ -72,7 +72,7 @@ type fleet struct {
 	only       string        // cluster to work on
 	follow     func(ctx context.Context, of v1alpha1.Connection, changed func())
 	previews   delivery.Previews    // of each replica; nil: none
-	sender     *notify.Sender       // nil: nobody is notified
+	sender     *notify.Sender       // nil: no notification is sent
 	hubConfig  *rest.Config         // of the controller; nil: as the server's
 	now        func() time.Time     // nil: the clock's
 	controller *delivery.Controller // that was started last
@@ -357,8 +357,8 @@ func TestBrokenFileBlocks(t *testing.T) {
 	f.sync(v1alpha1.SyncSynced, "")
 }
 
-// A push that nobody trusted signed changes nothing, and is told in the log and
-// in an event; the same change signed is delivered.
+// A push without a signature of a trusted key changes nothing. The log and an event report it.
+// The same change is delivered after it is signed.
 func TestUnsignedPushChangesNothing(t *testing.T) {
 	f := newFleet(t)
 	keygen, err := exec.LookPath("ssh-keygen")
@@ -472,21 +472,21 @@ func TestUnreachableClusterCatchesUp(t *testing.T) {
 	f.sync(v1alpha1.SyncSynced, "")
 }
 
-// A cluster that forbids what Keelson needs says so, and is tried again.
+// A cluster forbids a request that Keelson needs. The status reports it, and Keelson tries again.
 func TestForbidden(t *testing.T) {
 	f := newFleet(t)
-	nobody := rest.CopyConfig(server)
-	nobody.Impersonate.UserName = "nobody"
+	unprivileged := rest.CopyConfig(server)
+	unprivileged.Impersonate.UserName = "unprivileged"
 	allowed := make(chan struct{})
 	f.start(func(context.Context, v1alpha1.Connection) (*rest.Config, error) {
 		select {
 		case <-allowed:
 			return server, nil
 		default:
-			return nobody, nil
+			return unprivileged, nil
 		}
 	})
-	f.sync(v1alpha1.SyncFailed, `User "nobody" cannot get resource "secrets"`)
+	f.sync(v1alpha1.SyncFailed, `User "unprivileged" cannot get resource "secrets"`)
 	close(allowed)
 	f.sync(v1alpha1.SyncSynced, "")
 }

@@ -252,7 +252,7 @@ func Forgotten(r prometheus.Registerer, back bool) error {
 	return r.Register(m.requests)
 }
 
-// RolloutsSoon has all rollouts looked at: a clock of a test calls nobody.
+// RolloutsSoon schedules the reconcile of all rollouts. A test clock does not wake the loop.
 func (c *Controller) RolloutsSoon() { c.rollouts.loop.Look("") }
 
 // ReadList reads a list item by item.

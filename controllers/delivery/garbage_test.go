@@ -114,7 +114,7 @@ func TestClusterLeavesAndReturns(t *testing.T) {
 	}
 }
 
-// A cluster that hangs leaves as any other: nobody waits for it.
+// A cluster that hangs is removed like any other: the removal does not wait for its answer.
 func TestHungClusterLeaves(t *testing.T) {
 	f := newFleet(t)
 	f.besides()

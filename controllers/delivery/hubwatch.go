@@ -51,7 +51,7 @@ func (w *writer) keepUp(ctx context.Context, version string) {
 		case ctx.Err() != nil:
 			return
 		case apierrors.IsForbidden(err):
-			w.log.Warn("the Deliveries of the hub may not be watched: what somebody else does to them stays until they change; see keelson rbac --hub", "error", err)
+			w.log.Warn("Keelson may not watch the Deliveries of the hub: a change by another client stays until the Delivery changes; see keelson rbac --hub", "error", err)
 			return
 		case version == "":
 			w.log.Warn("the Deliveries of the hub can't be read; trying again", "error", err)
@@ -112,7 +112,7 @@ func (w *writer) sees(ctx context.Context, m *metav1.PartialObjectMetadata, gone
 			return
 		}
 		if err := w.rereadOne(ctx, name); err != nil && ctx.Err() == nil {
-			w.log.Warn("cannot read a Delivery that somebody wrote", "delivery", name, "error", err)
+			w.log.Warn("cannot read a Delivery that another client wrote", "delivery", name, "error", err)
 		}
 	})
 }

@@ -147,8 +147,8 @@ func TestDeliveriesInPages(t *testing.T) {
 	}
 }
 
-// What somebody does to a Delivery is undone: it says what is so, and nothing else can.
-// At rest the hub is asked nothing.
+// Keelson reverts a change that another client makes to a Delivery, and recreates a deleted one.
+// At rest it sends no request to the hub.
 func TestDeliveryIsKeptUp(t *testing.T) {
 	f := newFleet(t)
 	line, config := newHubLine()

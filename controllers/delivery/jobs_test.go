@@ -126,10 +126,9 @@ func (tr *train) resume() {
 	})
 }
 
-// A Job is run on the clusters of its stage, in the component's namespace, when they have
-// the change; what comes next waits for it. It runs once, whoever ends and begins
-// meanwhile, also when it ends while nobody looks, and is deleted when its outcome was
-// taken in.
+// A Job runs on the clusters of its stage, in the component's namespace, when they have the change.
+// The next stage waits for it. It runs once, also when the controller restarts, or when it ends
+// while no controller runs. It is deleted when its outcome is recorded.
 func TestRolloutJob(t *testing.T) {
 	tr := newTrain(t)
 	tr.begin()
@@ -175,9 +174,9 @@ func TestRolloutJob(t *testing.T) {
 	}
 }
 
-// A Job that fails stops the stage with its reason, and nobody after it is let go. Tried
-// again by a person it is another one, and what nobody asks for any more is deleted: also
-// what a process left that has ended.
+// A Job that fails stops the stage with its reason, and no later cluster is released. When a person
+// resumes the rollout, a new Job runs. A Job that no rollout needs any more is deleted, also one
+// that an earlier process left.
 func TestRolloutJobFails(t *testing.T) {
 	tr := newTrain(t)
 	tr.begin()
@@ -198,7 +197,7 @@ func TestRolloutJobFails(t *testing.T) {
 	if again.GetName() == job.GetName() {
 		t.Error("it is the same one")
 	}
-	tr.stops() // and nobody asks for it when the next one begins
+	tr.stops() // and no rollout needs the Job when the next controller starts
 	if _, err := tr.api[tr.names()[1]].Resource(jobs).Namespace(tr.name).Patch(t.Context(), again.GetName(), types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"keelson.io/check-run":"forgotten"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -209,8 +208,8 @@ func TestRolloutJobFails(t *testing.T) {
 	tr.noJobs()
 }
 
-// A cluster that git pauses takes no part: the Job that it was to answer with is deleted,
-// and nobody waits for it.
+// A cluster that git pauses takes no part: its Job is deleted, and the rollout does not wait for
+// the Job.
 func TestRolloutJobPaused(t *testing.T) {
 	tr := newTrain(t)
 	tr.begin()

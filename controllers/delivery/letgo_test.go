@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// drifts has somebody change the text, and waits until it is what it was.
+// drifts changes the text as another client, and waits until the text is back.
 func (f *fleet) drifts(back string) {
 	f.t.Helper()
 	_, err := f.dynamic.Resource(configMaps).Namespace(f.name).Patch(f.t.Context(), "web", types.MergePatchType,
@@ -117,7 +117,7 @@ func TestRolloutOfAnEnd(t *testing.T) {
 		return tr.rollout().Progress == "2/4" && tr.rollout().Stage == "canary" && tr.settled("canary")
 	})
 	tr.passes(bake)
-	tr.eventually("nobody has it", func() bool { tr.collects(); return strings.TrimSpace(tr.texts()) == "" })
+	tr.eventually("no cluster has the component", func() bool { tr.collects(); return strings.TrimSpace(tr.texts()) == "" })
 	tr.phase(v1alpha1.RolloutComplete, "")
 
 	t.Log("and when git speaks of it on no cluster, nor does the hub")

@@ -93,7 +93,7 @@ spec:
 	is("a cluster is connected", 1, "keelson_clusters", "state=connected")
 	is("all clusters are in some state", 1, "keelson_clusters")
 	is("three objects were created", 3, "keelson_objects_written_total", "cluster="+f.name, "op=create")
-	is("nobody waits", 0, "keelson_queue_length", "cluster="+f.name)
+	is("no component waits", 0, "keelson_queue_length", "cluster="+f.name)
 	for _, name := range []string{
 		"keelson_status_writes_total", "keelson_repository_reads_total", "keelson_repository_read_duration_seconds", "keelson_queue_wait_seconds",
 		"keelson_apply_duration_seconds", "keelson_repository_last_read_timestamp_seconds", "keelson_renders_total", "keelson_api_requests_total",

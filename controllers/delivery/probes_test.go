@@ -97,7 +97,7 @@ subjects: [{name: config, custom: {template: manifests/config.yaml, upgrade: {da
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "probe-sound-config", "namespace": tr.name},
 	}}
 	api := tr.api[tester].Resource(configMaps).Namespace(tr.name)
-	tr.eventually("somebody is in its way", func() bool {
+	tr.eventually("a foreign ConfigMap has the name of the probe's object", func() bool {
 		_, err := api.Create(t.Context(), foreign, metav1.CreateOptions{})
 		return err == nil
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/delivery"
 )
 
-// TestQueue: a queue knows how long what stands in it has waited.
+// TestQueue: a queue knows how long its components have waited.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -22,21 +22,21 @@ func TestQueue(t *testing.T) {
 			t.Errorf("%s: %d wait, the first for %s; want %d and %s", why, n, age, items, oldest)
 		}
 	}
-	age("Nobody waits.", 0, 0)
+	age("The queue is empty.", 0, 0)
 	q.Add("web")
 	now = now.Add(time.Second)
 	q.Add("api")
 	q.Add("web")
 	now = now.Add(time.Second)
-	age("Who asks twice waits once, since the first time.", 2, 2*time.Second)
+	age("A component that is added twice waits once, since the first time.", 2, 2*time.Second)
 	q.AddAfter("later", time.Hour)
-	age("What was put off does not wait.", 2, 2*time.Second)
+	age("A component that was added with a delay does not wait yet.", 2, 2*time.Second)
 
 	name, _ := q.Get()
-	age("What is worked on does not wait.", 1, time.Second)
+	age("A component that is being reconciled does not wait.", 1, time.Second)
 	q.Add(name)
 	now = now.Add(time.Second)
-	age("What is asked for while it is worked on waits for itself, and for no worker.", 1, 2*time.Second)
+	age("A component that is added during its own reconcile does not wait for a worker.", 1, 2*time.Second)
 	q.Done(name)
 	now = now.Add(time.Second)
 	var order []string
@@ -46,36 +46,36 @@ func TestQueue(t *testing.T) {
 		q.Done(next)
 	}
 	if diff := cmp.Diff([]string{"web", "api"}, order); diff != "" {
-		t.Errorf("who comes again stands behind those that had no turn yet (-want +got):\n%s", diff)
+		t.Errorf("a component that comes again is queued behind those not reconciled yet (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]time.Duration{2 * time.Second, time.Second, 3 * time.Second}, waits); diff != "" {
 		t.Errorf("waits (-want +got):\n%s", diff)
 	}
-	age("All is done.", 0, 0)
+	age("All components are done.", 0, 0)
 }
 
-// TestQueueTurns: what was begun comes to its end while others still wait to be begun,
-// and keeps none of them from its turn.
+// TestQueueTurns: a component that was begun is finished while others still wait for their first
+// reconcile, and does not block them.
 func TestQueueTurns(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		why   string
 		first []string
-		again map[string]int // how often one comes again at once
+		again map[string]int // how often a component comes again at once
 		want  []string
 	}{
 		"FirstInFirstOut": {
-			why:   "Nobody comes again.",
+			why:   "No component comes again.",
 			first: []string{"a", "b", "c"},
 			want:  []string{"a", "b", "c"},
 		},
 		"Again": {
-			why:   "A second look lets go of what the first one has in memory.",
+			why:   "The second reconcile releases what the first one holds in memory.",
 			first: []string{"a", "b", "c", "d"}, again: map[string]int{"a": 1, "b": 1},
 			want: []string{"a", "a", "b", "b", "c", "d"},
 		},
 		"Restless": {
-			why:   "One that comes again and again takes every other turn, and no more.",
+			why:   "A component that always comes again gets every other turn at most.",
 			first: []string{"a", "b", "c"}, again: map[string]int{"a": 4},
 			want: []string{"a", "a", "b", "a", "c", "a", "a"},
 		},

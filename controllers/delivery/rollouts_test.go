@@ -343,8 +343,8 @@ func TestRolloutGoesBack(t *testing.T) {
 	}
 }
 
-// A controller that ends anywhere, and one that begins, go on as the one before: nobody
-// is let go that was not, and nothing is done twice.
+// A controller may stop at any point. The next one continues the rollout: it releases no cluster
+// early, and does nothing twice.
 func TestRolloutRestarts(t *testing.T) {
 	tr := newTrain(t)
 	tr.begin()

@@ -270,7 +270,7 @@ func TestCredentialsRotate(t *testing.T) {
 	}
 }
 
-// A Secret that can't be used changes nothing, and every status says so until it can.
+// An unusable Secret changes nothing. Every status reports it until the Secret is usable.
 func TestCredentialsUnusable(t *testing.T) {
 	f := newFleet(t)
 	k := newKeys(f)
@@ -286,10 +286,10 @@ func TestCredentialsUnusable(t *testing.T) {
 		why, says string
 		do        func() error
 	}{
-		{"Somebody wrote nonsense into it.", "not a kubeconfig", func() error { k.put([]byte("{")); return nil }},
-		{"Somebody emptied it.", "names none of its contexts", func() error { k.put(nil); return nil }},
-		{"It has the token of another cluster.", "refuses the new credentials", func() error { k.put(k.kubeconfig("x"+token, "")); return nil }},
-		{"It is being replaced, or was deleted by mistake.", "not found", func() error {
+		{"The Secret holds no valid kubeconfig.", "not a kubeconfig", func() error { k.put([]byte("{")); return nil }},
+		{"The Secret is empty.", "names none of its contexts", func() error { k.put(nil); return nil }},
+		{"The Secret holds the token of another cluster.", "refuses the new credentials", func() error { k.put(k.kubeconfig("x"+token, "")); return nil }},
+		{"The Secret is being replaced, or was deleted by mistake.", "not found", func() error {
 			return secrets.Delete(t.Context(), f.name+"-way", metav1.DeleteOptions{})
 		}},
 	}
@@ -311,8 +311,8 @@ func TestCredentialsUnusable(t *testing.T) {
 	f.tellsNot(token, "delivery failed")
 }
 
-// Credentials that are revoked before there are others are read again at once, also
-// when nobody tells of a change; nothing restarts.
+// Credentials may be revoked before their successors exist. Keelson reads them again at once, also
+// without an event of a change, and restarts nothing.
 func TestCredentialsRevoked(t *testing.T) {
 	f := newFleet(t)
 	k := newKeys(f)

@@ -51,7 +51,7 @@ func TestRushOver(t *testing.T) {
 				began := time.Now()
 				var told []string
 				tell := func(what string) { told = append(told, what+" "+time.Since(began).String()) }
-				r := newRush(func(learning bool) { tell(map[bool]string{true: "learns", false: "ends"}[learning]) }, func() { tell("over") })
+				r := newBurstDetector(func(learning bool) { tell(map[bool]string{true: "learns", false: "ends"}[learning]) }, func() { tell("over") })
 				for _, l := range c.looks {
 					if l.times == 0 {
 						<-time.After(l.every)

@@ -129,19 +129,19 @@ func TestTell(t *testing.T) {
 		want   []delivery.Told
 	}{
 		"Alone": {
-			why:    "Nobody else needs the API server: the hub hears of it as soon as what follows is collected.",
+			why:    "No other component queues: the status is written as soon as the following changes are collected.",
 			states: []v1alpha1.Sync{v1alpha1.SyncSynced},
 			want:   []delivery.Told{{Sync: v1alpha1.SyncSynced}},
 		},
 		"Many": {
-			why:    "What goes well waits while others queue.",
+			why:    "A good status waits while other components queue.",
 			states: []v1alpha1.Sync{v1alpha1.SyncProgressing, v1alpha1.SyncSynced, v1alpha1.SyncSynced},
 			want: []delivery.Told{
 				{Sync: v1alpha1.SyncProgressing, Patient: true}, {Sync: v1alpha1.SyncSynced, Patient: true}, {Sync: v1alpha1.SyncSynced},
 			},
 		},
 		"Trouble": {
-			why:    "A person may be needed: trouble waits for nobody.",
+			why:    "A person may be needed: a bad status is written without waiting for other components.",
 			states: []v1alpha1.Sync{v1alpha1.SyncHeld, v1alpha1.SyncFailed},
 			want:   []delivery.Told{{Sync: v1alpha1.SyncHeld}, {Sync: v1alpha1.SyncFailed}},
 		},

@@ -236,14 +236,14 @@ func TestWatchAsksForNoBookmarks(t *testing.T) {
 	}
 }
 
-// What is no event ends a watch with what a Reflector can tell from silence.
+// An invalid event ends a watch with an error, which a Reflector can tell from a quiet stream.
 func TestEventsBroken(t *testing.T) {
 	t.Parallel()
 	const object = `{"apiVersion":"v1","kind":"ConfigMap"}`
 	for name, c := range map[string]struct{ why, stream, wants string }{
 		"Cut":     {"The connection broke in the middle of it.", `{"type":"ADDED","object":{"apiVer`, io.ErrUnexpectedEOF.Error()},
-		"Kind":    {"Nobody knows what it is of.", `{"type":"ADDED","object":{"apiVersion":"v1"}}`, "no kind"},
-		"Version": {"Nobody knows what it is of.", `{"type":"ADDED","object":{"kind":"ConfigMap"}}`, "apiVersion"},
+		"Kind":    {"The kind of the object is unknown.", `{"type":"ADDED","object":{"apiVersion":"v1"}}`, "no kind"},
+		"Version": {"The API version of the object is unknown.", `{"type":"ADDED","object":{"kind":"ConfigMap"}}`, "apiVersion"},
 		"None":    {"It has no object.", `{"type":"ADDED"}`, "no kind"},
 		"Type":    {"It may mean anything.", `{"type":"MOVED","object":` + object + `}`, `"MOVED"`},
 		"NoType":  {"It is something else.", object, `""`},

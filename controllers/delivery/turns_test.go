@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestLane: who takes long keeps nobody waiting for longer than the lane allows.
+// TestLane: a slow caller blocks a slot for no longer than the lane allows.
 func TestLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLane(2, time.Second)
@@ -21,19 +21,19 @@ func TestLane(t *testing.T) {
 			}
 			return leave
 		}
-		slow := take(0, "Nobody is there.")
-		quick := take(0, "Two may go at once.")
+		slow := take(0, "All slots are free.")
+		quick := take(0, "Two callers may have slots at once.")
 		time.AfterFunc(300*time.Millisecond, quick)
-		take(300*time.Millisecond, "One has left.")
-		take(time.Second, "The first has had its time.")
-		slow() // what it had is another's by now
+		take(300*time.Millisecond, "One slot was released.")
+		take(time.Second, "The first caller reached the longest hold.")
+		slow() // its slot belongs to another caller by now
 		slow()
-		take(1300*time.Millisecond, "Only the second of the others has had its time.")
+		take(1300*time.Millisecond, "Only the third caller reached the longest hold.")
 
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		if _, err := l.take(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("A turn that never came: %v", err)
+			t.Errorf("no slot was free before the deadline: %v", err)
 		}
 	})
 }

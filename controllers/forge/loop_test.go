@@ -362,12 +362,12 @@ func TestVerdicts(t *testing.T) {
 			[]string{"of the test"},
 		},
 		"Secret": {
-			"A value of the change's own Secrets is in no comment.", func(s *scene) { s.text("hunter2-hunter2") },
+			"No comment shows a value of the change's own Secrets.", func(s *scene) { s.text("hunter2-hunter2") },
 			forge.Success, "1 component changes",
 			[]string{"+***"},
 		},
 		"Mentions": {
-			"Names in a pull request ping nobody, and end no block.", func(s *scene) { s.text(`"@everyone\n` + "```" + `\n/close\n# heading"`) },
+			"Text of a pull request mentions no user, and ends no code block.", func(s *scene) { s.text(`"@everyone\n` + "```" + `\n/close\n# heading"`) },
 			forge.Success, "1 component changes",
 			[]string{"````diff"},
 		},
@@ -574,8 +574,8 @@ func TestForgeDown(t *testing.T) {
 	s.says(1, "+two")
 }
 
-// Of several comments, which two processes may have made for a moment, one stays; one
-// that only quotes the marker is somebody's answer.
+// Two processes may both make a comment. Only one of them stays. A comment that only quotes the
+// marker is a person's answer, and stays too.
 func TestOneComment(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -434,8 +434,8 @@ func TestProposals(t *testing.T) {
 	}
 }
 
-// A forge that wants no more requests gets none until the time that it names, and
-// nobody waits for it.
+// A forge that limits requests gets none until the time that it names. Calls until then return an
+// error at once.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
@@ -446,12 +446,12 @@ func TestLimits(t *testing.T) {
 		lasts  time.Duration // 0: it is asked again at once
 	}{
 		"GitHubPrimary":   {"The quota of the hour is used up.", 403, map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1800000600"}, 10 * time.Minute},
-		"GitHubSecondary": {"Too many in a short time.", 403, map[string]string{"Retry-After": "30"}, 30 * time.Second},
+		"GitHubSecondary": {"Too many requests came in a short time.", 403, map[string]string{"Retry-After": "30"}, 30 * time.Second},
 		"GitLab":          {"Its headers have other names.", 429, map[string]string{"RateLimit-Remaining": "0", "RateLimit-Reset": "1800000060"}, time.Minute},
-		"Plain":           {"A proxy in front says no more than that.", 429, nil, time.Minute},
-		"Absurd":          {"A day is not believed.", 429, map[string]string{"Retry-After": "86400"}, time.Hour},
-		"Spent":           {"What was answered was the last.", 200, map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1800000005"}, 5 * time.Second},
-		"Forbidden":       {"A token that may not is no limit.", 403, map[string]string{"X-RateLimit-Remaining": "4999", "X-RateLimit-Reset": "1800000600"}, 0},
+		"Plain":           {"A proxy in front names no time.", 429, nil, time.Minute},
+		"Absurd":          {"A wait of a day is cut to an hour.", 429, map[string]string{"Retry-After": "86400"}, time.Hour},
+		"Spent":           {"The answered request was the last one allowed.", 200, map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1800000005"}, 5 * time.Second},
+		"Forbidden":       {"A missing permission of the token is no rate limit.", 403, map[string]string{"X-RateLimit-Remaining": "4999", "X-RateLimit-Reset": "1800000600"}, 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

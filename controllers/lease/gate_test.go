@@ -43,7 +43,7 @@ func TestGate(t *testing.T) {
 		arrives []string // of a request of each method
 	}{
 		"NeverAcquired": {
-			why:     "Who waits for the lease reads, and writes nothing.",
+			why:     "A process that waits for the lease may read, but not write.",
 			live:    func(*Gate, *clock) {},
 			arrives: []string{"GET", "HEAD"},
 		},
@@ -53,12 +53,12 @@ func TestGate(t *testing.T) {
 			arrives: []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"},
 		},
 		"Expired": {
-			why:     "The moment at which the lease could have run out is too late already.",
+			why:     "The moment at which the lease may expire is already too late.",
 			live:    func(g *Gate, c *clock) { g.renewed(c.now()); c.pass(term) },
 			arrives: []string{"GET", "HEAD"},
 		},
 		"SlowRenewal": {
-			why: "The API server may have got a renewal when it was sent, and not when it was answered.",
+			why: "The term counts from the sending of a renewal: the API server may have handled it at once.",
 			live: func(g *Gate, c *clock) {
 				begun := c.now()
 				c.pass(term / 2)
@@ -68,7 +68,7 @@ func TestGate(t *testing.T) {
 			arrives: []string{"GET", "HEAD"},
 		},
 		"RenewedAgain": {
-			why: "A renewal counts also when the one before had run out: nobody else took the lease, or it would have failed.",
+			why: "A renewal counts also after the previous one expired: it would have failed if another process had taken the lease.",
 			live: func(g *Gate, c *clock) {
 				g.renewed(c.now())
 				c.pass(2 * term)

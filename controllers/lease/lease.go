@@ -276,11 +276,11 @@ func (l *Lease) Renew(ctx context.Context, annotations map[string]string) error 
 	current, err := l.Client().Get(ctx, l.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return l.losing("somebody deleted it")
+		return l.losing("another client deleted it")
 	case err != nil:
 		return fmt.Errorf("read %s: %w", l, err)
 	case current.UID != l.current.UID:
-		return l.losing("somebody made another in its place")
+		return l.losing("another client created a new one in its place")
 	case ptr.Deref(current.Spec.HolderIdentity, "") != l.options.Identity:
 		return l.losing(fmt.Sprintf("%q holds it", ptr.Deref(current.Spec.HolderIdentity, "")))
 	}

@@ -46,7 +46,7 @@ type process struct {
 	*lease.Lease
 
 	name  string
-	sleep atomic.Bool // its renewals reach nobody, as while it is stopped
+	sleep atomic.Bool // its renewals do not reach the API server, as if the process was stopped
 	skew  atomic.Int64
 	stop  context.CancelFunc
 	ended chan error
@@ -196,7 +196,7 @@ func TestBuried(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.sleep.Store(false)
-	if err := p.ends(t); !errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), "somebody deleted it") {
+	if err := p.ends(t); !errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), "another client deleted it") {
 		t.Errorf("got %v, want ErrLost", err)
 	}
 	if err := p.writes(t); !errors.Is(err, lease.ErrLost) {
@@ -210,9 +210,8 @@ func TestBuried(t *testing.T) {
 	}
 }
 
-// A hub that does not answer stops the writes after the renew deadline: others
-// may have buried the Lease meanwhile, and nobody can tell. When it answers, and
-// the Lease is there, they go on.
+// If the hub does not answer, writes stop after the renew deadline: another process may have
+// deleted the Lease. Writes continue when the hub answers and the Lease still exists.
 func TestHubIsSilent(t *testing.T) {
 	apiservertest.Need(t, server)
 	t.Parallel()
@@ -277,7 +276,7 @@ func TestTouched(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	change(func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"somebody": "was here"} })
+	change(func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"example": "other client"} })
 	if err := p.Renew(t.Context(), nil); err != nil {
 		t.Errorf("it does not get over an annotation: %v", err)
 	}

@@ -186,8 +186,8 @@ func TestLoopCollects(t *testing.T) {
 	})
 }
 
-// TestLoopDead: a server that does not take messages is in nobody's way. When it does,
-// it is told how things stand, and not all that happened.
+// TestLoopDead: a server that rejects messages does not delay other notifications. When it accepts
+// messages again, it gets the current state, without what happened before.
 func TestLoopDead(t *testing.T) {
 	t.Parallel()
 	atDesk(t, notifications(map[string]string{"a": "interval: 1s\n", "dead": "interval: 1s\n"}), func(d *desk) {

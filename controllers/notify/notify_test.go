@@ -141,20 +141,20 @@ func TestCompareDeliveries(t *testing.T) {
 		states []v1alpha1.DeliveryStatus // the first is there when it begins
 		want   []string
 	}{
-		"Fails":     {"Once, however long it does.", "", []v1alpha1.DeliveryStatus{ok, failed, failed, gone, degraded}, []string{"delivery-failing web prod-1"}},
-		"Tries":     {"What is tried again has not recovered.", "", []v1alpha1.DeliveryStatus{ok, failed, moving, failed, moving, ok}, []string{"delivery-failing web prod-1", "delivery-recovered web prod-1"}},
-		"Upgrades":  {"What is on its way is nobody's trouble.", "", []v1alpha1.DeliveryStatus{ok, moving, waits, moving, ok}, nil},
-		"Before":    {"What was so when the notification began is not told; that it ends is.", "", []v1alpha1.DeliveryStatus{failed, failed, ok}, []string{"delivery-recovered web prod-1"}},
-		"Held":      {"Each state is another thing to do.", "", []v1alpha1.DeliveryStatus{ok, needs, failed, ok}, []string{"delivery-held web prod-1", "delivery-failing web prod-1", "delivery-recovered web prod-1"}},
-		"Blocked":   {"Broken files and a rule that forbids are both for git to mend.", "", []v1alpha1.DeliveryStatus{ok, broken, denied, waits}, []string{"delivery-blocked web prod-1", "delivery-recovered web prod-1"}},
-		"Paused":    {"Nobody works on it, so nothing has recovered.", "", []v1alpha1.DeliveryStatus{ok, failed, paused, failed, ok}, []string{"delivery-failing web prod-1", "delivery-recovered web prod-1"}},
-		"Removed":   {"It is gone as git wanted.", "", []v1alpha1.DeliveryStatus{failed, absent}, []string{"delivery-recovered web prod-1"}},
-		"New":       {"Nothing is known of it yet.", "", []v1alpha1.DeliveryStatus{nothing, nothing, ok}, nil},
+		"Fails":     {"One event, however long the Delivery fails.", "", []v1alpha1.DeliveryStatus{ok, failed, failed, gone, degraded}, []string{"delivery-failing web prod-1"}},
+		"Tries":     {"A Delivery that is tried again has not recovered.", "", []v1alpha1.DeliveryStatus{ok, failed, moving, failed, moving, ok}, []string{"delivery-failing web prod-1", "delivery-recovered web prod-1"}},
+		"Upgrades":  {"An upgrade in progress is no failure.", "", []v1alpha1.DeliveryStatus{ok, moving, waits, moving, ok}, nil},
+		"Before":    {"A failure from before the notification is not sent, but its recovery is.", "", []v1alpha1.DeliveryStatus{failed, failed, ok}, []string{"delivery-recovered web prod-1"}},
+		"Held":      {"Each state asks for another action, so each is sent.", "", []v1alpha1.DeliveryStatus{ok, needs, failed, ok}, []string{"delivery-held web prod-1", "delivery-failing web prod-1", "delivery-recovered web prod-1"}},
+		"Blocked":   {"Broken files and a denial by a rule both need a commit.", "", []v1alpha1.DeliveryStatus{ok, broken, denied, waits}, []string{"delivery-blocked web prod-1", "delivery-recovered web prod-1"}},
+		"Paused":    {"No controller works on a paused Delivery, so it has not recovered.", "", []v1alpha1.DeliveryStatus{ok, failed, paused, failed, ok}, []string{"delivery-failing web prod-1", "delivery-recovered web prod-1"}},
+		"Removed":   {"The component was removed, as git wanted.", "", []v1alpha1.DeliveryStatus{failed, absent}, []string{"delivery-recovered web prod-1"}},
+		"New":       {"The state of the Delivery is not known yet.", "", []v1alpha1.DeliveryStatus{nothing, nothing, ok}, nil},
 		"Warned":    {"Once, until another rule warns, or the rule warns of another change.", "", []v1alpha1.DeliveryStatus{ok, warns, again, other, later}, []string{"delivery-warned web prod-1", "delivery-warned web prod-1", "delivery-warned web prod-1"}},
-		"WarnedAgo": {"What was warned of when the notification began is not told.", "", []v1alpha1.DeliveryStatus{warns, again, ok}, nil},
-		"Unwarned":  {"A change without a warning says nothing, and the same warning after it is new.", "", []v1alpha1.DeliveryStatus{ok, warns, ok, warns}, []string{"delivery-warned web prod-1", "delivery-warned web prod-1"}},
-		"Severity":  {"Less is not told.", "severity: error\n", []v1alpha1.DeliveryStatus{ok, needs, failed, ok}, []string{"delivery-failing web prod-1"}},
-		"Events":    {"Others are not told, and yet known: it failed before.", "events: [delivery-recovered]\n", []v1alpha1.DeliveryStatus{ok, failed, ok}, []string{"delivery-recovered web prod-1"}},
+		"WarnedAgo": {"A warning from before the notification is not sent.", "", []v1alpha1.DeliveryStatus{warns, again, ok}, nil},
+		"Unwarned":  {"A change without a warning sends nothing. The same warning after it is new.", "", []v1alpha1.DeliveryStatus{ok, warns, ok, warns}, []string{"delivery-warned web prod-1", "delivery-warned web prod-1"}},
+		"Severity":  {"An event of a lower severity is not sent.", "severity: error\n", []v1alpha1.DeliveryStatus{ok, needs, failed, ok}, []string{"delivery-failing web prod-1"}},
+		"Events":    {"Other events are not sent, but remembered: the Delivery failed before.", "events: [delivery-recovered]\n", []v1alpha1.DeliveryStatus{ok, failed, ok}, []string{"delivery-recovered web prod-1"}},
 		"Selected":  {"By label, component and pipeline.", "clusterSelector: {matchLabels: {stage: production}}\ncomponents: [web]\n", []v1alpha1.DeliveryStatus{ok, failed}, []string{"delivery-failing web prod-1"}},
 		"Label":     {"It is about other clusters.", "clusterSelector: {matchLabels: {stage: testing}}\n", []v1alpha1.DeliveryStatus{ok, failed, ok}, nil},
 		"Component": {"It is about another component.", "components: [dns]\n", []v1alpha1.DeliveryStatus{ok, failed, ok}, nil},
@@ -201,7 +201,7 @@ func TestCompareUnknown(t *testing.T) {
 	}
 	delete(bad, place{"prod-2", "web"})
 	if events, next = compare(next, sees(before, bad), before.Notification("a"), time.Unix(2, 0)); len(events) > 0 || len(next.Deliveries) != 2 {
-		t.Errorf("a Delivery that somebody deleted: %v, %v", says(events), next.Deliveries)
+		t.Errorf("a Delivery that another client deleted: %v, %v", says(events), next.Deliveries)
 	}
 	without := newFleet(t, map[string]string{
 		"notifications/a.yaml": file("clusterSelector: {matchLabels: {stage: production}}\n")["notifications/a.yaml"], "clusters/prod-2/web.yaml": "",
@@ -292,19 +292,19 @@ func TestCompareRollouts(t *testing.T) {
 		want []string
 	}{
 		"Whole":      {"Each step of it.", "", nil, changes{begins, opens, passes, asks, completes}, []string{"rollout-started dns", "stage-opened dns testing", "stage-passed dns testing", "approval-needed dns production", "stage-opened dns production", "stage-passed dns production", "rollout-complete dns"}},
-		"Unseen":     {"What happened while nobody looked is told, in its order.", "", nil, changes{completes}, []string{"rollout-started dns", "stage-opened dns testing", "stage-passed dns testing", "stage-opened dns production", "stage-passed dns production", "rollout-complete dns"}},
-		"Before":     {"What was so when the notification began is not told.", "", passes, changes{passes, asks}, []string{"approval-needed dns production"}},
-		"Fails":      {"And a person has it go on.", "", opens, changes{fails, fails, opens}, []string{"rollout-failed dns testing", "rollout-resumed dns"}},
+		"Unseen":     {"Events from while the notifier did not run are sent, in their order.", "", nil, changes{completes}, []string{"rollout-started dns", "stage-opened dns testing", "stage-passed dns testing", "stage-opened dns production", "stage-passed dns production", "rollout-complete dns"}},
+		"Before":     {"A state from before the notification is not sent.", "", passes, changes{passes, asks}, []string{"approval-needed dns production"}},
+		"Fails":      {"A person resumes the rollout after the failure.", "", opens, changes{fails, fails, opens}, []string{"rollout-failed dns testing", "rollout-resumed dns"}},
 		"GoesBack":   {"The stage that failed goes back, and is back.", "", opens, changes{goesBack, isBack}, []string{"rollout-failed dns testing", "rollout-rolled-back dns testing"}},
-		"Paused":     {"By a person, which is no failure.", "", opens, changes{paused, opens}, []string{"rollout-paused dns testing", "rollout-resumed dns"}},
-		"Promoted":   {"The emergency path is seen.", "", asks, changes{promoted}, []string{"stage-promoted dns production", "stage-opened dns production"}},
+		"Paused":     {"A pause by a person is no failure.", "", opens, changes{paused, opens}, []string{"rollout-paused dns testing", "rollout-resumed dns"}},
+		"Promoted":   {"The emergency promotion of a stage is sent.", "", asks, changes{promoted}, []string{"stage-promoted dns production", "stage-opened dns production"}},
 		"Superseded": {"Another change takes its place; stages that passed before are not told again.", "", passes, changes{next}, []string{"rollout-superseded dns"}},
-		"After":      {"After one that is complete it is simply the next.", "", completes, changes{next}, []string{"rollout-started dns"}},
-		"TakenBack":  {"A revert is a change, too.", "", passes, changes{taken}, []string{"rollout-started dns"}},
-		"Extended":   {"The same change, of which more is known.", "", opens, changes{extended}, nil},
-		"Stage":      {"Stages of its own clusters, and what concerns the whole.", "clusterSelector: {matchLabels: {stage: production}}\n", nil, changes{passes, asks}, []string{"rollout-started dns", "approval-needed dns production"}},
+		"After":      {"After a complete rollout the next one supersedes nothing.", "", completes, changes{next}, []string{"rollout-started dns"}},
+		"TakenBack":  {"A revert is a change too.", "", passes, changes{taken}, []string{"rollout-started dns"}},
+		"Extended":   {"The same change with more details is sent no second time.", "", opens, changes{extended}, nil},
+		"Stage":      {"Events of the stages of its own clusters, and events of the whole rollout.", "clusterSelector: {matchLabels: {stage: production}}\n", nil, changes{passes, asks}, []string{"rollout-started dns", "approval-needed dns production"}},
 		"Component":  {"It is about another component.", "components: [web]\n", nil, changes{begins, completes}, nil},
-		"Severity":   {"What somebody should look at.", "severity: warning\n", nil, changes{begins, fails, opens, asks}, []string{"rollout-failed dns testing", "approval-needed dns production"}},
+		"Severity":   {"Only events that need attention are sent.", "severity: warning\n", nil, changes{begins, fails, opens, asks}, []string{"rollout-failed dns testing", "approval-needed dns production"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -521,7 +521,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// breakers are texts that might end what they stand in, or call somebody.
+// breakers are texts that might end the surrounding syntax, or mention a user.
 func breakers() *rapid.Generator[string] {
 	parts := []string{"<!channel>", "<!here|x>", "<@U123>", "<https://evil.example|login>", "@channel", "@HERE", "@all", "@everyone", "&lt;", "&", "\n", "\r\n", "\u2028", "\u200b", "\u202e", "@\u200ball", "\x00", "\"}", "`", "$(reason)", "$(message)", "a", "é", "\xff"}
 	return rapid.Custom(func(t *rapid.T) string {

@@ -184,28 +184,28 @@ func TestSendFails(t *testing.T) {
 			says: "the key url of Secret keelson-system/hook in the hub answers 502 Bad Gateway", posts: 1,
 		},
 		"Slower": {
-			why: "It says when it wants more.", answer: func(w http.ResponseWriter, _ *http.Request) {
+			why: "The server names the time of the next attempt.", answer: func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "42")
 				w.WriteHeader(http.StatusTooManyRequests)
 			}, says: "429", after: 42 * time.Second, posts: 1,
 		},
 		"Never": {
-			why: "A year is not believed.", answer: func(w http.ResponseWriter, _ *http.Request) {
+			why: "A wait of a year is cut to the longest one.", answer: func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "31536000")
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}, says: "503", after: longestWait, posts: 1,
 		},
 		"Refused": {
-			why: "The same again would be refused again.", answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) },
+			why: "The same message would be refused again.", answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) },
 			says: "400", refused: true, posts: 1,
 		},
 		"Redirect": {
-			why: "A message goes where it was said to go.", answer: func(w http.ResponseWriter, r *http.Request) {
+			why: "A redirect is not followed.", answer: func(w http.ResponseWriter, r *http.Request) {
 				http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 			}, says: "307, which leads elsewhere", posts: 1,
 		},
 		"Long": {
-			why: "Nobody reads an answer that never ends.", answer: func(w http.ResponseWriter, r *http.Request) {
+			why: "An endless answer is not read to its end.", answer: func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(http.StatusInternalServerError)
 				for r.Context().Err() == nil {
 					if _, err := w.Write(make([]byte, 1<<16)); err != nil {
@@ -215,16 +215,16 @@ func TestSendFails(t *testing.T) {
 			}, says: "500", posts: 1,
 		},
 		"Closed": {
-			why: "It breaks off.", answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			why: "The server closes the connection.", answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 			says: "no answer from the key url of Secret keelson-system/hook in the hub: it closed the connection", posts: 1,
 		},
-		"Down":       {why: "Nobody is there.", secret: map[string]string{"url": "http://127.0.0.1:1" + secretPath}, says: "connection refused"},
-		"NoSecret":   {why: "It names the one that is missing.", file: "webhook: {secret: other}", says: "read Secret keelson-system/other in the hub: not found"},
-		"NoURL":      {why: "It names the key.", secret: map[string]string{"address": "x"}, says: `Secret keelson-system/hook in the hub has no key "url"`},
-		"OddURL":     {why: "What can't be understood is not shown.", secret: map[string]string{"url": "S3CRET://\x7f"}, says: "the key url of Secret keelson-system/hook in the hub is not an http or https URL"},
-		"Plain":      {why: "An address that is a secret is not sent for all to read.", secret: map[string]string{"url": "http://hook.example" + secretPath}, says: "use https"},
-		"TokenInGit": {why: "Who may write to git must not send a token elsewhere.", file: "webhook: {url: \"https://evil.example\", secret: hook}", secret: map[string]string{"token": "S3CRET"}, says: "move the url of notifications/a.yaml into it"},
-		"OddToken":   {why: "It would end the header.", secret: map[string]string{"url": "https://hook.example", "token": "S3CRET\nX-Other: 1"}, says: "one line"},
+		"Down":       {why: "No server listens there.", secret: map[string]string{"url": "http://127.0.0.1:1" + secretPath}, says: "connection refused"},
+		"NoSecret":   {why: "The error names the missing Secret.", file: "webhook: {secret: other}", says: "read Secret keelson-system/other in the hub: not found"},
+		"NoURL":      {why: "The error names the missing key.", secret: map[string]string{"address": "x"}, says: `Secret keelson-system/hook in the hub has no key "url"`},
+		"OddURL":     {why: "The error does not show an invalid URL.", secret: map[string]string{"url": "S3CRET://\x7f"}, says: "the key url of Secret keelson-system/hook in the hub is not an http or https URL"},
+		"Plain":      {why: "A secret address is not sent without encryption.", secret: map[string]string{"url": "http://hook.example" + secretPath}, says: "use https"},
+		"TokenInGit": {why: "A person who may write to git must not send a token to another server.", file: "webhook: {url: \"https://evil.example\", secret: hook}", secret: map[string]string{"token": "S3CRET"}, says: "move the url of notifications/a.yaml into it"},
+		"OddToken":   {why: "A line break in the token would end the header.", secret: map[string]string{"url": "https://hook.example", "token": "S3CRET\nX-Other: 1"}, says: "one line"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -14,20 +14,20 @@ func TestPace(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		why       string
-		asks      time.Duration // between two that ask; 0: nobody does
-		until     time.Duration // nobody asks from then on
+		asks      time.Duration // between two requests for a read; 0: no requests
+		until     time.Duration // no requests from then on
 		from, to  int           // reads
 		firstSoon bool
 	}{
 		"Poll": {
-			why: "Nobody asks: the interval decides, give or take a tenth.", from: 9, to: 11,
+			why: "Without requests the interval decides, give or take a tenth.", from: 9, to: 11,
 		},
 		"Flood": {
-			why:  "A thousand ask each second, for a minute: a read a second, and then as before.",
+			why:  "A thousand requests each second, for a minute: one read each second, and then the interval again.",
 			asks: time.Millisecond, until: time.Minute, from: 60, to: 72, firstSoon: true,
 		},
 		"Once": {
-			why:  "Who asks is answered at once, and costs one read.",
+			why:  "A request is answered at once, and costs one read.",
 			asks: time.Second, until: time.Second, from: 10, to: 12, firstSoon: true,
 		},
 	}

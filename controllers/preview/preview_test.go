@@ -221,7 +221,7 @@ func TestGroups(t *testing.T) {
 		change func(*fleet)
 		want   []string
 	}{
-		// Nobody's objects change by it.
+		// These edits change no object.
 		"AComment":  {func(f *fleet) { f.edit("layers/10-base.yaml", "kind:", "# why\nkind:") }, nil},
 		"AnElement": {func(f *fleet) { f.edit("layers/10-base.yaml", "replicas: 2", "replicas: 2, unused: 1") }, nil},
 		// b has replicas of its own.
@@ -414,8 +414,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What can't be told is no silence: the base was broken, and what a cluster has
-// got is not known; what was paused moves, by what nobody can tell.
+// A preview names a component whose changes are unknown. The base was broken, so its former objects
+// are unknown. A component that is no longer paused changes too, by an unknown amount.
 func TestUnknown(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a", "b")

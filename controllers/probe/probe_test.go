@@ -53,7 +53,7 @@ func TestRunPasses(t *testing.T) {
 		t.Error(got)
 	}
 
-	t.Log("it passes again, and tells nobody")
+	t.Log("it passes again, and writes neither a status nor an event")
 	w.passes(p, 5*time.Minute)
 	w.eventually("it ran twice", func() bool { return w.passed() == 2 })
 	if diff := cmp.Diff(first, w.result()); diff != "" {
@@ -163,8 +163,8 @@ func TestUpgradeStuck(t *testing.T) {
 	}
 }
 
-// Objects of others are in nobody's way, and nobody's to remove: of the same name without
-// the mark, and of another fleet's probe.
+// A probe neither changes nor deletes objects that are not its own: an object of the same name
+// without its label, and an object of another fleet's probe.
 func TestForeign(t *testing.T) {
 	w := newWorld(t)
 	const manifest = `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "probe-workloads-web", "annotations": {"hands": "off"}}, "spec":
@@ -299,7 +299,7 @@ func TestNoNamespace(t *testing.T) {
 	w.eventually("it fails", func() bool { return strings.Contains(w.result().Message, "a probe creates no namespace") })
 }
 
-// An object that somebody deletes in the middle of a run fails it.
+// A run fails if another client deletes one of its objects.
 func TestDeletedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	w.stuck.Store(true)
@@ -315,9 +315,9 @@ func TestDeletedMeanwhile(t *testing.T) {
 		}
 		return api.Delete(t.Context(), u.GetName(), metav1.DeleteOptions{}) == nil
 	}
-	w.eventually("somebody deletes it", gone)
+	w.eventually("another client deletes it", gone)
 	w.stuck.Store(false)
 	w.eventually("the run fails", func() bool {
-		return strings.Contains(w.result().Message, "web/upgrade: Deployment.apps "+w.namespace+"/probe-workloads-web: somebody deleted it")
+		return strings.Contains(w.result().Message, "web/upgrade: Deployment.apps "+w.namespace+"/probe-workloads-web: another client deleted it")
 	})
 }

@@ -87,11 +87,11 @@ func TestDue(t *testing.T) {
 		asked time.Time
 		want  time.Time
 	}{
-		"Nobody":   {why: "By the clock.", hash: "one", want: next},
+		"NotAsked": {why: "The schedule decides.", hash: "one", want: next},
 		"Asked":    {why: "The last run began before.", hash: "one", asked: noon().Add(time.Minute), want: noon().Add(time.Minute + time.Second)},
-		"Answered": {why: "One has begun since.", hash: "one", asked: noon().Add(-time.Minute), want: next},
-		"Changed":  {why: "It was another probe's.", hash: "two", asked: noon().Add(-time.Minute), want: noon().Add(time.Second - time.Minute)},
-		"Soon":     {why: "The clock is sooner.", hash: "one", asked: noon().Add(time.Hour), want: next},
+		"Answered": {why: "A run has begun since.", hash: "one", asked: noon().Add(-time.Minute), want: next},
+		"Changed":  {why: "The last run was of another version of the probe.", hash: "two", asked: noon().Add(-time.Minute), want: noon().Add(time.Second - time.Minute)},
+		"Soon":     {why: "The schedule is sooner.", hash: "one", asked: noon().Add(time.Hour), want: next},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

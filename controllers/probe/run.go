@@ -164,7 +164,7 @@ func (r *runner) await(ctx context.Context, m *meta.RESTMapping, s *Subject, liv
 	})
 	switch {
 	case gone:
-		return nil, fmt.Errorf("%s: somebody deleted it", s.ID)
+		return nil, fmt.Errorf("%s: another client deleted it", s.ID)
 	case err != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return live, fmt.Errorf("%s: %w", s.ID, err)
 	case err != nil || health.Health != v1alpha1.HealthHealthy:

@@ -154,7 +154,7 @@ type world struct {
 	stuck atomic.Bool
 	// ahead is what the clock is ahead of the real one.
 	ahead atomic.Int64
-	asked atomic.Int64 // Unix microseconds; 0: nobody asks
+	asked atomic.Int64 // Unix microseconds; 0: no check asks
 	mu    sync.Mutex
 	seen  map[string]bool // what objects were seen to be: KIND IMAGE×REPLICAS
 }

@@ -91,7 +91,7 @@ func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component 
 			l.Log.Info("a pull request can't be opened yet", "error", err)
 			l.Pushed()
 		case errors.Is(err, registry.ErrMoved):
-			l.Log.Info("somebody else pushed before a promotion; looking again", "error", err)
+			l.Log.Info("another push came before the promotion; trying again", "error", err)
 			l.Pushed()
 		default:
 			l.tell(err)

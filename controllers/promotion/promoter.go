@@ -231,7 +231,7 @@ func (p *Promoter) allowed(ctx context.Context, f *registry.Fleet, s *Step) erro
 	}
 	taken, err := p.stood(ctx, f.Revision, s)
 	if err == nil && taken != "" {
-		s.hold(fmt.Sprintf("%s stood there at %.12s, and somebody took it away: it is not promoted again, but a later tag is", s.To, taken))
+		s.hold(fmt.Sprintf("%s was there at %.12s, and was taken away: it is not promoted again, but a later tag is", s.To, taken))
 	}
 	return err
 }

@@ -23,7 +23,7 @@ import (
 
 const header = "apiVersion: keelson.io/v1alpha1\nkind: "
 
-// scene is a fleet on a real git server, with somebody's clone of it.
+// scene is a fleet on a real git server, with a clone of a person.
 type scene struct {
 	t                *testing.T
 	dir, url, logins string
@@ -142,7 +142,7 @@ func (s *scene) write(name, content string) {
 	}
 }
 
-// push is somebody's commit.
+// push commits as a person, and pushes.
 func (s *scene) push(message string) {
 	s.t.Helper()
 	s.git("add", "-A")
@@ -218,8 +218,8 @@ func passed(stage string) rollout.Stand {
 	return rollout.Stand{Passed: map[string]time.Time{stage: noon}}
 }
 
-// A version goes from its tag to production, by a commit of one line each, and nothing is
-// done twice: by nobody who begins anew, and by no two who think the same.
+// A version goes from its tag to production, by one commit of one line for each stage. A new
+// process, or two at once, make no second commit.
 func TestPromote(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -307,7 +307,7 @@ func TestPromoteReverted(t *testing.T) {
 	s.push("not yet")
 	s.load()
 	s.begin()
-	if step := webInTesting(s.plan()); step.To != "" || !strings.Contains(step.Because, "somebody took it away") {
+	if step := webInTesting(s.plan()); step.To != "" || !strings.Contains(step.Because, "was taken away") {
 		t.Fatalf("got %+v", step)
 	}
 	s.git("tag", "web/v1.1.1")

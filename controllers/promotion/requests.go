@@ -347,7 +347,7 @@ func (p *Promoter) ended(one *proposal, all []forge.Request) {
 			s.hold(fmt.Sprintf("%s was merged with %s, and stands there in a moment", s.To, r.URL))
 			return
 		case !strings.Contains(r.Body, closes):
-			s.hold(fmt.Sprintf("%s was refused: somebody closed %s; a later version is proposed again", s.To, r.URL))
+			s.hold(fmt.Sprintf("%s was refused: %s was closed; a later version is proposed again", s.To, r.URL))
 			p.known[one.branch] = known{one.key(), r.URL, s.Because}
 			return
 		}
@@ -462,7 +462,7 @@ func (p *Promoter) write(f *registry.Fleet, one *proposal) {
 		text += "- " + item[0] + ": " + item[1] + "\n"
 	}
 	text += fmt.Sprintf("\n%s\n%s\n\nA merge promotes it. Who closes this says no: %s is not proposed here again, but a later version is. "+
-		"Keelson keeps this up to date as long as nobody else commits to its branch.\n", line("-", s.Before), line("+", s.After), code(s.To))
+		"Keelson keeps this up to date until another author commits to its branch.\n", line("-", s.Before), line("+", s.After), code(s.To))
 	one.title, text = p.Redact(one.title), p.Redact(text)
 	digest := sha256.Sum256([]byte(one.title + text))
 	one.about = fmt.Sprintf("%s %x -->", one.mark(), digest[:6])

@@ -140,9 +140,8 @@ func inStage(plan promotion.Plan, stage string) promotion.Step {
 	return promotion.Step{}
 }
 
-// A request is opened with the commit that a push would have made, is asked about by
-// nobody while nothing is new, and not opened twice by who begins anew; its merge is the
-// promotion, and its branch goes.
+// A request is opened with the commit that a push would have made. Without news the forge is not
+// asked about it. A new process opens no second one. Its merge promotes, and its branch is deleted.
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	s, r := reviewed(t)
@@ -171,7 +170,7 @@ func TestRequest(t *testing.T) {
 	wantText := "Keelson promotes `web` in stage `production` of pipeline `standard` from `v1.0.0` to `v1.1.0`.\n\n" +
 		"- Why now: `it passed stage testing at 2026-03-01T12:00:00Z`\n- Evidence: `keelson rollout show web`\n- Range of the stage: `~1`\n- Where: `layers/production.yaml:8:14`\n\n" +
 		"`-    version: \"v1.0.0\"`\n`+    version: \"v1.1.0\"`\n\n" +
-		"A merge promotes it. Who closes this says no: `v1.1.0` is not proposed here again, but a later version is. Keelson keeps this up to date as long as nobody else commits to its branch.\n"
+		"A merge promotes it. Who closes this says no: `v1.1.0` is not proposed here again, but a later version is. Keelson keeps this up to date until another author commits to its branch.\n"
 	if diff := cmp.Diff(wantText, text); diff != "" {
 		t.Errorf("the text (-want +got)\n%s", diff)
 	}
@@ -235,7 +234,7 @@ func TestRequestUpdate(t *testing.T) {
 	}
 	s.rests(r)
 
-	r.all[0].Title = "somebody's words" // which give way when there is something new to say, and not before
+	r.all[0].Title = "a person's title" // Keelson replaces it at the next change of the version, and not before
 	s.begin()
 	s.wants("by another process", s.promote())
 	next := strings.Replace(s.git("show", "HEAD:layers/production.yaml"), "{version: v1.0.0}", "{version: v1.0.0, values: {}}", 1)
@@ -244,7 +243,7 @@ func TestRequestUpdate(t *testing.T) {
 	s.load()
 	s.wants("it would conflict", s.promote(), "web production v1.2.0 update https://git.example/1")
 	s.rests(r)
-	s.wants("requests", r.shown(), "open: somebody's words")
+	s.wants("requests", r.shown(), "open: a person's title")
 }
 
 // A no is a no for that version, also for who begins anew and when the branch is gone; a
@@ -259,7 +258,7 @@ func TestRequestRefused(t *testing.T) {
 		s.begin()
 		s.wants("refused, and the branch "+branch, s.promote())
 		s.rests(r)
-		if step := s.inProduction(); step.To != "" || !strings.Contains(step.Because, "v1.1.0 was refused: somebody closed https://git.example/1") {
+		if step := s.inProduction(); step.To != "" || !strings.Contains(step.Because, "v1.1.0 was refused: https://git.example/1") {
 			t.Errorf("the branch %s: got %+v", branch, step)
 		}
 		if branch == "is there" {
@@ -303,8 +302,8 @@ func TestRequestOfOthers(t *testing.T) {
 	s.wants("requests", r.shown(), "open: promote web to v1.1.0 in production")
 }
 
-// A commit that says it is Keelson's, and changes more than the version, is made anew; a
-// request that says so, and is somebody else's, is no no, and not written to.
+// A commit that claims to be Keelson's, but changes more than the version, is replaced. A closed
+// request of another author is no refusal, and Keelson does not write to it.
 func TestRequestForged(t *testing.T) {
 	t.Parallel()
 	s, r := reviewed(t)
@@ -336,7 +335,7 @@ func TestRequestForged(t *testing.T) {
 	s.wants("a stranger closed his own", s.promote(), "web production v1.1.0 open https://git.example/2")
 }
 
-// What is not to be merged any more is closed, with the reason, and is no person's no.
+// Keelson closes a request that must not be merged any more, with the reason. That is no refusal.
 func TestRequestClosed(t *testing.T) {
 	t.Parallel()
 	production := func(s *scene, old, by string) {
@@ -350,16 +349,16 @@ func TestRequestClosed(t *testing.T) {
 		change func(s *scene)
 		says   string // empty: it stays open
 	}{
-		"ByHand": {"A person did it.", func(s *scene) { production(s, `"v1.0.0"`, `"v1.1.0"`) }, "the stage has v1.1.0"},
-		"Range":  {"The stage takes it no more.", func(s *scene) { pipeline(s, "{range: ~1.0.0, by: pullRequest}") }, "v1.1.0 is not in the range any more"},
+		"ByHand": {"A person promoted the version.", func(s *scene) { production(s, `"v1.0.0"`, `"v1.1.0"`) }, "the stage has v1.1.0"},
+		"Range":  {"The range of the stage excludes the version now.", func(s *scene) { pipeline(s, "{range: ~1.0.0, by: pullRequest}") }, "v1.1.0 is not in the range any more"},
 		"Back": {
-			"It was taken away where it had passed.",
+			"The version was reverted in the stage that it had passed.",
 			func(s *scene) { s.git("revert", "--no-edit", "HEAD") }, "stage testing went back to v1.0.0",
 		},
-		"Nobody": {"People promote that stage now.", func(s *scene) { pipeline(s, "null") }, "no such stage is promoted by pull request any more"},
-		"ByPush": {"It is pushed now; the branch and the request are in the way.", func(s *scene) { pipeline(s, "{}") }, "no such stage is promoted by pull request any more"},
+		"ByPeople": {"People promote that stage now.", func(s *scene) { pipeline(s, "null") }, "no such stage is promoted by pull request any more"},
+		"ByPush":   {"The stage is promoted by push now, and needs no request.", func(s *scene) { pipeline(s, "{}") }, "no such stage is promoted by pull request any more"},
 		"Broken": {
-			"Of what can't be read it is not known what it would say.",
+			"The pipeline cannot be read, so the request stays open.",
 			func(s *scene) { pipeline(s, "{range: newest, by: pullRequest}") }, "",
 		},
 	}

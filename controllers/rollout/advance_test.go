@@ -362,8 +362,8 @@ func TestGoesBackToWhatItHad(t *testing.T) {
 	})
 }
 
-// TestRevertIsReverted: who wants what was to be taken back, and has not got it, gets it as
-// any other change: by the check before its stage.
+// TestRevertIsReverted: a change was reverted before a cluster had it, and the revert was reverted.
+// The cluster gets the change like any other: after the check before its stage.
 func TestRevertIsReverted(t *testing.T) {
 	t.Parallel()
 	w := newWay(t)
@@ -371,7 +371,7 @@ func TestRevertIsReverted(t *testing.T) {
 	w.in.asks["testing"] = &v1alpha1.Stage{Name: "testing", Before: []v1alpha1.Check{{Name: "up", HTTP: &v1alpha1.HTTPCheck{}}}}
 	w.commit("2222", "v2", w.all()...)
 	w.looks(2)
-	w.is(v1alpha1.RolloutProgressing, "") // nobody has answered
+	w.is(v1alpha1.RolloutProgressing, "") // the check has no answer yet
 	w.pushed("3333")
 	w.commit("3333", "v1", "canary")
 	w.looks(2)

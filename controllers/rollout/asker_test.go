@@ -89,8 +89,8 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestLasts: an answer is yes since it was seen to be so first, by this process, with no
-// longer time in between than an answer stands.
+// TestLasts: an answer counts as yes since this process first saw a yes. A gap between two answers
+// that is longer than an answer stays valid starts the time anew.
 func TestLasts(t *testing.T) {
 	t.Parallel()
 	now := wayStart
@@ -106,11 +106,11 @@ func TestLasts(t *testing.T) {
 		spec  string
 		lasts time.Duration
 	}{
-		{"It is the first time.", 0, "true", 0},
-		{"It still is.", askEvery, "true", askEvery},
-		{"It stands for so long.", answerFor, "true", askEvery + answerFor},
-		{"Nobody looked for too long.", answerFor + time.Second, "true", 0},
-		{"It still is again.", askEvery, "true", askEvery},
+		{"The first answer is yes.", 0, "true", 0},
+		{"The answer is still yes.", askEvery, "true", askEvery},
+		{"An answer stays valid for this long.", answerFor, "true", askEvery + answerFor},
+		{"The check was not asked for too long, so the time starts anew.", answerFor + time.Second, "true", 0},
+		{"The answer is still yes again.", askEvery, "true", askEvery},
 	}
 	for _, c := range cases {
 		if got := since(c.after, c.spec); now.Sub(got) != c.lasts {

@@ -182,8 +182,8 @@ func TestSilenceAndBake(t *testing.T) {
 	r.wants(rollout.PhaseProgressing, "08:38 canary: passed", "08:38 production: opened", "08:38 production prod-1: let go")
 }
 
-// TestHowManyAtOnce: as many as may be on their way, and none more while others of the
-// stage are unwell, whoever made them so.
+// TestHowManyAtOnce: the limits allow this many clusters at once. Unhealthy clusters of the stage
+// count, whatever made them unhealthy.
 func TestHowManyAtOnce(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -192,13 +192,13 @@ func TestHowManyAtOnce(t *testing.T) {
 		unwell                  string
 		goes                    []string
 	}{
-		"One":         {"The default.", 1, 1, "", []string{"prod-1"}},
-		"Three":       {"Together.", 3, 4, "", []string{"prod-1", "prod-2", "prod-3"}},
-		"Unavailable": {"The smaller of the two counts.", 4, 2, "", []string{"prod-1", "prod-2"}},
-		"Unwell":      {"Who is unwell already counts.", 4, 2, "prod-4", []string{"prod-1"}},
-		"UnwellAlone": {"With one at most, nobody goes.", 4, 1, "prod-4", nil},
+		"One":         {"The default is one at a time.", 1, 1, "", []string{"prod-1"}},
+		"Three":       {"Three clusters are released together.", 3, 4, "", []string{"prod-1", "prod-2", "prod-3"}},
+		"Unavailable": {"The smaller of the two limits counts.", 4, 2, "", []string{"prod-1", "prod-2"}},
+		"Unwell":      {"A cluster that is unhealthy already counts.", 4, 2, "prod-4", []string{"prod-1"}},
+		"UnwellAlone": {"One may be unavailable, and one is: no cluster is released.", 4, 1, "prod-4", nil},
 		"UnwellItself": {
-			"The next one may be what is unwell: the change may be its cure.", 4, 1, "prod-1", []string{"prod-1"},
+			"The next cluster may be the unhealthy one: the change may repair it.", 4, 1, "prod-1", []string{"prod-1"},
 		},
 	}
 	for name, c := range cases {
@@ -419,7 +419,7 @@ func TestHeldBack(t *testing.T) {
 		"14:03 canary canary-1: settled", "14:03 canary: passed", "14:03 production: opened", "14:03 production prod-1: let go")
 }
 
-// TestExempt: who is pinned takes no part, holds nobody up, and is not waited for.
+// TestExempt: a pinned or paused cluster takes no part, and no other cluster waits for it.
 func TestExempt(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, nil)

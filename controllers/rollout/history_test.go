@@ -308,19 +308,19 @@ func TestHistoriesEnd(t *testing.T) {
 			w.judge(d.State)
 			if d.State.Phase == rollout.PhaseComplete {
 				if len(d.Waiting) > 0 {
-					t.Fatalf("complete, and some wait: %v", d.Waiting)
+					t.Fatalf("the rollout is complete, but clusters wait: %v", d.Waiting)
 				}
 				return
 			}
 			if len(d.Waiting) == 0 && len(d.Events) == 0 && d.Wake.IsZero() {
-				t.Fatalf("nobody waits for anything, and it does not end: %+v", d.State)
+				t.Fatalf("no cluster waits, and the rollout does not end: %+v", d.State)
 			}
 			w.state = d.State
 			switch {
 			case len(d.Events) > 0:
 				w.now = w.now.Add(time.Second)
 			case d.Wake.IsZero():
-				t.Fatalf("it waits for ever: %v", d.Waiting)
+				t.Fatalf("the rollout waits forever: %v", d.Waiting)
 			default:
 				w.now = d.Wake
 			}

@@ -8,8 +8,8 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// TestKnown: what a Delivery says about a cluster, and when it says nothing: an answer to
-// what git said before is none.
+// TestKnown: what a Delivery says about a cluster, and when it says nothing. A status for an older
+// state of git does not count.
 func TestKnown(t *testing.T) {
 	t.Parallel()
 	current := &v1alpha1.WantedDelivery{TargetHash: "new", Inputs: "in"}
@@ -23,49 +23,49 @@ func TestKnown(t *testing.T) {
 		fact   Fact
 		says   string // why it is not known
 	}{
-		"NoDelivery": {why: "Nothing is known of it.", says: "it has no Delivery yet"},
+		"NoDelivery": {why: "Without a Delivery the state is unknown.", says: "it has no Delivery yet"},
 		"Waits": {
-			"With what it had it is well.", false, &sight{wanted: current, hash: "old", sync: v1alpha1.SyncWaiting, health: healthy},
+			"The cluster is healthy with the former version.", false, &sight{wanted: current, hash: "old", sync: v1alpha1.SyncWaiting, health: healthy},
 			"new",
 			Fact{Hash: "old", Healthy: true},
 			"",
 		},
 		"NotThere": {
-			"One that has nothing yet makes nobody unavailable.", false, &sight{wanted: current, sync: v1alpha1.SyncWaiting, health: v1alpha1.HealthUnknown},
+			"A cluster without the component yet does not count as unavailable.", false, &sight{wanted: current, sync: v1alpha1.SyncWaiting, health: v1alpha1.HealthUnknown},
 			"new",
 			Fact{Healthy: true},
 			"",
 		},
 		"There": {
-			"In sync with what git wants.", false, &sight{wanted: current, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
+			"The cluster is in sync with git.", false, &sight{wanted: current, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
 			"new",
 			Fact{Hash: "new", Healthy: true},
 			"",
 		},
 		"OnItsWay": {
-			"Half of it is not there.", false, &sight{wanted: current, hash: "new", sync: v1alpha1.SyncProgressing, health: healthy}, "new", Fact{Hash: "new"}, "",
+			"Some objects are not applied yet.", false, &sight{wanted: current, hash: "new", sync: v1alpha1.SyncProgressing, health: healthy}, "new", Fact{Hash: "new"}, "",
 		},
 		"WaitsForAnother": {
-			"Let go, it waits for a dependency: it is not there.", false,
+			"The released cluster waits for a dependency: it does not have the change.", false,
 			&sight{wanted: current, hash: "new", sync: v1alpha1.SyncWaiting, health: healthy}, "new",
 			Fact{Hash: "new"},
 			"",
 		},
 		"Degraded": {
-			"Nothing will become of it by itself.", false,
+			"A degraded component has failed: it does not recover by itself.", false,
 			&sight{wanted: current, hash: "new", sync: v1alpha1.SyncSynced, health: v1alpha1.HealthDegraded, message: "its pods crash"},
 			"new",
 			Fact{Hash: "new", Failed: "its pods crash"},
 			"",
 		},
 		"Denied": {
-			"Nor of what a rule forbids.", false,
+			"A change that a rule forbids has failed.", false,
 			&sight{wanted: current, hash: "new", sync: v1alpha1.SyncDenied, health: healthy, message: "no"}, "new",
 			Fact{Hash: "new", Failed: "no"},
 			"",
 		},
 		"Stale": {
-			"It has not looked at this revision, however healthy it is.", false, &sight{wanted: stale, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
+			"The status is of an older revision, so it does not count.", false, &sight{wanted: stale, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
 			"",
 			Fact{Hash: "new", Healthy: true},
 			"it has not told yet",

@@ -163,8 +163,8 @@ func TestJobFails(t *testing.T) {
 	}
 }
 
-// TestJobUnknown: of a cluster that does not tell, nobody knows the outcome, until the
-// check's time is over.
+// TestJobUnknown: without a status of a cluster the outcome of its Job is unknown. The check fails
+// when its timeout is over.
 func TestJobUnknown(t *testing.T) {
 	t.Parallel()
 	w := newJobWay(t, false)
@@ -183,8 +183,8 @@ func TestJobUnknown(t *testing.T) {
 	}
 }
 
-// TestJobOnWhom: clusters that take no part run no Job, and those from which the component
-// goes have nothing to run it for. Where nobody is left it is no question.
+// TestJobOnWhom: clusters that take no part run no Job, nor do clusters from which the component is
+// removed. If no cluster is left, the check is not asked.
 func TestJobOnWhom(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -193,8 +193,8 @@ func TestJobOnWhom(t *testing.T) {
 		want  string // that it waits for
 	}{
 		"Exempt":  {"A paused or pinned cluster takes no part.", func(k *known) { k.fact.Exempt = "paused in git" }, "prod-1"},
-		"Absent":  {"Where the component is removed, there is nothing to try.", func(k *known) { k.want = v1alpha1.HashAbsent }, "prod-1"},
-		"Unknown": {"Not knowing is no absence.", func(k *known) { k.want, k.why = "", "it does not answer" }, "prod-1, prod-2"},
+		"Absent":  {"A cluster from which the component is removed has nothing to test.", func(k *known) { k.want = v1alpha1.HashAbsent }, "prod-1"},
+		"Unknown": {"A cluster whose state is unknown still has to run the Job.", func(k *known) { k.want, k.why = "", "it does not answer" }, "prod-1, prod-2"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -66,8 +66,8 @@ type replica struct {
 	work *work
 	name string
 	skew atomic.Int64
-	// asleep: its requests reach nobody, and its clock stands still until it wakes, as
-	// of a process that is stopped.
+	// asleep: its requests do not reach the API server, and its clock stands still until it wakes,
+	// like those of a stopped process.
 	asleep atomic.Bool
 	writes atomic.Int64 // of its Lease
 	wrote  atomic.Int64 // when the last of them was sent, in Unix nanoseconds
@@ -154,7 +154,7 @@ func (r *replica) works(ctx context.Context) error {
 	}
 }
 
-// begins holds that nobody else can write to the cluster.
+// begins checks that no other replica can write to the cluster.
 func (w *work) begins(r *replica, cluster string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +197,7 @@ func (w *work) shared(clusters []string, among ...*replica) {
 		for _, c := range clusters {
 			switch r := w.on[c]; {
 			case r == nil:
-				last = "nobody works on " + c
+				last = "no replica works on " + c
 			case r.name != want[c]:
 				last = fmt.Sprintf("%s works on %s, and not %s", r.name, c, want[c])
 			}
@@ -361,7 +361,7 @@ func TestCall(t *testing.T) {
 	for _, r := range []*replica{a, b, c, stranger} {
 		select {
 		case <-r.Called():
-			t.Errorf("%s was called, and nobody had", r.name)
+			t.Errorf("%s heard a call, but no replica had called", r.name)
 		default:
 		}
 	}

@@ -1,8 +1,8 @@
-// Package jsonsize tells how large JSON from outside is before it is decoded, and how large
-// what was decoded of it is in memory.
+// Package jsonsize measures JSON from outside before it is decoded, and estimates the memory of
+// decoded values.
 //
-// Bytes alone say little: the three bytes of {}, become a map of some fifty, and the three of
-// an item of a typed list become a struct of some hundreds.
+// The number of bytes alone says little: the three bytes of {}, become a map of some fifty bytes.
+// The three bytes of an item of a typed list become a struct of some hundreds.
 package jsonsize
 
 import (
@@ -13,13 +13,13 @@ import (
 // Never is a depth at which no value ends.
 const Never = math.MinInt
 
-// Meter counts JSON as it is read. It needs no more of it than where strings, lists and maps
-// begin and end. What is no JSON is counted in the same way. The zero Meter allows nothing.
+// Meter counts JSON while it is read. It only recognises where strings, lists and maps begin and
+// end, and counts text that is no JSON in the same way. The zero Meter allows nothing.
 type Meter struct {
-	// MaxBytes and MaxValues are the most that there may be.
+	// MaxBytes and MaxValues are the limits of the count.
 	MaxBytes, MaxValues int64
-	// Each is the depth at which the count begins anew when a list or map ends there: 0
-	// counts each of many documents alone, and Never all of them.
+	// Each is the depth at which the count restarts when a list or map ends there: 0 counts each
+	// document separately, and Never counts all documents together.
 	Each int
 
 	bytes, values int64
@@ -27,9 +27,9 @@ type Meter struct {
 	text, escaped bool
 }
 
-// Count adds what was read, and is an error where that was too much.
+// Count adds text that was read. It returns an error if the text exceeds a limit.
 func (m *Meter) Count(p []byte) error {
-	began := 0 // of what counts
+	began := 0 // start of the text that counts
 	for i, c := range p {
 		if m.text {
 			switch {
@@ -68,13 +68,13 @@ func (m *Meter) Count(p []byte) error {
 	return nil
 }
 
-// Bytes is how many were counted.
+// Bytes returns the number of bytes since the count last restarted.
 func (m *Meter) Bytes() int64 { return m.bytes }
 
-// Values is how many were counted: lists, maps, and what commas separate.
+// Values returns the number of values since the count last restarted: lists, maps, and commas.
 func (m *Meter) Values() int64 { return m.values }
 
-// What Go takes for values; rounded up.
+// Memory that Go needs for values, rounded up.
 const (
 	wordBytes  = 16
 	mapBytes   = 48

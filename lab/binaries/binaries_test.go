@@ -156,7 +156,7 @@ func TestOlderKubernetes(t *testing.T) {
 		t.Errorf("%v, want %v with what to run", err, binaries.ErrMissing)
 	}
 	if err := old.Build(t.Context(), binaries.BuildOptions{Only: []string{binaries.Scheduler}}); !errors.Is(err, binaries.ErrUnknown) {
-		t.Errorf("nobody runs the older scheduler: %v", err)
+		t.Errorf("building the scheduler of 1.33, which the lab does not have: %v, want ErrUnknown", err)
 	}
 
 	writeModule(t, filepath.Join(dir, "etcd"), "go.etcd.io/etcd/server/v3 v3.6.1", "sum")

@@ -244,7 +244,7 @@ func (k *kitchen) later() {
 
 const danger = `danger:
 - {name: immutable, effect: allow, because: bindings are cheap, path: .roleRef}
-- {name: kept, effect: keep, because: somebody else sets it, match: {kinds: [ConfigMap], name: kept}, path: .data.kept}
+- {name: kept, effect: keep, because: another client sets it, match: {kinds: [ConfigMap], name: kept}, path: .data.kept}
 `
 
 // files returns the files of a version of the component in a fleet repository.

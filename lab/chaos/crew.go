@@ -164,7 +164,7 @@ func (c *crew) deal(ctx context.Context, b blow) (moved, took time.Duration, err
 		return errors.Join(c.tend(ctx, b.victim), c.asGitSays(ctx), c.synced(ctx))
 	})
 	if err != nil {
-		return moved, 0, fmt.Errorf("nobody finished what %s had begun: %w (its log: %s)", b.victim.agent, err, b.victim.log)
+		return moved, 0, fmt.Errorf("no replica finished what %s had begun: %w (its log: %s)", b.victim.agent, err, b.victim.log)
 	}
 	took = time.Since(ended)
 	let()
@@ -186,7 +186,7 @@ func (c *crew) takenOver(ctx context.Context, b blow) error {
 	}
 	left := slices.DeleteFunc(slices.Clone(b.clusters), func(one string) bool { return now[one] != nil && now[one] != b.victim })
 	if len(left) > 0 {
-		return fmt.Errorf("nobody took %s of %s (its log: %s)", strings.Join(left, ", "), b.victim.agent, b.victim.log)
+		return fmt.Errorf("no replica took %s of %s (its log: %s)", strings.Join(left, ", "), b.victim.agent, b.victim.log)
 	}
 	return nil
 }

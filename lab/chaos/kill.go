@@ -384,7 +384,7 @@ func (r *round) check(ctx context.Context, s stage) error {
 	}
 	for _, c := range r.whole {
 		if n := len(states[c.name]); n < minObjects {
-			return fmt.Errorf("the component %s, that nobody killed, has %d objects: there is nothing to compare with", c.name, n)
+			return fmt.Errorf("the component %s, which was not killed, has %d objects: there is nothing to compare with", c.name, n)
 		}
 	}
 	for _, t := range r.trials {

@@ -165,7 +165,7 @@ func (s *scenery) breakAPI(ctx context.Context) (func(context.Context) error, er
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{
 			"group": brokenGroup, "version": "v1", "groupPriorityMinimum": int64(100), "versionPriority": int64(100),
-			"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "default", "name": "nobody"},
+			"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "default", "name": "missing"},
 		},
 	}}, metav1.CreateOptions{})
 	if err != nil {

@@ -22,7 +22,7 @@ func brokenGit() []way {
 	all := func(c *component) string { return template(c, "templates/all.yaml") }
 	return []way{
 		{name: "a template fails", edit: add("templates/zz.yaml", `{{ fail "not today" }}`)},
-		{name: "a template calls what is not there", edit: add("templates/zz.yaml", `{{ include "nobody" . }}`)},
+		{name: "a template calls what is not there", edit: add("templates/zz.yaml", `{{ include "undefined" . }}`)},
 		{name: "a template needs a value", edit: add("templates/zz.yaml", `{{ required "a value is missing" .Values.nothing }}`)},
 		{name: "a template ends in the middle", edit: add("templates/zz.yaml", "{{ if true }}\n")},
 		{name: "a template renders to no YAML", edit: add("templates/zz.yaml", "a: b: c\n")},

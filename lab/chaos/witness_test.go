@@ -39,13 +39,13 @@ func TestTakeOvers(t *testing.T) {
 		events                      []audit.Event
 		takeOvers, refused, violate int
 	}{
-		"Alone":   {why: "Nobody took over.", events: []audit.Event{record("one", 10), object("one", 11), record("one", 12)}},
-		"Right":   {why: "The first stopped in time.", takeOvers: 1, events: []audit.Event{record("one", 10), object("one", 11), record("two", 20), object("two", 21)}},
-		"Late":    {why: "An object was written by the deposed.", takeOvers: 1, violate: 1, events: []audit.Event{record("one", 10), record("two", 20), object("one", 21)}},
-		"Back":    {why: "Its record was: it has the component again.", takeOvers: 2, events: []audit.Event{record("one", 10), record("two", 20), record("one", 21), object("one", 22)}},
-		"Third":   {why: "Who has it again took it from the second.", takeOvers: 2, violate: 1, events: []audit.Event{record("one", 10), record("two", 20), record("one", 21), object("two", 22)}},
-		"Lines":   {why: "Its line came late, the write did not.", takeOvers: 1, events: []audit.Event{record("one", 10), record("two", 20), object("one", 15)}},
-		"Refused": {why: "The guard held.", takeOvers: 1, refused: 1, events: []audit.Event{record("one", 10), record("two", 20), refused}},
+		"Alone":   {why: "No other writer took over.", events: []audit.Event{record("one", 10), object("one", 11), record("one", 12)}},
+		"Right":   {why: "The first writer stopped in time.", takeOvers: 1, events: []audit.Event{record("one", 10), object("one", 11), record("two", 20), object("two", 21)}},
+		"Late":    {why: "The deposed writer wrote an object.", takeOvers: 1, violate: 1, events: []audit.Event{record("one", 10), record("two", 20), object("one", 21)}},
+		"Back":    {why: "The first writer took the component again before it wrote.", takeOvers: 2, events: []audit.Event{record("one", 10), record("two", 20), record("one", 21), object("one", 22)}},
+		"Third":   {why: "The first writer took the component back, and the second wrote an object after that.", takeOvers: 2, violate: 1, events: []audit.Event{record("one", 10), record("two", 20), record("one", 21), object("two", 22)}},
+		"Lines":   {why: "The audit line came late, but the write was in time.", takeOvers: 1, events: []audit.Event{record("one", 10), record("two", 20), object("one", 15)}},
+		"Refused": {why: "The API server refused the late write.", takeOvers: 1, refused: 1, events: []audit.Event{record("one", 10), record("two", 20), refused}},
 		"DryRun":  {why: "Nothing was written.", takeOvers: 1, events: []audit.Event{record("one", 10), record("two", 20), dry}},
 		"Unseen":  {why: "What the log does not show proves nothing.", takeOvers: 1, violate: 1, events: []audit.Event{record("one", 10), record("two", 20), unseen}},
 		"Other":   {why: "It belongs to another component.", takeOvers: 1, events: []audit.Event{record("one", 10), record("two", 20), written("one", "configmaps", "web", "settings", 30)}},
@@ -61,7 +61,7 @@ func TestTakeOvers(t *testing.T) {
 	}
 }
 
-// What a Lease does not list, its process must not write.
+// A process must not write to a cluster that its Lease does not list.
 func TestUnlisted(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -81,15 +81,15 @@ func TestUnlisted(t *testing.T) {
 		events  []audit.Event
 		violate int
 	}{
-		"Listed":    {why: "It has the cluster.", events: []audit.Event{lease("one", 10, "b,a"), object(11)}},
-		"Before":    {why: "It asked for the cluster later.", violate: 1, events: []audit.Event{lease("one", 10, ""), object(11), lease("one", 12, "a")}},
-		"After":     {why: "It had let go.", violate: 1, events: []audit.Event{lease("one", 10, "a"), lease("one", 11, "b"), object(12)}},
+		"Listed":    {why: "The Lease of the process lists the cluster.", events: []audit.Event{lease("one", 10, "b,a"), object(11)}},
+		"Before":    {why: "The Lease listed the cluster only after the write.", violate: 1, events: []audit.Event{lease("one", 10, ""), object(11), lease("one", 12, "a")}},
+		"After":     {why: "The Lease no longer listed the cluster.", violate: 1, events: []audit.Event{lease("one", 10, "a"), lease("one", 11, "b"), object(12)}},
 		"Lines":     {why: "The log's lines are in another order than the writes.", events: []audit.Event{object(11), lease("one", 12, ""), lease("one", 10, "a")}},
-		"Nobody":    {why: "It has no Lease.", violate: 1, events: []audit.Event{lease("two", 10, "a"), object(11)}},
-		"Buried":    {why: "Its Lease had run out, and was deleted.", violate: 1, events: []audit.Event{lease("one", 10, "a"), buried, late}},
-		"Refused":   {why: "So it was, and nothing was written.", events: []audit.Event{lease("one", 10, "a"), buried, refused}},
-		"Status":    {why: "Statuses are the holder's, too.", violate: 1, events: []audit.Event{lease("one", 10, "b"), written("one", "deliveries", "keelson-system", "a.dns", 11)}},
-		"Another's": {why: "It is about another cluster.", events: []audit.Event{lease("one", 10, "b"), written("one", "deliveries", "keelson-system", "b.dns", 11)}},
+		"NoLease":   {why: "The process has no Lease.", violate: 1, events: []audit.Event{lease("two", 10, "a"), object(11)}},
+		"Buried":    {why: "The Lease had expired and was deleted.", violate: 1, events: []audit.Event{lease("one", 10, "a"), buried, late}},
+		"Refused":   {why: "The API server refused the write.", events: []audit.Event{lease("one", 10, "a"), buried, refused}},
+		"Status":    {why: "Only the holder of a cluster may write its statuses.", violate: 1, events: []audit.Event{lease("one", 10, "b"), written("one", "deliveries", "keelson-system", "a.dns", 11)}},
+		"Another's": {why: "The status is of another cluster.", events: []audit.Event{lease("one", 10, "b"), written("one", "deliveries", "keelson-system", "b.dns", 11)}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestUnlisted(t *testing.T) {
 	}
 }
 
-// A counter of somebody's that is less after a write was reverted by it.
+// If a write makes another client's counter smaller, the write has reverted that client's change.
 func TestReverted(t *testing.T) {
 	t.Parallel()
 	object := func(version, put int) audit.Event {

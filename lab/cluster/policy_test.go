@@ -119,8 +119,8 @@ func TestPolicy(t *testing.T) {
 		{"Others' events are noise.", "kwok", "create", "events.k8s.io", "events", "None"},
 		{"Probes are noise.", "admin", "get", "", "/readyz/etcd", "None"},
 		{"What a person changes is compared.", "admin", "patch", "apps", "deployments", "RequestResponse"},
-		{"Nobody's secrets are logged.", "admin", "create", "", "secrets", "Metadata"},
-		{"Nobody's tokens are logged.", kcm, "create", "", "serviceaccounts/token", "Metadata"},
+		{"Secrets of other users are logged without a body.", "admin", "create", "", "secrets", "Metadata"},
+		{"Tokens of other users are logged without a body.", kcm, "create", "", "serviceaccounts/token", "Metadata"},
 		{"Pods that kwok plays.", "kwok", "patch", "", "pods/status", "Metadata"},
 		{"Discovery is a read.", "keelson", "get", "", "/openapi/v3", "Metadata"},
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/keelson-io/keelson/lab/gitserver"
 )
 
-// TestCloneAndPush: what is pushed to the server is what the next clone has; and
-// once it is stopped nobody is served, until it is there again at the same address.
+// TestCloneAndPush: a clone gets what was pushed before. A stopped server answers no client,
+// until it runs again at the same address.
 func TestCloneAndPush(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

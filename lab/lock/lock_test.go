@@ -34,8 +34,8 @@ func TestDirExcludes(t *testing.T) {
 	unlock()
 }
 
-// A directory that its holder removes must not leave those who wait with a
-// lock on something that nobody else can find.
+// If the holder of a lock removes the directory, a waiting process must not get a lock on the
+// removed directory, which no other process can find.
 func TestDirRemovedWhileWaiting(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a")

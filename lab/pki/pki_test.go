@@ -40,7 +40,7 @@ func TestIssue(t *testing.T) {
 			roots: mine, use: x509.ExtKeyUsageServerAuth,
 		},
 		"OtherAuthority": {
-			why: "A user of one cluster is nobody in another.", subject: pki.Subject{Name: "keelson"},
+			why: "A user of one cluster is unknown in another.", subject: pki.Subject{Name: "keelson"},
 			roots: other, use: x509.ExtKeyUsageClientAuth,
 		},
 	}

@@ -109,7 +109,7 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// TestHostile unpacks what nobody packs by mistake.
+// TestHostile unpacks archives that an attacker made.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	with := func(e ...entry) func(testing.TB) []byte {
@@ -132,7 +132,7 @@ func TestHostile(t *testing.T) {
 		"CutTar":     {"Well compressed, half tarred.", func(t testing.TB) []byte { t.Helper(); d := tarred(t, chart()...); return gzipped(t, d[:1300]) }, "cut off"},
 		"NoEnd":      {"Cut between two files, nothing else would tell.", func(t testing.TB) []byte { t.Helper(); d := tarred(t, chart()...); return gzipped(t, d[:1024]) }, "mark at the end"},
 		"WrongSum":   {"A bit that flipped.", func(t testing.TB) []byte { t.Helper(); d := packed(t, chart()...); d[len(d)-6] ^= 1; return d }, "checksum"},
-		"Trailing":   {"Bytes behind it belong to nobody.", func(t testing.TB) []byte { t.Helper(); return append(packed(t, chart()...), "x"...) }, "1 bytes follow"},
+		"Trailing":   {"No bytes may follow the archive.", func(t testing.TB) []byte { t.Helper(); return append(packed(t, chart()...), "x"...) }, "1 bytes follow"},
 		"SecondGzip": {"Tools disagree about a second stream.", func(t testing.TB) []byte { t.Helper(); d := packed(t, chart()...); return append(d, d...) }, "follow the end"},
 		"SecondTar":  {"And about a second tar.", func(t testing.TB) []byte { t.Helper(); d := tarred(t, chart()...); return gzipped(t, append(d, d...)) }, "data follows the end of the tar"},
 		"Bomb":       {"A gigabyte of zeros is a megabyte packed.", zeros("web/zeros", 1<<30, ""), "larger than 1 MiB"},

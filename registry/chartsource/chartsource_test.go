@@ -108,7 +108,7 @@ func TestRefused(t *testing.T) {
 		"NoTgz":        {why: "A page that says sorry.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "x.tgz"), "/stable/x.tgz": []byte("<html>sorry")}, fails: "not a gzipped tar"},
 		"WrongDigest":  {why: "The file is not the one of the index.", files: map[string][]byte{"/stable/index.yaml": []byte("entries: {web: [{version: 1.0.0, urls: [x.tgz], digest: '" + strings.Repeat("0", 64) + "'}]}"), "/stable/x.tgz": good}, fails: "the index says sha256:0000"},
 		"NoFile":       {why: "The index is older than the files.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "x.tgz")}, fails: "404"},
-		"NoURL":        {why: "Nowhere.", files: map[string][]byte{"/stable/index.yaml": []byte("entries: {web: [{version: 1.0.0}]}")}, fails: "has no URL"},
+		"NoURL":        {why: "The index has no URL for the chart.", files: map[string][]byte{"/stable/index.yaml": []byte("entries: {web: [{version: 1.0.0}]}")}, fails: "has no URL"},
 		"FileURL":      {why: "An index must not read this machine's files.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "file:///etc/passwd")}, fails: `starts with "file"`},
 		"URLPassword":  {why: "Nor bring credentials along.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "https://a:b@127.0.0.1/x")}, fails: "credentials in it"},
 		"PlainURL":     {why: "Nor lead away from TLS.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "http://127.0.0.1:1/x.tgz")}, fails: "without TLS"},
@@ -305,7 +305,7 @@ func TestMoved(t *testing.T) {
 	})
 }
 
-// TestCredentials holds whom passwords are told.
+// TestCredentials checks which servers get which passwords.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	tgz := pack(t, "web", "1.0.0")
@@ -433,7 +433,7 @@ func TestCredentials(t *testing.T) {
 		s := ociServer(t)
 		_, err := client(t, s).Resolve(t.Context(), chartsource.Wanted{Chart: "web", Repository: "http://" + s.host})
 		if err == nil || !strings.Contains(err.Error(), "--plain-http "+s.host) || s.asked() > 0 {
-			t.Errorf("nobody asked for it: %v", err)
+			t.Errorf("no flag allows plain HTTP: %v; requests: %d", err, s.asked())
 		}
 	})
 	t.Run("BrokenConfig", func(t *testing.T) {
@@ -527,9 +527,9 @@ func TestDependencies(t *testing.T) {
 			files: map[string]string{"web/Chart.yaml": chart("- {name: cache, alias: a, version: 2.1.0, repository: OCI}\n- {name: cache, alias: b, version: 2.0.0, repository: OCI}\n")},
 			fails: "depends on two versions of cache",
 		},
-		"Missing":  {why: "Nowhere.", files: map[string]string{"web/Chart.yaml": chart("- {name: lib, version: 1.0.0}\n")}, fails: "it names no repository"},
-		"Alias":    {why: "A name that only its author's helm knows.", files: map[string]string{"web/Chart.yaml": chart("- {name: lib, version: 1.0.0, repository: '@stable'}\n")}, fails: "a name in somebody's helm"},
-		"Name":     {why: "It would be a path.", files: map[string]string{"web/Chart.yaml": chart("- {name: ../../x, version: 1.0.0, repository: OCI}\n")}, fails: "is no name for a chart"},
+		"Missing":  {why: "The dependency has no repository.", files: map[string]string{"web/Chart.yaml": chart("- {name: lib, version: 1.0.0}\n")}, fails: "it names no repository"},
+		"Alias":    {why: "The name is known only in the local helm configuration of the author.", files: map[string]string{"web/Chart.yaml": chart("- {name: lib, version: 1.0.0, repository: '@stable'}\n")}, fails: "a name of a local helm configuration"},
+		"Name":     {why: "The name of the dependency would be a path.", files: map[string]string{"web/Chart.yaml": chart("- {name: ../../x, version: 1.0.0, repository: OCI}\n")}, fails: "is no name for a chart"},
 		"Deeper":   {why: "One level, as helm dependency build.", files: map[string]string{"web/Chart.yaml": chart("- {name: hungry, version: 1.0.0, repository: OCI}\n")}, fails: "its own dependency more is not in it"},
 		"OtherOne": {why: "The folder beside is another chart.", files: map[string]string{"web/Chart.yaml": chart("- {name: lib, version: ^2, repository: 'file://../lib'}\n"), "lib/Chart.yaml": "apiVersion: v2\nname: lib\nversion: 1.0.0\n"}, fails: "what is there is lib 1.0.0"},
 	}

@@ -97,7 +97,7 @@ type guard struct {
 }
 
 // errPlain is a request without TLS to a host that is not in PlainHTTP.
-var errPlain = errors.New("it would go without TLS, which nobody asked for")
+var errPlain = errors.New("it would go without TLS, and no flag allows that")
 
 func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !slices.Contains(g.plain, r.URL.Host) {

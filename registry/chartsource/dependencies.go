@@ -84,7 +84,7 @@ func (c *Client) dependency(ctx context.Context, d dependency, from Wanted, pins
 	case scheme == "oci", scheme == "https", scheme == "http":
 		want = Wanted{Chart: d.Name, Repository: d.Repository, Version: d.Version}
 	default:
-		return nil, fmt.Errorf("its repository %q is a name in somebody's helm: run helm dependency build and vendor the folder", d.Repository)
+		return nil, fmt.Errorf("its repository %q is a name of a local helm configuration: run helm dependency build and vendor the folder", d.Repository)
 	}
 	sub, err := c.resolve(ctx, want)
 	if err != nil {

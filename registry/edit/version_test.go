@@ -24,21 +24,21 @@ func TestVersion(t *testing.T) {
 		line         int
 		wantErr      string
 	}{
-		"Meta":    {why: "The one line of it.", before: metaHead + "version: v1.0.0 # first\nvalues: {}\n", want: metaHead + "version: v1.2.0 # first\nvalues: {}\n", line: 3},
-		"Layer":   {why: "Below its component.", before: layerHead + "components:\n  dns:\n    version: v1.0.0\n  web:\n    # ours\n    version: v1.0.0\n", want: layerHead + "components:\n  dns:\n    version: v1.0.0\n  web:\n    # ours\n    version: v1.2.0\n", line: 9},
-		"Flow":    {why: "On a line with others, also behind letters of several bytes.", before: layerHead + "components:\n  dns: {values: {ä: ö}, version: v1.0.0}\n  web: {values: {ä: ö}, version: 'v1.0.0', absent: false}\n", want: layerHead + "components:\n  dns: {values: {ä: ö}, version: v1.0.0}\n  web: {values: {ä: ö}, version: 'v1.2.0', absent: false}\n", line: 6},
-		"Quoted":  {why: "Who wrote it quoted it so; and the line end is another system's.", before: strings.ReplaceAll(metaHead, "\n", "\r\n") + "version: \"v1.0.0\"\r\n", want: strings.ReplaceAll(metaHead, "\n", "\r\n") + "version: \"v1.2.0\"\r\n", line: 3},
+		"Meta":    {why: "A MetaConfig has one version line.", before: metaHead + "version: v1.0.0 # first\nvalues: {}\n", want: metaHead + "version: v1.2.0 # first\nvalues: {}\n", line: 3},
+		"Layer":   {why: "A layer has the version below the component.", before: layerHead + "components:\n  dns:\n    version: v1.0.0\n  web:\n    # ours\n    version: v1.0.0\n", want: layerHead + "components:\n  dns:\n    version: v1.0.0\n  web:\n    # ours\n    version: v1.2.0\n", line: 9},
+		"Flow":    {why: "The version is on a line with other keys, after letters of several bytes.", before: layerHead + "components:\n  dns: {values: {ä: ö}, version: v1.0.0}\n  web: {values: {ä: ö}, version: 'v1.0.0', absent: false}\n", want: layerHead + "components:\n  dns: {values: {ä: ö}, version: v1.0.0}\n  web: {values: {ä: ö}, version: 'v1.2.0', absent: false}\n", line: 6},
+		"Quoted":  {why: "Quotes and CRLF line ends stay as they are.", before: strings.ReplaceAll(metaHead, "\n", "\r\n") + "version: \"v1.0.0\"\r\n", want: strings.ReplaceAll(metaHead, "\n", "\r\n") + "version: \"v1.2.0\"\r\n", line: 3},
 		"NoEnd":   {why: "A file without a last line end stays one.", before: metaHead + "version: v1.0.0", want: metaHead + "version: v1.2.0", line: 3},
 		"Values":  {why: "A version among the values is the chart's.", before: metaHead + "values: {version: v1.0.0}\nversion: v1.0.0\n", want: metaHead + "values: {version: v1.0.0}\nversion: v1.2.0\n", line: 4},
-		"Moved":   {why: "Somebody else was faster.", before: metaHead + "version: v1.1.0\n", wantErr: "line 3: the version of web is v1.1.0, and not v1.0.0"},
-		"None":    {why: "There is nothing to move on.", before: metaHead, wantErr: "it says no version of web"},
+		"Moved":   {why: "Another commit changed the version first.", before: metaHead + "version: v1.1.0\n", wantErr: "line 3: the version of web is v1.1.0, and not v1.0.0"},
+		"None":    {why: "The file has no version to change.", before: metaHead, wantErr: "it says no version of web"},
 		"Other":   {why: "It is about another component.", before: layerHead + "components: {dns: {version: v1.0.0}}\n", wantErr: "it says no version of web"},
-		"Escaped": {why: "What is written is not what is read.", before: metaHead + "version: \"\\x76\\u0031.0.0\"\n", wantErr: "not written in one piece"},
+		"Escaped": {why: "The text of the file is not the value of the version.", before: metaHead + "version: \"\\x76\\u0031.0.0\"\n", wantErr: "not written in one piece"},
 		"Folded":  {why: "As above.", before: metaHead + "version: >-\n  v1.0.0\n", wantErr: "not written in one piece"},
 		"CROnly":  {why: "YAML counts more lines than those that end as Keelson writes them.", before: strings.ReplaceAll(metaHead, "\n", "\r") + "version: v1.0.0", wantErr: "line 1: it has a line end that is neither LF nor CRLF"},
 		"Kind":    {why: "A cluster has no version.", before: head + "version: v1.0.0\n", wantErr: `its kind is "Cluster"`},
 		"Sealed":  {why: "SOPS vouches for every value of the file.", before: metaHead + "version: v1.0.0\nsops: {mac: x}\n", wantErr: "encrypted by SOPS"},
-		"Broken":  {why: "Nobody knows what is in it.", before: metaHead + "version: [", wantErr: "it is not YAML"},
+		"Broken":  {why: "A broken file must not be edited.", before: metaHead + "version: [", wantErr: "it is not YAML"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -227,7 +227,7 @@ func (p *parser) metadata(root *yaml.Node) error {
 		return fail("the file is encrypted for SSH keys or plugins of age only; Keelson decrypts for age keys (age1…)",
 			"add a recipient with: sops rotate --in-place --add-age age1… FILE")
 	case m.MAC == "":
-		return fail("the MAC is missing, so nobody can tell whether the file was changed", "encrypt the file anew")
+		return fail("the MAC is missing, so a change of the file can't be detected", "encrypt the file anew")
 	case err != nil:
 		return fail("lastmodified is no time", "encrypt the file anew")
 	}

@@ -43,7 +43,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestTampered changes a file as somebody without the key might.
+// TestTampered changes an encrypted file as an attacker without the key could.
 func TestTampered(t *testing.T) {
 	t.Parallel()
 	const (
@@ -106,7 +106,7 @@ func TestTampered(t *testing.T) {
 			want: changed,
 		},
 		"EncryptedByClear": {
-			why:  "A value that is to be encrypted and is not was put there by somebody without the key.",
+			why:  "A clear value at a path that must be encrypted may come from a person without the key.",
 			file: "encrypted-regex.yaml", old: `password: ENC\S+`, new: "password: known-to-me",
 			want: "stands in clear text", wantLine: true,
 		},
@@ -135,7 +135,7 @@ func TestTampered(t *testing.T) {
 			want: broken, wantLine: true,
 		},
 		"OtherRecipient": {
-			why:  "Whom the file says that it is for decides nothing: the key opens or it does not.",
+			why:  "The recipient in the file is not checked. Only the key decides whether the file can be decrypted.",
 			file: "encrypted-regex.yaml", old: `recipient: age1\S+`, new: "recipient: age1s7r2qc95a8qg02jexrk8qymxuuh4wf2j2vs5vg7mczufepms0yhqvyjzy5",
 			want: "",
 		},

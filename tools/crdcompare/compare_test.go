@@ -60,16 +60,16 @@ func TestCompare(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ why, from, to, wants string }{
 		"Same":        {"Nothing differs.", "", "", ""},
-		"Looser":      {"What it allows beyond is nobody's loss.", ", enum: [A, B]", "", ""},
-		"Optional":    {"It takes what has the field, too.", "required: [size]", "required: []", ""},
-		"AnyType":     {"So does any type.", "rest: {x-", "rest: {nullable: true, x-", ""},
-		"MoreColumns": {"It shows more.", "Columns: [{", "Columns: [{name: N, type: string, jsonPath: .metadata.name}, {", ""},
+		"Looser":      {"Our schema accepts more values than the reference.", ", enum: [A, B]", "", ""},
+		"Optional":    {"Objects with the field are still accepted.", "required: [size]", "required: []", ""},
+		"AnyType":     {"A field of any type accepts null anyway.", "rest: {x-", "rest: {nullable: true, x-", ""},
+		"MoreColumns": {"Our table has one more column.", "Columns: [{", "Columns: [{name: N, type: string, jsonPath: .metadata.name}, {", ""},
 		"Group":       {"It is another API.", "group: example.com", "group: example.org", `sets: group: "example.com", ours "example.org"`},
-		"ShortName":   {"Somebody types it.", "shortNames: [s]", "shortNames: [t]", "sets: shortName s is missing"},
-		"Version":     {"Somebody's client asks for it.", "name: v1", "name: v2", "sets: version v1 is missing"},
+		"ShortName":   {"A user may type the short name.", "shortNames: [s]", "shortNames: [t]", "sets: shortName s is missing"},
+		"Version":     {"A client may ask for the version.", "name: v1", "name: v2", "sets: version v1 is missing"},
 		"Storage":     {"Objects in etcd have that version.", "storage: true", "storage: false", "sets/v1: storage: true, ours false"},
 		"Status":      {"A write of the status would change the spec.", "subresources: {status: {}}", "", "sets/v1: subresources"},
-		"Column":      {"Somebody looks at it.", ".creationTimestamp", ".deletionTimestamp", "sets/v1: column AGE"},
+		"Column":      {"A user may read the column.", ".creationTimestamp", ".deletionTimestamp", "sets/v1: column AGE"},
 		"Field":       {"It would be pruned.", "mode: {", "made: {", "sets/v1.spec: field mode is missing"},
 		"OwnField":    {"It would be lost on the way back.", "mode: {", "more: {type: string}\n              mode: {", "sets/v1.spec: field more is ours"},
 		"Type":        {"It refuses numbers.", "{type: integer,", "{type: string,", `sets/v1.spec.size: type: "integer", ours "string"`},
@@ -109,12 +109,12 @@ func TestIntended(t *testing.T) {
 	narrowed := strings.Replace(reference, "enum: [A, B]", "enum: [A]", 1)
 	for name, c := range map[string]struct{ why, ours, intended, wants, fails string }{
 		"None":      {"All is the same.", reference, "", "but for 0 intended", ""},
-		"Unlisted":  {"Nobody said that it may differ.", narrowed, "", "sets/v1.spec.mode: enum", "1 differences are not as intended"},
-		"Listed":    {"Somebody said why.", narrowed, `[{path: sets/v1.spec.mode, what: 'enum: ["A","B"], ours ["A"]', why: B was never read}]`, "intended: B was never read", ""},
-		"Stale":     {"A list of what isn't so is believed one day.", reference, `[{path: sets/v1.spec.mode, what: 'enum: ["A","B"], ours ["A"]', why: B was never read}]`, "and isn't so", "not as intended"},
+		"Unlisted":  {"The difference is not in the list.", narrowed, "", "sets/v1.spec.mode: enum", "1 differences are not as intended"},
+		"Listed":    {"The difference is in the list, with a reason.", narrowed, `[{path: sets/v1.spec.mode, what: 'enum: ["A","B"], ours ["A"]', why: B was never read}]`, "intended: B was never read", ""},
+		"Stale":     {"A listed difference that does not exist would mislead a reader.", reference, `[{path: sets/v1.spec.mode, what: 'enum: ["A","B"], ours ["A"]', why: B was never read}]`, "and isn't so", "not as intended"},
 		"Another":   {"It is of another CRD.", reference, `[{path: maps/v1.spec, what: gone, why: so it is}]`, "but for 0 intended", ""},
-		"Reasonles": {"Without a reason it is an accident.", narrowed, `[{path: sets/v1.spec.mode, what: 'enum: ["A","B"], ours ["A"]'}]`, "", "needs a path, what is different, and why"},
-		"Misspelt":  {"An intent that isn't read intends nothing.", narrowed, `[{where: sets}]`, "", "where"},
+		"Reasonles": {"A listed difference needs a reason.", narrowed, `[{path: sets/v1.spec.mode, what: 'enum: ["A","B"], ours ["A"]'}]`, "", "needs a path, what is different, and why"},
+		"Misspelt":  {"An entry with an unknown key must not be ignored.", narrowed, `[{where: sets}]`, "", "where"},
 		"NoCRD":     {"It is something else.", "kind: ConfigMap", "", "", "no CustomResourceDefinition"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// What is a field in v1beta1, and a label or an annotation of a CloneSet here.
+// Labels and annotations of a CloneSet that are fields in v1beta1.
 const (
 	LabelExcludePreparingDelete         = "apps.kruise.io/cloneset-scaling-exclude-preparing-delete"
 	AnnotationPreDownloadParallelism    = "apps.kruise.io/image-predownload-parallelism"
@@ -55,7 +55,7 @@ type CloneSetSpec struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Selector finds the pods. It must select the template's labels, and can't change.
 	Selector *metav1.LabelSelector `json:"selector"`
-	// Template is that of the pods.
+	// Template is the template of the pods.
 	//
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
@@ -77,20 +77,19 @@ type CloneSetSpec struct {
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 	// Lifecycle has hooks of pods.
 	Lifecycle *v1beta1.Lifecycle `json:"lifecycle,omitempty"`
-	// ProgressDeadlineSeconds is after how long without progress the condition
-	// Progressing is False. Time while it is paused doesn't count.
+	// ProgressDeadlineSeconds is the time without progress after which the condition Progressing is
+	// False. Time while it is paused doesn't count.
 	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
 }
 
 // CloneSetScaleStrategy says how pods are created and deleted.
 type CloneSetScaleStrategy struct {
-	// PodsToDelete names pods to delete: first where there are too many, and to
-	// replace otherwise.
+	// PodsToDelete names pods to delete. They are deleted first if there are too many pods, and
+	// replaced otherwise.
 	PodsToDelete []string `json:"podsToDelete,omitempty"`
 	// MaxUnavailable stops creation while that many pods aren't available.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// DisablePVCReuse gives a new pod claims of its own, instead of those of one that
-	// was deleted.
+	// DisablePVCReuse gives a new pod its own claims, instead of the claims of a deleted pod.
 	DisablePVCReuse bool `json:"disablePVCReuse,omitempty"`
 }
 
@@ -100,12 +99,11 @@ type CloneSetUpdateStrategy struct {
 	// Type is how one pod is updated: ReCreate, which is the default,
 	// InPlaceIfPossible or InPlaceOnly.
 	Type v1beta1.PodUpdatePolicy `json:"type,omitempty"`
-	// Partition is how many pods stay at the old revision; a percentage is rounded up,
-	// but below 100% one pod at least is updated. Raising it takes pods back.
+	// Partition is how many pods stay at the old revision; a percentage is rounded up, but below
+	// 100% at least one pod is updated. Raising it returns pods to the old revision.
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
-	// MaxUnavailable is how many pods may be unavailable through an update or a
-	// deletion that was asked for; default 20%. A percentage is rounded up, and with
-	// MaxSurge down.
+	// MaxUnavailable is how many pods may be unavailable because of an update or a requested
+	// deletion; default 20%. A percentage is rounded up, but rounded down with MaxSurge.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 	// MaxSurge is how many pods there may be above Replicas; default 0. A percentage
 	// is rounded up.

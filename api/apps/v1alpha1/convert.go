@@ -11,9 +11,8 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// annotationPreDownloadFields marks, in v1beta1, a CloneSet whose v1alpha1 has the
-// settings of image pre-download in fields, where others have them in annotations: so
-// each comes back as it was written.
+// annotationPreDownloadFields marks in v1beta1 a CloneSet whose v1alpha1 has the settings of image
+// pre-download in fields instead of annotations. So the conversion back restores the original form.
 const annotationPreDownloadFields = "workloads.keelson.io/v1alpha1-predownload-fields"
 
 // ConvertTo implements [conversion.Convertible].
@@ -83,8 +82,8 @@ func inFields(s *v1beta1.InPlaceUpdateStrategy) bool {
 	return s != nil && (s.ImagePreDownloadParallelism != nil || s.ImagePreDownloadTimeoutSeconds != nil || s.ImagePreDownloadMinUpdatedReadyPods != nil)
 }
 
-// fieldsOf moves the settings of image pre-download from annotations to fields. What
-// is no such setting stays an annotation, as it is.
+// fieldsOf moves the settings of image pre-download from annotations to fields. Annotations with
+// other values stay unchanged.
 func fieldsOf(annotations map[string]string, s *v1beta1.InPlaceUpdateStrategy) *v1beta1.InPlaceUpdateStrategy {
 	var found v1beta1.InPlaceUpdateStrategy
 	if p, ok := parallelism(annotations[AnnotationPreDownloadParallelism]); ok {
@@ -106,8 +105,8 @@ func fieldsOf(annotations map[string]string, s *v1beta1.InPlaceUpdateStrategy) *
 	return &found
 }
 
-// annotationsOf moves them from fields to annotations. The struct stays where it was
-// made for them: an empty one is what nobody misses, and one that is missed is drift.
+// annotationsOf moves these settings from fields to annotations. The struct stays even if it is
+// empty afterwards: removing it would look like drift.
 func annotationsOf(annotations map[string]string, s *v1beta1.InPlaceUpdateStrategy) map[string]string {
 	if s == nil {
 		return annotations
@@ -125,7 +124,7 @@ func annotationsOf(annotations map[string]string, s *v1beta1.InPlaceUpdateStrate
 	return annotations
 }
 
-// seconds are the fields of image pre-download that are numbers, by annotation.
+// seconds returns the numeric fields of image pre-download, by annotation.
 func seconds(s *v1beta1.InPlaceUpdateStrategy) map[string]**int32 {
 	return map[string]**int32{
 		AnnotationPreDownloadTimeoutSeconds: &s.ImagePreDownloadTimeoutSeconds,
@@ -133,13 +132,13 @@ func seconds(s *v1beta1.InPlaceUpdateStrategy) map[string]**int32 {
 	}
 }
 
-// number reads one that is written as Go writes it.
+// number parses a number in Go's canonical form.
 func number(text string) (int32, bool) {
 	n, err := strconv.ParseInt(text, 10, 32)
 	return int32(n), err == nil && strconv.FormatInt(n, 10) == text
 }
 
-// parallelism reads a number or a percentage that is written as Go writes it.
+// parallelism parses a number or a percentage in Go's canonical form.
 func parallelism(text string) (*intstr.IntOrString, bool) {
 	digits, percent := strings.CutSuffix(text, "%")
 	n, ok := number(digits)
@@ -202,7 +201,7 @@ func (d *DaemonSet) ConvertFrom(hub conversion.Hub) error {
 	return nil
 }
 
-// take removes a key that has a value, and reports whether it had.
+// take removes a key with the given value, and reports whether it did.
 func take(from map[string]string, key, value string) bool {
 	if from[key] != value {
 		return false

@@ -60,8 +60,8 @@ func through(t *testing.T, from, hub, back any) {
 	}
 }
 
-// What somebody wrote in v1alpha1 is what v1alpha1 shows, to the last annotation: a
-// GitOps tool would fight any other.
+// An object that a client writes in v1alpha1 reads the same in v1alpha1, down to its annotations. A
+// GitOps tool would try to undo any difference.
 func TestV1alpha1ComesBack(t *testing.T) {
 	t.Parallel()
 	texts := []string{"1", "0", "10%", "007", "+5", "", "abc", "1.5", "-1%", "true", "false", "True", "99999999999"}

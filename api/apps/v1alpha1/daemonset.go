@@ -48,8 +48,7 @@ type DaemonSetList struct {
 type DaemonSetSpec struct {
 	// Selector finds the pods. It must select the template's labels, and can't change.
 	Selector *metav1.LabelSelector `json:"selector"`
-	// Template is that of the pods. Its node selector and affinity say which nodes
-	// run one.
+	// Template is the template of the pods. Its node selector and affinity select the nodes.
 	//
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
@@ -77,17 +76,17 @@ type DaemonSetStatus struct {
 	DesiredNumberScheduled int32 `json:"desiredNumberScheduled"`
 	// NumberReady is how many have a pod that is ready.
 	NumberReady int32 `json:"numberReady"`
-	// ObservedGeneration is that of the spec which the rest is about.
+	// ObservedGeneration is the generation of the spec that this status describes.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// UpdatedNumberScheduled is how many have a pod of the newest revision.
 	UpdatedNumberScheduled int32 `json:"updatedNumberScheduled"`
 	// NumberAvailable is how many have a pod that has been ready for MinReadySeconds.
 	NumberAvailable int32 `json:"numberAvailable,omitempty"`
-	// NumberUnavailable is how many should have one, and don't.
+	// NumberUnavailable is how many should have an available pod, and don't.
 	NumberUnavailable int32 `json:"numberUnavailable,omitempty"`
 	// CollisionCount counts the revisions whose hashes were the same.
 	CollisionCount *int32 `json:"collisionCount,omitempty"`
-	// Conditions are the newest that were seen.
+	// Conditions are the latest observations.
 	Conditions []appsv1.DaemonSetCondition `json:"conditions,omitempty"`
 	// DaemonSetHash is the newest revision.
 	DaemonSetHash string `json:"daemonSetHash,omitempty"`

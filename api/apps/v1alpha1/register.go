@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion of every type in this package.
+// GroupVersion is the group and version of every type in this package.
 //
 //nolint:gochecknoglobals // the conventional name that API machinery expects
 var GroupVersion = schema.GroupVersion{Group: "apps.kruise.io", Version: "v1alpha1"}

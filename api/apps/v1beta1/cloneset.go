@@ -9,8 +9,8 @@ import (
 // IntOrString is a number, or a percentage of a number: 5 or "10%".
 type IntOrString = intstr.IntOrString
 
-// CloneSet runs pods that are all alike, replaces or updates them in place, and
-// chooses those that it hurts least.
+// CloneSet runs identical pods, and updates them in place or by replacement. It chooses first the
+// pods whose update or deletion does the least harm.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -44,13 +44,13 @@ type CloneSetList struct {
 	Items           []CloneSet `json:"items"`
 }
 
-// CloneSetSpec is what a CloneSet is to be.
+// CloneSetSpec is the desired state of a CloneSet.
 type CloneSetSpec struct {
 	// Replicas is how many pods are wanted; default 1.
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Selector finds the pods. It must select the template's labels, and can't change.
 	Selector *metav1.LabelSelector `json:"selector"`
-	// Template is that of the pods.
+	// Template is the template of the pods.
 	//
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
@@ -72,20 +72,20 @@ type CloneSetSpec struct {
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 	// Lifecycle has hooks of pods.
 	Lifecycle *Lifecycle `json:"lifecycle,omitempty"`
-	// ProgressDeadlineSeconds is after how long without progress the condition
-	// Progressing is False. Time while it is paused doesn't count.
+	// ProgressDeadlineSeconds is the time without progress after which the condition Progressing is
+	// False. Time while it is paused doesn't count.
 	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
 }
 
 // CloneSetScaleStrategy says how pods are created and deleted.
 type CloneSetScaleStrategy struct {
-	// PodsToDelete names pods to delete: first where there are too many, and to
-	// replace otherwise.
+	// PodsToDelete names pods to delete. They are deleted first if there are too many pods, and
+	// replaced otherwise.
 	PodsToDelete []string `json:"podsToDelete,omitempty"`
 	// MaxUnavailable stops creation while that many pods aren't available.
 	MaxUnavailable *IntOrString `json:"maxUnavailable,omitempty"`
-	// EnablePVCReuse gives a new pod the claims of one that was deleted. It is always
-	// written: a default must not stand in for what another version says.
+	// EnablePVCReuse gives a new pod the claims of a deleted pod. It is always written, so that no
+	// default replaces the value of another version.
 	//
 	// +optional
 	// +kubebuilder:default=false
@@ -104,7 +104,7 @@ const CloneSetRollingUpdate CloneSetUpdateStrategyType = "RollingUpdate"
 type CloneSetUpdateStrategy struct {
 	// Type is RollingUpdate, which is the default.
 	Type CloneSetUpdateStrategyType `json:"type,omitempty"`
-	// RollingUpdate has what belongs to that.
+	// RollingUpdate holds the settings of the type RollingUpdate.
 	RollingUpdate *CloneSetRollingUpdateStrategy `json:"rollingUpdate,omitempty"`
 }
 
@@ -114,8 +114,8 @@ type PodUpdatePolicy string
 // The values of [PodUpdatePolicy].
 const (
 	PodUpdateRecreate          PodUpdatePolicy = "ReCreate"
-	PodUpdateInPlaceIfPossible PodUpdatePolicy = "InPlaceIfPossible" // replaced where that can't be
-	PodUpdateInPlaceOnly       PodUpdatePolicy = "InPlaceOnly"       // a change that can't be made in place is refused
+	PodUpdateInPlaceIfPossible PodUpdatePolicy = "InPlaceIfPossible" // replaced if an update in place is impossible
+	PodUpdateInPlaceOnly       PodUpdatePolicy = "InPlaceOnly"       // a change that can't be made in place is rejected
 )
 
 // CloneSetRollingUpdateStrategy says which pods come to a new revision, and how many
@@ -123,12 +123,11 @@ const (
 type CloneSetRollingUpdateStrategy struct {
 	// PodUpdatePolicy is how one pod is updated; default ReCreate.
 	PodUpdatePolicy PodUpdatePolicy `json:"podUpdatePolicy,omitempty"`
-	// Partition is how many pods stay at the old revision; a percentage is rounded up,
-	// but below 100% one pod at least is updated. Raising it takes pods back.
+	// Partition is how many pods stay at the old revision; a percentage is rounded up, but below
+	// 100% at least one pod is updated. Raising it returns pods to the old revision.
 	Partition *IntOrString `json:"partition,omitempty"`
-	// MaxUnavailable is how many pods may be unavailable through an update or a
-	// deletion that was asked for; default 20%. A percentage is rounded up, and with
-	// MaxSurge down.
+	// MaxUnavailable is how many pods may be unavailable because of an update or a requested
+	// deletion; default 20%. A percentage is rounded up, but rounded down with MaxSurge.
 	MaxUnavailable *IntOrString `json:"maxUnavailable,omitempty"`
 	// MaxSurge is how many pods there may be above Replicas; default 0. A percentage
 	// is rounded up.
@@ -145,8 +144,8 @@ type CloneSetRollingUpdateStrategy struct {
 
 // UpdatePriorityStrategy says which pods are updated first: by order, or by weight.
 type UpdatePriorityStrategy struct {
-	// OrderPriority sorts by the last number in the value of a label, the highest
-	// first; pods without the label come after, by the next one.
+	// OrderPriority sorts by the last number in the value of a label, the highest first. Pods
+	// without the label follow, sorted by the next label.
 	OrderPriority []UpdatePriorityOrderTerm `json:"orderPriority,omitempty"`
 	// WeightPriority sorts by the sum of the weights that select a pod, the highest
 	// first.
@@ -170,7 +169,7 @@ type UpdateScatterTerm struct {
 	Value string `json:"value"`
 }
 
-// CloneSetConditionType is that of a [CloneSetCondition].
+// CloneSetConditionType is the type of a [CloneSetCondition].
 type CloneSetConditionType string
 
 // The values of [CloneSetConditionType].
@@ -180,9 +179,9 @@ const (
 	CloneSetProgressing  CloneSetConditionType = "Progressing"
 )
 
-// CloneSetStatus is what a CloneSet was seen to be.
+// CloneSetStatus is the observed state of a CloneSet.
 type CloneSetStatus struct {
-	// ObservedGeneration is that of the spec which the rest is about.
+	// ObservedGeneration is the generation of the spec that this status describes.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Replicas is how many pods there are.
 	Replicas int32 `json:"replicas"`
@@ -201,12 +200,12 @@ type CloneSetStatus struct {
 	ExpectedUpdatedReplicas int32 `json:"expectedUpdatedReplicas,omitempty"`
 	// UpdateRevision is the newest revision.
 	UpdateRevision string `json:"updateRevision,omitempty"`
-	// CurrentRevision is that which all pods had last, and have again if the
-	// partition is raised.
+	// CurrentRevision is the last revision that all pods had. Pods return to it if the partition is
+	// raised.
 	CurrentRevision string `json:"currentRevision,omitempty"`
 	// CollisionCount counts the revisions whose hashes were the same.
 	CollisionCount *int32 `json:"collisionCount,omitempty"`
-	// Conditions are the newest that were seen.
+	// Conditions are the latest observations.
 	Conditions []CloneSetCondition `json:"conditions,omitempty"`
 	// LabelSelector is the selector as text: the scale subresource shows it.
 	LabelSelector string `json:"labelSelector,omitempty"`
@@ -217,7 +216,7 @@ type CloneSetCondition struct {
 	Type               CloneSetConditionType  `json:"type"`
 	Status             corev1.ConditionStatus `json:"status"`
 	LastTransitionTime metav1.Time            `json:"lastTransitionTime,omitempty"`
-	// LastUpdateTime is when there was progress last.
+	// LastUpdateTime is the time of the last progress.
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty"`
 	Reason         string      `json:"reason,omitempty"`
 	Message        string      `json:"message,omitempty"`

@@ -38,12 +38,11 @@ type DaemonSetList struct {
 	Items           []DaemonSet `json:"items"`
 }
 
-// DaemonSetSpec is what a DaemonSet is to be.
+// DaemonSetSpec is the desired state of a DaemonSet.
 type DaemonSetSpec struct {
 	// Selector finds the pods. It must select the template's labels, and can't change.
 	Selector *metav1.LabelSelector `json:"selector"`
-	// Template is that of the pods. Its node selector and affinity say which nodes
-	// run one.
+	// Template is the template of the pods. Its node selector and affinity select the nodes.
 	//
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
@@ -74,14 +73,14 @@ type DaemonSetUpdateStrategyType string
 // The values of [DaemonSetUpdateStrategyType].
 const (
 	DaemonSetRollingUpdate DaemonSetUpdateStrategyType = "RollingUpdate"
-	DaemonSetOnDelete      DaemonSetUpdateStrategyType = "OnDelete" // when somebody deletes them
+	DaemonSetOnDelete      DaemonSetUpdateStrategyType = "OnDelete" // after a user deletes them
 )
 
 // DaemonSetUpdateStrategy says how pods come to a new revision.
 type DaemonSetUpdateStrategy struct {
 	// Type is RollingUpdate, which is the default, or OnDelete.
 	Type DaemonSetUpdateStrategyType `json:"type,omitempty"`
-	// RollingUpdate has what belongs to that.
+	// RollingUpdate holds the settings of the type RollingUpdate.
 	RollingUpdate *DaemonSetRollingUpdateStrategy `json:"rollingUpdate,omitempty"`
 }
 
@@ -99,9 +98,8 @@ const (
 type DaemonSetRollingUpdateStrategy struct {
 	// Type is how one pod is updated; default Standard.
 	Type DaemonSetRollingUpdateType `json:"rollingUpdateType,omitempty"`
-	// MaxUnavailable is how many nodes may be without an available pod through an
-	// update; default 1. A percentage is one of the nodes that should run a pod, and
-	// is rounded up.
+	// MaxUnavailable is how many nodes may be without an available pod during an update; default 1.
+	// A percentage refers to the nodes that should run a pod, and is rounded up.
 	MaxUnavailable *IntOrString `json:"maxUnavailable,omitempty"`
 	// MaxSurge is how many nodes may run a new pod beside the old one until that is
 	// available; default 0. A percentage is rounded up.
@@ -114,7 +112,7 @@ type DaemonSetRollingUpdateStrategy struct {
 	Paused *bool `json:"paused,omitempty"`
 }
 
-// DaemonSetStatus is what a DaemonSet was seen to be. All numbers are of nodes.
+// DaemonSetStatus is the observed state of a DaemonSet. All numbers count nodes.
 type DaemonSetStatus struct {
 	// CurrentNumberScheduled is how many should run a pod, and do.
 	CurrentNumberScheduled int32 `json:"currentNumberScheduled"`
@@ -124,17 +122,17 @@ type DaemonSetStatus struct {
 	DesiredNumberScheduled int32 `json:"desiredNumberScheduled"`
 	// NumberReady is how many have a pod that is ready.
 	NumberReady int32 `json:"numberReady"`
-	// ObservedGeneration is that of the spec which the rest is about.
+	// ObservedGeneration is the generation of the spec that this status describes.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// UpdatedNumberScheduled is how many have a pod of the newest revision.
 	UpdatedNumberScheduled int32 `json:"updatedNumberScheduled"`
 	// NumberAvailable is how many have a pod that has been ready for MinReadySeconds.
 	NumberAvailable int32 `json:"numberAvailable,omitempty"`
-	// NumberUnavailable is how many should have one, and don't.
+	// NumberUnavailable is how many should have an available pod, and don't.
 	NumberUnavailable int32 `json:"numberUnavailable,omitempty"`
 	// CollisionCount counts the revisions whose hashes were the same.
 	CollisionCount *int32 `json:"collisionCount,omitempty"`
-	// Conditions are the newest that were seen.
+	// Conditions are the latest observations.
 	Conditions []appsv1.DaemonSetCondition `json:"conditions,omitempty"`
 	// UpdateRevision is the newest revision.
 	UpdateRevision string `json:"updateRevision,omitempty"`

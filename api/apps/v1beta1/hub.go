@@ -1,7 +1,7 @@
 package v1beta1
 
-// Hub marks the version that the others are converted from and to.
+// Hub marks the version from and to which all other versions are converted.
 func (*CloneSet) Hub() {}
 
-// Hub marks the version that the others are converted from and to.
+// Hub marks the version from and to which all other versions are converted.
 func (*DaemonSet) Hub() {}

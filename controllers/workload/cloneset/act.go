@@ -208,13 +208,13 @@ func (l *look) mark(ctx context.Context, members []member) error {
 	defer func() {
 		told.Tell(l.Events, l.set, "SuccessfulUpdatePodReCreate", "Updating", "successfully update %s for recreate")
 	}()
-	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, v1beta1.LabelSpecifiedDelete)
 	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {
 		pod := members[i].pod
 		if l.policy == v1beta1.PodUpdateInPlaceOnly {
 			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "pod %s can't be updated in place", pod.Name)
 			return nil
 		}
+		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:"true"}}}`, pod.UID, v1beta1.LabelSpecifiedDelete)
 		if _, err := l.client.Patch(ctx, pod, patch); err != nil {
 			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodReCreate", "Updating", "failed to update pod %s for recreate: %v", pod.Name, err)
 			return err

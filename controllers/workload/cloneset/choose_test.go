@@ -17,8 +17,8 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// Whose turn it is says a strategy, but what was begun goes on first. A partition means
-// the pods that the strategy names, also where others serve nobody.
+// The strategy orders the pods, but an update in progress continues first. A partition updates the
+// pods that the strategy puts first, even if other pods are unavailable.
 func TestInTurn(t *testing.T) {
 	t.Parallel()
 	weights := &v1beta1.UpdatePriorityStrategy{WeightPriority: []v1beta1.UpdatePriorityWeightTerm{{Weight: 5, MatchSelector: metav1.LabelSelector{MatchLabels: map[string]string{"first": "yes"}}}}}
@@ -26,19 +26,19 @@ func TestInTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		why      string
 		strategy v1beta1.CloneSetRollingUpdateStrategy
-		pods     string // their names, with ! begun, ~ serving nobody, ^ updated, * marked, and labels
+		pods     string // their names, with ! begun, ~ unavailable, ^ updated, * marked, and labels
 		forward  int
 		back     int
 		want     string
 	}{
-		"None":     {"All are asked, in the order of deletion.", v1beta1.CloneSetRollingUpdateStrategy{}, "a ~b *c", 1, 0, "a b c"},
-		"Priority": {"The two that it names.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "~a b:first c:first", 2, 0, "b c"},
-		"Begun":    {"One was taken out of service already.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "a !b c:first", 2, 0, "b c"},
-		"Marked":   {"It is replaced anyway.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "a b:first *c:first", 2, 0, "b a"},
-		"Scatter":  {"One first and one last.", v1beta1.CloneSetRollingUpdateStrategy{ScatterStrategy: apart}, "a:dear b:dear c d e", 5, 0, "a c d e b"},
-		"GoesOn":   {"The first was updated.", v1beta1.CloneSetRollingUpdateStrategy{ScatterStrategy: apart}, "^a:dear b:dear c d e", 4, 0, "c d e b"},
-		"Both":     {"What is scattered goes by priority otherwise.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights, ScatterStrategy: apart}, "a:dear b:dear c d:first e", 5, 0, "a d c e b"},
-		"Back":     {"So it is on the way back.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "^a ^b:first c:first", 0, 1, "b"},
+		"None":     {"Without a strategy all pods are candidates, in the order of deletion.", v1beta1.CloneSetRollingUpdateStrategy{}, "a ~b *c", 1, 0, "a b c"},
+		"Priority": {"The strategy puts these two first.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "~a b:first c:first", 2, 0, "b c"},
+		"Begun":    {"The update of one pod has begun, so it is first.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "a !b c:first", 2, 0, "b c"},
+		"Marked":   {"A marked pod is replaced anyway.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "a b:first *c:first", 2, 0, "b a"},
+		"Scatter":  {"One pod with the label is first, and one is last.", v1beta1.CloneSetRollingUpdateStrategy{ScatterStrategy: apart}, "a:dear b:dear c d e", 5, 0, "a c d e b"},
+		"GoesOn":   {"The first pod was updated, so the others keep their order.", v1beta1.CloneSetRollingUpdateStrategy{ScatterStrategy: apart}, "^a:dear b:dear c d e", 4, 0, "c d e b"},
+		"Both":     {"The priority orders the pods before they are scattered.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights, ScatterStrategy: apart}, "a:dear b:dear c d:first e", 5, 0, "a d c e b"},
+		"Back":     {"The same order holds for the way back to the old revision.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "^a ^b:first c:first", 0, 1, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +60,7 @@ func TestInTurn(t *testing.T) {
 	}
 }
 
-// Claims are for the pod that they were made for, then for the next one, or nobody's.
+// A claim belongs to the pod that it was made for. Then a new pod reuses it, or it is deleted.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -71,15 +71,15 @@ func TestShare(t *testing.T) {
 		reuse bool
 		want  shares
 	}{
-		"Used":         {"Its pod has it.", instance{id: "a", pod: true}, true, shares{}},
-		"Left":         {"Its pod has gone.", instance{id: "a"}, false, shares{unneeded: []string{"a"}}},
-		"Free":         {"A new pod can have it.", instance{id: "a"}, true, shares{free: []string{"a"}}},
-		"Deleted":      {"What is left of it is nobody's.", instance{id: "a", deleted: true}, true, shares{unneeded: []string{"a"}}},
-		"Stopping":     {"It is used still.", stopping, false, shares{}},
-		"FreeSoon":     {"A new pod waits for it.", stopping, true, shares{waits: 1, after: 40 * time.Second}},
-		"NeverFree":    {"It goes with its pod.", instance{id: "a", pod: true, ends: stopping.ends, deleted: true}, true, shares{}},
+		"Used":         {"Its pod uses the claim.", instance{id: "a", pod: true}, true, shares{}},
+		"Left":         {"Its pod is gone.", instance{id: "a"}, false, shares{unneeded: []string{"a"}}},
+		"Free":         {"A new pod can reuse the claim.", instance{id: "a"}, true, shares{free: []string{"a"}}},
+		"Deleted":      {"One of its claims is being deleted, so the others are deleted too.", instance{id: "a", deleted: true}, true, shares{unneeded: []string{"a"}}},
+		"Stopping":     {"The pod that ends still uses the claim.", stopping, false, shares{}},
+		"FreeSoon":     {"A new pod waits for the claim.", stopping, true, shares{waits: 1, after: 40 * time.Second}},
+		"NeverFree":    {"A claim is being deleted, so the claims are not reused.", instance{id: "a", pod: true, ends: stopping.ends, deleted: true}, true, shares{}},
 		"StillStops":   {"Its kubelet is late.", instance{id: "a", pod: true, ends: now.Add(-20 * time.Second)}, true, shares{waits: 1, after: 10 * time.Second}},
-		"NeverStopped": {"Its node may be lost: nobody waits for ever.", instance{id: "a", pod: true, ends: now.Add(-30 * time.Second)}, true, shares{}},
+		"NeverStopped": {"Its node may be lost: the new pod does not wait forever.", instance{id: "a", pod: true, ends: now.Add(-30 * time.Second)}, true, shares{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +99,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// What passes by itself is nobody's trouble; what doesn't is told alone.
+// Errors that pass by themselves are dropped. Only the others are reported.
 func TestLasting(t *testing.T) {
 	t.Parallel()
 	pods := schema.GroupResource{Resource: "pods"}
@@ -118,7 +118,7 @@ func TestLasting(t *testing.T) {
 	}
 	for _, err := range []error{
 		denied, errors.Join(passing[1], denied), errors.Join(errors.Join(denied, passing[2]), passing[3]), fmt.Errorf("0 of 3: %w", denied),
-		errors.New("what nobody knows"), apierrors.NewInternalError(errors.New("failed calling webhook")),
+		errors.New("an unknown error"), apierrors.NewInternalError(errors.New("failed calling webhook")),
 	} {
 		want := strings.Join(slices.DeleteFunc(strings.Split(err.Error(), "\n"), func(line string) bool { return strings.Contains(line, "web-a") && !strings.Contains(line, "quota") }), "\n")
 		if left := lasting(err); left == nil || left.Error() != want {

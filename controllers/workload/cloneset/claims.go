@@ -229,7 +229,7 @@ func (l *look) usable(ctx context.Context, name string) error {
 	case err != nil:
 		return err //nolint:wrapcheck // the caller names it
 	case !metav1.IsControlledBy(is, l.set):
-		return errors.New("it is there, and somebody else's")
+		return errors.New("it exists, and belongs to another owner")
 	case is.DeletionTimestamp != nil:
 		return errors.New("it is being deleted")
 	}

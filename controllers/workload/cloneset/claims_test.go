@@ -134,9 +134,9 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// Where claims are used again a new pod takes over the one of a pod that somebody has
-// deleted. What the CloneSet deletes itself has no use for its claim, and a claim that is
-// being deleted is nobody's.
+// If claims are reused, a new pod takes over the claim of a pod that another client deleted. The
+// CloneSet deletes the claims of pods that it deletes itself. A claim that is being deleted is not
+// reused.
 func TestClaimsReused(t *testing.T) {
 	w := newWorld(t)
 	w.create(2, reused)
@@ -164,7 +164,7 @@ func TestClaimsReused(t *testing.T) {
 	w.claimed()
 }
 
-// A pod that hasn't ended yet has its claim still: its successor waits for it.
+// A pod that hasn't ended yet still uses its claim, so its successor waits.
 func TestClaimsWait(t *testing.T) {
 	w := newWorld(t)
 	w.create(1, func(s *v1beta1.CloneSetSpec) {
@@ -188,7 +188,8 @@ func TestClaimsWait(t *testing.T) {
 	}
 }
 
-// A claim of the name that somebody else has is left alone: another pod is made.
+// A claim of that name may belong to another owner. It is left alone, and the new pod gets another
+// name.
 func TestClaimsOfOthers(t *testing.T) {
 	w := newWorld(t)
 	w.create(1, reused)

@@ -32,7 +32,7 @@ func hooked(hooks v1beta1.Lifecycle) func(*v1beta1.CloneSetSpec) {
 	}
 }
 
-// edit changes a pod as somebody else would.
+// edit changes a pod as another client would.
 func (w *world) edit(name string, change func(*corev1.Pod)) {
 	w.Helper()
 	var p corev1.Pod
@@ -73,8 +73,8 @@ func gate(p corev1.Pod) (corev1.ConditionStatus, string) {
 	return "", ""
 }
 
-// A finalizer holds back a deletion, which takes nobody else with it, and is taken back
-// when the pod is wanted again.
+// A finalizer holds back a deletion. No other pod is deleted instead, and the deletion is taken
+// back when the pod is wanted again.
 func TestPreDelete(t *testing.T) {
 	w := newWorld(t)
 	w.create(3, func(s *v1beta1.CloneSetSpec) {
@@ -86,7 +86,7 @@ func TestPreDelete(t *testing.T) {
 	w.kubelet.Happened()
 	w.change(func(s *v1beta1.CloneSetSpec) { s.Replicas = new(int32(2)) })
 	w.in(v1beta1.LifecyclePreparingDelete, 1)
-	w.eventually("it is counted, and serves nobody", func(s v1beta1.CloneSetStatus) bool { return s.Replicas == 3 && s.AvailableReplicas == 2 })
+	w.eventually("it is counted, and is not available", func(s v1beta1.CloneSetStatus) bool { return s.Replicas == 3 && s.AvailableReplicas == 2 })
 
 	w.change(func(s *v1beta1.CloneSetSpec) { s.Replicas = new(int32(3)) })
 	w.in(v1beta1.LifecycleNormal, 3)

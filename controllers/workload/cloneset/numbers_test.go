@@ -113,7 +113,7 @@ type machine struct {
 	final   bool // a deletion that a hook holds back isn't taken back
 	hooked  map[string]bool
 	turns   bool // a strategy says whose turn it is
-	wrong   bool // numbers said that nobody is to be chosen, and somebody was
+	wrong   bool // the sums said that no pod has to be chosen, but a pod was chosen
 }
 
 func (m *machine) available() int {
@@ -215,7 +215,7 @@ func TestRollouts(t *testing.T) {
 			before, had, floor := m.available(), m.count(), m.want.replicas-m.want.maxUnavailable
 			did := m.reconcile()
 			if m.wrong {
-				rt.Fatalf("by numbers nobody is to be chosen: %+v", m.pods)
+				rt.Fatalf("the sums say that no pod has to be chosen, but a pod was chosen: %+v", m.pods)
 			}
 			if n := m.count(); n > had && n > m.want.replicas+m.want.maxSurge {
 				rt.Fatalf("%d pods became %d, of %d and a surge of %d", had, n, m.want.replicas, m.want.maxSurge)
@@ -245,7 +245,7 @@ func TestRollouts(t *testing.T) {
 			},
 			"partition": func(rt *rapid.T) { m.want.partition = rapid.IntRange(0, m.want.replicas).Draw(rt, "partition") },
 			"pause":     func(rt *rapid.T) { m.want.paused = !m.want.paused },
-			"release": func(*rapid.T) { // of another revision: nobody has it yet
+			"release": func(*rapid.T) { // of another revision: no pod has it yet
 				for i := range m.pods {
 					m.pods[i].updated = false
 				}
@@ -283,8 +283,8 @@ func TestRollouts(t *testing.T) {
 	})
 }
 
-// A deletion that a hook holds back is no reason for another one, and is taken back where
-// pods are wanted again, of those first that are missed most.
+// A deletion that a hook holds back causes no other deletion. It is taken back when more pods are
+// wanted, first for the pod that is last in the order of deletion.
 func TestPreparing(t *testing.T) {
 	t.Parallel()
 	serving := member{updated: true, available: true}
@@ -299,14 +299,14 @@ func TestPreparing(t *testing.T) {
 		doomed   []string
 		recalled []string
 	}{
-		"Held":      {"It goes, and nobody else.", 2, false, []member{preparing, serving, serving}, 0, []string{"0"}, nil},
-		"Fewer":     {"One more goes.", 1, false, []member{preparing, serving, serving}, 0, []string{"0", "1"}, nil},
-		"More":      {"It is taken back.", 3, false, []member{preparing, serving, serving}, 0, nil, []string{"0"}},
-		"MostFirst": {"The last one is missed most.", 3, false, []member{preparing, preparing, serving, serving}, 0, []string{"0"}, []string{"1"}},
-		"Marked":    {"Somebody wants it to go: its replacement waits for that.", 3, false, []member{marked, serving, serving}, 0, []string{"0"}, nil},
-		"Excluded":  {"It isn't counted: its replacement doesn't wait.", 3, true, []member{marked, serving, serving}, 1, []string{"0"}, nil},
-		"NotBeside": {"One that is to go serves until others do: it would be one too many, and go again.", 2, false, []member{preparing, {updated: true}, {updated: true, marked: true, available: true}}, 0, []string{"0"}, nil},
-		"InPlaceOf": {"It replaces one that is to go.", 2, false, []member{preparing, {updated: true, marked: true}, serving}, 0, []string{"1"}, []string{"0"}},
+		"Held":      {"The held pod is deleted, and no other.", 2, false, []member{preparing, serving, serving}, 0, []string{"0"}, nil},
+		"Fewer":     {"One more pod is deleted.", 1, false, []member{preparing, serving, serving}, 0, []string{"0", "1"}, nil},
+		"More":      {"The deletion is taken back.", 3, false, []member{preparing, serving, serving}, 0, nil, []string{"0"}},
+		"MostFirst": {"The last pod of the order is wanted first.", 3, false, []member{preparing, preparing, serving, serving}, 0, []string{"0"}, []string{"1"}},
+		"Marked":    {"A user marked the pod for deletion: its replacement waits until it is gone.", 3, false, []member{marked, serving, serving}, 0, []string{"0"}, nil},
+		"Excluded":  {"The marked pod isn't counted: its replacement doesn't wait.", 3, true, []member{marked, serving, serving}, 1, []string{"0"}, nil},
+		"NotBeside": {"A recalled pod would be one too many, and would be deleted again: the marked pod serves until the others do.", 2, false, []member{preparing, {updated: true}, {updated: true, marked: true, available: true}}, 0, []string{"0"}, nil},
+		"InPlaceOf": {"The recalled pod replaces a marked one.", 2, false, []member{preparing, {updated: true, marked: true}, serving}, 0, []string{"1"}, []string{"0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -329,7 +329,7 @@ func TestPreparing(t *testing.T) {
 	}
 }
 
-// Where there are too many pods, those that are needed go last.
+// If there are too many pods, those that are needed are deleted last.
 func TestTooMany(t *testing.T) {
 	t.Parallel()
 	old, updated := member{}, member{updated: true, available: true}
@@ -339,10 +339,10 @@ func TestTooMany(t *testing.T) {
 		members []member
 		doomed  []string
 	}{
-		"Shares":     {"Each revision gives what it has beyond its share.", want{replicas: 2, partition: 1, maxUnavailable: 1}, []member{old, old, updated, updated}, []string{"0", "2"}},
-		"Surge":      {"The others serve, and a surge lets them stay until the partition does.", want{replicas: 2, partition: 2, maxSurge: 3}, []member{old, old, updated, updated}, nil},
-		"FarTooMany": {"Whoever goes makes one less, so that none that serves has to.", want{replicas: 2, partition: 2, maxSurge: 3}, []member{old, old, old, old, updated, updated}, []string{"0", "1"}},
-		"NoSurge":    {"Somebody has to go: one that serves nobody.", want{replicas: 2, partition: 2, maxUnavailable: 0}, []member{old, old, updated, updated}, []string{"0", "1"}},
+		"Shares":     {"Each revision loses the pods beyond its share.", want{replicas: 2, partition: 1, maxUnavailable: 1}, []member{old, old, updated, updated}, []string{"0", "2"}},
+		"Surge":      {"The other pods serve, and the surge lets them stay until the pods of the partition serve.", want{replicas: 2, partition: 2, maxSurge: 3}, []member{old, old, updated, updated}, nil},
+		"FarTooMany": {"The pods that do not serve are deleted, so no serving pod has to be.", want{replicas: 2, partition: 2, maxSurge: 3}, []member{old, old, old, old, updated, updated}, []string{"0", "1"}},
+		"NoSurge":    {"Two pods are too many: those that do not serve are deleted.", want{replicas: 2, partition: 2, maxUnavailable: 0}, []member{old, old, updated, updated}, []string{"0", "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -37,8 +37,8 @@ func (y *yard) judge(p *corev1.Pod) facts {
 	return f
 }
 
-// Whatever befalls pods, in whatever portions a look hears of it: sums and order are
-// those that one has who looks at all of them for the first time.
+// Whatever happens to pods, and however a reconcile gets the changes: sums and order equal those of
+// a new roster of all pods.
 func TestRoster(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -48,7 +48,7 @@ func TestRoster(t *testing.T) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"": func(rt *rapid.T) {
 				if rapid.Bool().Draw(rt, "looks") {
-					return // several things befall pods between two looks
+					return // several changes happen to pods between two reconciles
 				}
 				r.sync(basis{generation: generation}, y.Since, y.judge, y.now)
 				if rapid.Bool().Draw(rt, "needs no order") {
@@ -98,7 +98,7 @@ func TestRoster(t *testing.T) {
 	})
 }
 
-// compare holds a roster against one that is made of all pods.
+// compare compares a roster with a new one that is made of all pods.
 func (y *yard) compare(rt *rapid.T, r *roster) {
 	rt.Helper()
 	all := &yard{&worldtest.Changes{Pods: y.Pods, Void: true}, y.now}

@@ -21,8 +21,8 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
-// Pods are named for deletion: where there are too many they go, and else they are
-// replaced. Names of pods that aren't there are nobody's.
+// podsToDelete names pods: if there are too many pods these are deleted, else they are replaced. A
+// name without a pod has no effect.
 func TestPodsToDelete(t *testing.T) {
 	w := newWorld(t)
 	w.create(3, nil)
@@ -140,8 +140,8 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// What the selector finds belongs to the CloneSet if nobody has it and a workload has
-// made it; what it doesn't find any more goes its own way, and is replaced.
+// The CloneSet adopts a pod that the selector finds if it has no owner and a workload has made it. A
+// pod that the selector no longer finds is released and replaced.
 func TestAdoptAndRelease(t *testing.T) {
 	w := newWorld(t)
 	w.create(2, nil)
@@ -172,7 +172,7 @@ func TestAdoptAndRelease(t *testing.T) {
 		return len(w.list()) == 4 && s.Replicas == 2 && s.AvailableReplicas == 2
 	})
 	if owned(before[1].Name) || owned("bare") {
-		t.Errorf("what is released is owned: %v, and what nobody made: %v", owned(before[1].Name), owned("bare"))
+		t.Errorf("the released pod is owned: %v, and the pod that no workload made: %v", owned(before[1].Name), owned("bare"))
 	}
 }
 

@@ -256,8 +256,8 @@ func TestAtRest(t *testing.T) {
 	}
 }
 
-// A pod whose label holds it back stays until somebody takes that off, out of its
-// Services where the hook says so, and no other node is updated meanwhile.
+// A pod that a label holds back stays until a client removes the label. The hook takes it out of its
+// Services. No other node is updated meanwhile.
 func TestPreDelete(t *testing.T) {
 	const hold = "example.com/drain"
 	w := newWorld(t, 3)

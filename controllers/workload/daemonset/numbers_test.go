@@ -183,7 +183,7 @@ func TestRollouts(t *testing.T) {
 			"tainted":   func(rt *rapid.T) { p := any(rt); p.runs = !p.runs; p.stays = p.runs || rapid.Bool().Draw(rt, "stays") },
 			"partition": func(rt *rapid.T) { m.want.partition = rapid.IntRange(0, len(m.places)).Draw(rt, "partition") },
 			"pause":     func(*rapid.T) { m.want.moves = !m.want.moves },
-			"release": func(*rapid.T) { // of another revision: nobody has it yet
+			"release": func(*rapid.T) { // of another revision: no pod has it yet
 				for _, p := range m.places {
 					if p.old == "" {
 						p.old, p.oldAvailable, p.updated, p.updatedAvailable = p.updated, p.updatedAvailable, "", false

@@ -52,8 +52,8 @@ func (y *yard) judge(e *entry) facts {
 	return f
 }
 
-// Whatever befalls nodes and pods, in whatever portions a look hears of it: sums and
-// places are those that one has who looks at all of them for the first time.
+// Whatever happens to nodes and pods, and however a reconcile gets the changes: sums and places
+// equal those of a new roster of all nodes and pods.
 func TestRoster(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -63,7 +63,7 @@ func TestRoster(t *testing.T) {
 		node := func(rt *rapid.T) string { return rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(rt, "node") }
 		rt.Repeat(map[string]func(*rapid.T){
 			"": func(rt *rapid.T) {
-				if rapid.Bool().Draw(rt, "looks") { // or more befalls them before that
+				if rapid.Bool().Draw(rt, "looks") { // else more changes happen first
 					y.compare(rt, r, basis{generation: generation})
 				}
 			},

@@ -27,25 +27,25 @@ func TestWaits(t *testing.T) {
 		steps func(e *expectations.Expectations, pass func(time.Duration))
 		want  bool
 	}{
-		"Nothing": {"It wrote nothing.", func(*expectations.Expectations, func(time.Duration)) {}, false},
+		"Nothing": {"The owner wrote nothing.", func(*expectations.Expectations, func(time.Duration)) {}, false},
 		"Unseen":  {"The event is on its way.", func(e *expectations.Expectations, _ func(time.Duration)) { e.Wrote(a, at("5")) }, true},
 		"Seen":    {"The informer has it.", func(e *expectations.Expectations, _ func(time.Duration)) { e.Wrote(a, at("5")); e.Saw(at("5")) }, false},
-		"Later":   {"What is later comes after it.", func(e *expectations.Expectations, _ func(time.Duration)) { e.Wrote(a, at("5")); e.Saw(at("10")) }, false},
-		"Earlier": {"What is earlier says nothing about it.", func(e *expectations.Expectations, _ func(time.Duration)) { e.Wrote(a, at("10")); e.Saw(at("9")) }, true},
+		"Later":   {"A later version was seen, so the write was seen too.", func(e *expectations.Expectations, _ func(time.Duration)) { e.Wrote(a, at("5")); e.Saw(at("10")) }, false},
+		"Earlier": {"An earlier version says nothing about the write.", func(e *expectations.Expectations, _ func(time.Duration)) { e.Wrote(a, at("10")); e.Saw(at("9")) }, true},
 		"Before":  {"The event was faster than the answer.", func(e *expectations.Expectations, _ func(time.Duration)) { e.Saw(at("5")); e.Wrote(a, at("5")) }, false},
-		"Last": {"All of its writes have to be seen.", func(e *expectations.Expectations, _ func(time.Duration)) {
+		"Last": {"All writes of the owner have to be seen.", func(e *expectations.Expectations, _ func(time.Duration)) {
 			e.Wrote(a, at("5"))
 			e.Wrote(a, at("7"))
 			e.Saw(at("6"))
 		}, true},
-		"AsTheyAnswer": {"Answers to writes at once come in any order.", func(e *expectations.Expectations, _ func(time.Duration)) {
+		"AsTheyAnswer": {"Answers to concurrent writes come in any order.", func(e *expectations.Expectations, _ func(time.Duration)) {
 			e.Wrote(a, at("7"))
 			e.Wrote(a, at("5"))
 			e.Saw(at("6"))
 		}, true},
 		"Other":    {"It is the write of another owner.", func(e *expectations.Expectations, _ func(time.Duration)) { e.Wrote(b, at("5")) }, false},
 		"NoNumber": {"There is nothing to wait for.", func(e *expectations.Expectations, _ func(time.Duration)) { e.Wrote(a, at("five")) }, false},
-		"Relisted": {"An old list after it doesn't take back what was shown.", func(e *expectations.Expectations, _ func(time.Duration)) {
+		"Relisted": {"An older list does not undo what was seen.", func(e *expectations.Expectations, _ func(time.Duration)) {
 			e.Saw(at("9"))
 			e.Saw(at("2"))
 			e.Wrote(a, at("8"))
@@ -54,7 +54,7 @@ func TestWaits(t *testing.T) {
 			e.Wrote(a, at("5"))
 			pass(29 * time.Second)
 		}, true},
-		"Swallowed": {"A list has swallowed it: nobody waits for ever.", func(e *expectations.Expectations, pass func(time.Duration)) {
+		"Swallowed": {"A list may skip the event: the owner does not wait forever.", func(e *expectations.Expectations, pass func(time.Duration)) {
 			e.Wrote(a, at("5"))
 			pass(30 * time.Second)
 		}, false},

@@ -1,6 +1,6 @@
 // Package host is the common base of the reconcilers of workloads. It has a manager whose
-// informers keep only the fields in use, a client that writes pods, and the pods of each
-// workload as the informer last showed them.
+// informers keep only the fields in use, and a client that writes pods. It also has the pods of
+// each workload as the informer last showed them.
 package host
 
 import (
@@ -75,7 +75,6 @@ func New(m ctrl.Manager, kind, reporter string, o Options) (*Host, error) {
 	return &Host{
 		Objects: m.GetClient(), API: api, Known: podclient.NewKnown[*corev1.Pod](kind), Events: m.GetEventRecorder(reporter), Expect: expectations.New(o.Now),
 		Revisions: revision.Store{Cache: m.GetClient(), API: api}, kind: kind, workers: o.Workers,
-		statuses: map[types.UID]time.Time{},
 	}, nil
 }
 
@@ -88,6 +87,10 @@ func (h *Host) Watch(m ctrl.Manager, like client.Object) *builder.Builder {
 		WithOptions(controller.Options{MaxConcurrentReconciles: h.workers})
 }
 
+// statusesKept is how many entries are kept before old ones are dropped. Without a bound, entries
+// of deleted objects would stay.
+const statusesKept = 1000
+
 // statusEvery is the shortest time between two writes of a status that keeps changing.
 const statusEvery = time.Second
 
@@ -98,6 +101,12 @@ func (h *Host) Paced(of types.UID, now time.Time) time.Duration {
 	defer h.mu.Unlock()
 	if left := statusEvery - now.Sub(h.statuses[of]); left > 0 {
 		return left
+	}
+	if h.statuses == nil {
+		h.statuses = map[types.UID]time.Time{}
+	}
+	if len(h.statuses) >= statusesKept {
+		maps.DeleteFunc(h.statuses, func(_ types.UID, at time.Time) bool { return now.Sub(at) >= statusEvery })
 	}
 	h.statuses[of] = now
 	return 0

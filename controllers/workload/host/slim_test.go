@@ -80,7 +80,7 @@ func TestSlimPod(t *testing.T) {
 	}
 }
 
-// What belongs to others is kept as little as can be.
+// Of objects of other owners as few fields as possible are kept.
 func TestSlimOthers(t *testing.T) {
 	t.Parallel()
 	ours, theirs := owned("apps.kruise.io/v1beta1"), owned("apps/v1")
@@ -94,11 +94,11 @@ func TestSlimOthers(t *testing.T) {
 		from, are any
 	}{
 		"Pod": {
-			"Its version counts for what was seen.", &corev1.Pod{ObjectMeta: owned("apps/v1"), Spec: corev1.PodSpec{NodeName: "n"}},
+			"Only its version is needed, to know which writes were seen.", &corev1.Pod{ObjectMeta: owned("apps/v1"), Spec: corev1.PodSpec{NodeName: "n"}},
 			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "shop", UID: "1", ResourceVersion: "5"}},
 		},
 		"Revision":       {"It is a template of ours.", &appsv1.ControllerRevision{ObjectMeta: owned("apps.kruise.io/v1beta1"), Data: data}, &appsv1.ControllerRevision{ObjectMeta: ours, Data: data}},
-		"OthersRevision": {"Nobody reads it.", &appsv1.ControllerRevision{ObjectMeta: owned("apps/v1"), Data: data}, &appsv1.ControllerRevision{ObjectMeta: theirs}},
+		"OthersRevision": {"No controller reads its data.", &appsv1.ControllerRevision{ObjectMeta: owned("apps/v1"), Data: data}, &appsv1.ControllerRevision{ObjectMeta: theirs}},
 		"Node":           {"Its labels and taints say which pods it runs.", full, node},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
-// Many ask at once how pods of several revisions come to one, and are told the same.
+// Concurrent callers ask for plans from several revisions to one, and get the same plans.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	of := func(number int64, spec corev1.PodSpec) *appsv1.ControllerRevision {
@@ -41,7 +41,7 @@ func TestPlans(t *testing.T) {
 		}
 	}
 	broken := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "broken"}}
-	for why, from := range map[string]*appsv1.ControllerRevision{"more than images differs": other, "nobody knows it": nil, "it can't be read": broken} {
+	for why, from := range map[string]*appsv1.ControllerRevision{"more than images differs": other, "the revision is unknown": nil, "the revision can't be read": broken} {
 		if p := plans.Between(from, to); p != nil {
 			t.Errorf("%s: %+v", why, p)
 		}

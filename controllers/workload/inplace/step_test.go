@@ -149,7 +149,7 @@ func TestGrace(t *testing.T) {
 	s.begins(image("web:v2"), 10*time.Second, "patch web=web:v2")
 }
 
-// A pod that nobody wants to update any more serves again.
+// A pod whose update is no longer wanted serves again.
 func TestCalledBack(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, corev1.Container{Name: "web", Image: "web:v1"})
@@ -253,7 +253,7 @@ func TestMetadataOnly(t *testing.T) {
 	s.settles("done")
 }
 
-// A pod without the gate is updated all the same: nobody can tell its Services.
+// A pod without the gate is updated as well, but is not taken out of its Services.
 func TestWithoutGate(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, corev1.Container{Name: "web", Image: "web:v1"})
@@ -275,7 +275,7 @@ func TestBegunByOpenKruise(t *testing.T) {
 	s.settles("done")
 }
 
-// A state that can't be read is nobody's to guess.
+// A state that can't be read is an error, and nothing is changed.
 func TestBrokenState(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, corev1.Container{Name: "web", Image: "web:v1"})

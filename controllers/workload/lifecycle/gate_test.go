@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
 )
 
-// The gate is closed while a hook wants it, and for as long as anybody else does.
+// The gate is closed while a hook or another client wants it closed.
 func TestGate(t *testing.T) {
 	t.Parallel()
 	const (
@@ -31,18 +31,18 @@ func TestGate(t *testing.T) {
 		want    *corev1.PodCondition
 		open    bool // before
 	}{
-		"Born":       {"Nobody holds it.", nil, free, is("True", "", now), false},
-		"BornHeld":   {"It never served.", nil, hold, is("False", ours, now), false},
-		"Open":       {"It stays.", is("True", "", before), free, nil, true},
-		"Close":      {"A hook wants it.", is("True", "", before), hold, is("False", ours, now), true},
-		"Closed":     {"It stays.", is("False", ours, before), hold, nil, false},
-		"Later":      {"It stays closed in the next state.", is("False", ours, before), lifecycle.Verdict{State: updating, NotReady: true}, nil, false},
-		"Opens":      {"No hook wants it any more.", is("False", ours, before), free, is("True", "[]", now), false},
-		"OpenAgain":  {"It stays.", is("True", "[]", before), free, nil, true},
-		"OtherToo":   {"It is closed for somebody else.", is("False", other, before), lifecycle.Verdict{State: preparingDelete, NotReady: true}, is("False", both, before), false},
-		"OtherStays": {"Somebody else goes on.", is("False", both, before), free, is("False", other, before), false},
-		"OtherAlone": {"It isn't ours to open.", is("False", other, before), free, nil, false},
-		"Text":       {"Whoever wrote that isn't us.", is("False", "maintenance", before), free, is("False", `[{"userAgent":"maintenance","key":""}]`, before), false},
+		"Born":       {"No hook and no other client closes the gate.", nil, free, is("True", "", now), false},
+		"BornHeld":   {"The hook closes the gate before the pod serves.", nil, hold, is("False", ours, now), false},
+		"Open":       {"The gate stays open.", is("True", "", before), free, nil, true},
+		"Close":      {"A hook closes the gate.", is("True", "", before), hold, is("False", ours, now), true},
+		"Closed":     {"The gate stays closed.", is("False", ours, before), hold, nil, false},
+		"Later":      {"The gate stays closed in the next state.", is("False", ours, before), lifecycle.Verdict{State: updating, NotReady: true}, nil, false},
+		"Opens":      {"No hook closes the gate any more.", is("False", ours, before), free, is("True", "[]", now), false},
+		"OpenAgain":  {"The gate stays open.", is("True", "[]", before), free, nil, true},
+		"OtherToo":   {"Another client has closed the gate, and our hook is added.", is("False", other, before), lifecycle.Verdict{State: preparingDelete, NotReady: true}, is("False", both, before), false},
+		"OtherStays": {"The other client still closes the gate.", is("False", both, before), free, is("False", other, before), false},
+		"OtherAlone": {"Only another client closes the gate, so it stays closed.", is("False", other, before), free, nil, false},
+		"Text":       {"A message without our format is from another client.", is("False", "maintenance", before), free, is("False", `[{"userAgent":"maintenance","key":""}]`, before), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

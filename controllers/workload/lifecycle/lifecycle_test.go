@@ -53,31 +53,31 @@ func TestJudge(t *testing.T) {
 		done   bool // the update in place
 		want   lifecycle.Verdict
 	}{
-		"NoHooks":        {"Nobody is asked, and nothing is noted.", pod("", false, false), nil, lifecycle.Keep, false, lifecycle.Verdict{}},
-		"NoHooksUpdate":  {"Nobody is asked.", pod("", false, false), nil, lifecycle.Update, false, lifecycle.Verdict{Go: true}},
-		"NoHooksDelete":  {"Nobody is asked.", pod("", true, true), nil, lifecycle.Delete, false, lifecycle.Verdict{Go: true}},
-		"HooksRemoved":   {"Whoever was to come will never come.", pod(preparingNormal, false, false), nil, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"NoHooks":        {"Without hooks the pod gets no state.", pod("", false, false), nil, lifecycle.Keep, false, lifecycle.Verdict{}},
+		"NoHooksUpdate":  {"Without hooks the update needs no consent.", pod("", false, false), nil, lifecycle.Update, false, lifecycle.Verdict{Go: true}},
+		"NoHooksDelete":  {"Without hooks the deletion needs no consent.", pod("", true, true), nil, lifecycle.Delete, false, lifecycle.Verdict{Go: true}},
+		"HooksRemoved":   {"The hook that the pod waited for was removed.", pod(preparingNormal, false, false), nil, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
 		"ServedBefore":   {"A hook that comes later takes no pod out of service.", pod("", false, false), birth, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
-		"Unborn":         {"Half of the hook is no hook.", pod(preparingNormal, true, false), birth, lifecycle.Keep, false, lifecycle.Verdict{State: preparingNormal}},
-		"Born":           {"All of the hook is on it.", pod(preparingNormal, true, true), birth, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
-		"UnbornUpdate":   {"It serves nobody yet.", pod(preparingNormal, false, false), birth, lifecycle.Update, false, lifecycle.Verdict{State: preparingNormal, Go: true}},
-		"Held":           {"One label holds it back.", pod(normal, true, false), update, lifecycle.Update, false, lifecycle.Verdict{State: preparingUpdate, NotReady: true}},
-		"HeldByOther":    {"So does a finalizer.", pod(preparingUpdate, false, true), update, lifecycle.Update, false, lifecycle.Verdict{State: preparingUpdate, NotReady: true}},
-		"LetGo":          {"Neither is on it any more.", pod(preparingUpdate, false, false), update, lifecycle.Update, false, lifecycle.Verdict{State: updating, Go: true, NotReady: true}},
-		"HookedAgain":    {"An update that was begun goes on.", pod(updating, true, true), update, lifecycle.Update, false, lifecycle.Verdict{State: updating, Go: true, NotReady: true}},
-		"NoUpdateHook":   {"Only its deletion is anybody's business.", pod(normal, true, true), remove, lifecycle.Update, false, lifecycle.Verdict{State: normal, Go: true}},
-		"NotItsTurn":     {"It is wanted as it is again.", pod(preparingUpdate, true, true), update, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
-		"Updating":       {"Its containers don't run it yet.", pod(updating, false, false), update, lifecycle.Keep, false, lifecycle.Verdict{State: updating, NotReady: true}},
-		"Updated":        {"The hook has to come back first.", pod(updating, false, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: updated}},
-		"StillUpdated":   {"It hasn't.", pod(updated, false, false), update, lifecycle.Keep, true, lifecycle.Verdict{State: updated}},
-		"BackAtOnce":     {"It never went.", pod(updating, true, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: normal}},
-		"Back":           {"It came back.", pod(updated, true, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: normal}},
-		"DeleteHeld":     {"One label holds it back.", pod(normal, true, false), remove, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete}},
-		"DeleteLetGo":    {"Nothing does.", pod(preparingDelete, false, false), remove, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete, Go: true}},
+		"Unborn":         {"The pod has only one of the two handlers of the hook.", pod(preparingNormal, true, false), birth, lifecycle.Keep, false, lifecycle.Verdict{State: preparingNormal}},
+		"Born":           {"The pod has all handlers of the hook.", pod(preparingNormal, true, true), birth, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"UnbornUpdate":   {"The pod does not serve yet.", pod(preparingNormal, false, false), birth, lifecycle.Update, false, lifecycle.Verdict{State: preparingNormal, Go: true}},
+		"Held":           {"One label holds the update back.", pod(normal, true, false), update, lifecycle.Update, false, lifecycle.Verdict{State: preparingUpdate, NotReady: true}},
+		"HeldByOther":    {"A finalizer holds the update back too.", pod(preparingUpdate, false, true), update, lifecycle.Update, false, lifecycle.Verdict{State: preparingUpdate, NotReady: true}},
+		"LetGo":          {"The label and the finalizer are both removed.", pod(preparingUpdate, false, false), update, lifecycle.Update, false, lifecycle.Verdict{State: updating, Go: true, NotReady: true}},
+		"HookedAgain":    {"An update that has begun continues.", pod(updating, true, true), update, lifecycle.Update, false, lifecycle.Verdict{State: updating, Go: true, NotReady: true}},
+		"NoUpdateHook":   {"Only the deletion has a hook.", pod(normal, true, true), remove, lifecycle.Update, false, lifecycle.Verdict{State: normal, Go: true}},
+		"NotItsTurn":     {"The pod is no longer to be updated.", pod(preparingUpdate, true, true), update, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"Updating":       {"The containers don't run the new version yet.", pod(updating, false, false), update, lifecycle.Keep, false, lifecycle.Verdict{State: updating, NotReady: true}},
+		"Updated":        {"The handlers of the hook have to be restored first.", pod(updating, false, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: updated}},
+		"StillUpdated":   {"The handlers are not restored yet.", pod(updated, false, false), update, lifecycle.Keep, true, lifecycle.Verdict{State: updated}},
+		"BackAtOnce":     {"The handlers were never removed.", pod(updating, true, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: normal}},
+		"Back":           {"The handlers are restored.", pod(updated, true, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: normal}},
+		"DeleteHeld":     {"One label holds the deletion back.", pod(normal, true, false), remove, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete}},
+		"DeleteLetGo":    {"No handler holds the deletion back.", pod(preparingDelete, false, false), remove, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete, Go: true}},
 		"OtherValue":     {"A label with another value is another label.", func() *corev1.Pod { p := pod(normal, false, false); p.Labels["example.com/block"] = "false"; return p }(), remove, lifecycle.Delete, false, lifecycle.Verdict{State: normal, Go: true}},
-		"DeleteNotReady": {"Its clients go first.", pod(normal, true, false), final, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete, NotReady: true}},
-		"CalledBack":     {"It is wanted again.", pod(preparingDelete, true, true), remove, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
-		"NotCalledBack":  {"Its clients have gone already.", pod(preparingDelete, true, true), final, lifecycle.Keep, false, lifecycle.Verdict{State: preparingDelete, NotReady: true}},
+		"DeleteNotReady": {"The pod is taken out of its Services first.", pod(normal, true, false), final, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete, NotReady: true}},
+		"CalledBack":     {"The pod is wanted again.", pod(preparingDelete, true, true), remove, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"NotCalledBack":  {"The pod is already out of its Services.", pod(preparingDelete, true, true), final, lifecycle.Keep, false, lifecycle.Verdict{State: preparingDelete, NotReady: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +88,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A pod is born into the state that its workload's hooks make it wait in.
+// A new pod starts in the state in which the hooks of its workload make it wait.
 func TestAtBirth(t *testing.T) {
 	t.Parallel()
 	for want, hooks := range map[v1beta1.LifecycleState]*v1beta1.Lifecycle{
@@ -100,7 +100,7 @@ func TestAtBirth(t *testing.T) {
 	}
 }
 
-// Only who is Normal, or knows nothing of states, may serve.
+// Only a pod in state Normal, or without a state, may serve.
 func TestNormal(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[v1beta1.LifecycleState]bool{

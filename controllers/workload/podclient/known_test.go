@@ -92,14 +92,14 @@ func TestKnown(t *testing.T) {
 	e.is("one of another namespace only says that it is its own", map[string]string{"d": "7"})
 }
 
-// What expectations have seen is known: a look that no longer waits finds what it wrote.
+// A write that expectations have seen is in the index: a reconcile that no longer waits finds it.
 func TestKnownBeforeSeen(t *testing.T) {
 	t.Parallel()
 	e := newEar(t)
 	written := pod("a", "5", v1beta1.GroupVersion.Group)
 	e.expect.Wrote("web", written)
 	if !e.expect.Waits("web") {
-		t.Fatal("nobody waits for what was written")
+		t.Fatal("the owner does not wait for its write")
 	}
 	e.handler.Create(t.Context(), event.CreateEvent{Object: written}, e.queue)
 	if e.expect.Waits("web") {
@@ -108,8 +108,7 @@ func TestKnownBeforeSeen(t *testing.T) {
 	e.is("it is known", map[string]string{"a": "5"})
 }
 
-// Whoever asks is told what changed since, once; and all there is, where what was known
-// is void.
+// Since returns each change once. It returns all pods if the mark is void.
 func TestSince(t *testing.T) {
 	t.Parallel()
 	e, group := newEar(t), v1beta1.GroupVersion.Group
@@ -136,10 +135,10 @@ func TestSince(t *testing.T) {
 			t.Errorf("%s: anew %v, %q are, %q gone", why, c.Anew, got, left)
 		}
 	}
-	since("there is none", true, "", "")
+	since("there is no pod", true, "", "")
 	create("a", "1")
 	create("b", "2")
-	since("the first ones", true, "a1 b2", "")
+	since("the first pods", true, "a1 b2", "")
 	since("nothing happened", false, "", "")
 	create("a", "3")
 	create("c", "4")
@@ -147,21 +146,20 @@ func TestSince(t *testing.T) {
 	create("d", "5")
 	gone("d")
 	since("some changed, one came, one went, one came and went", false, "a3 c4", "b d")
-	since("it was told", false, "", "")
+	since("the changes were returned already", false, "", "")
 	mark = podclient.Mark[*corev1.Pod]{}
 	create("a", "6")
-	since("who forgets is told all", true, "a6 c4", "")
-	since("and no change twice", false, "", "")
+	since("a caller without a mark gets all pods", true, "a6 c4", "")
+	since("no change is returned twice", false, "", "")
 	gone("a")
 	gone("c")
 	create("e", "7")
-	since("none was left meanwhile, so nobody kept who went", true, "e7", "")
+	since("no pod was left meanwhile, so the deleted pods were forgotten", true, "e7", "")
 	gone("e")
-	since("none is left", true, "", "")
+	since("no pod is left", true, "", "")
 }
 
-// A pod about which nothing was to be done is left alone: also one whose kubelet has to
-// do something first.
+// A pod that needs no action is left alone, also one that waits for its kubelet.
 func TestSettled(t *testing.T) {
 	t.Parallel()
 	waits := pod("b", "4", v1beta1.GroupVersion.Group)
@@ -176,8 +174,8 @@ func TestSettled(t *testing.T) {
 		settled bool
 	}{
 		"Nothing": {"Nothing was begun.", pod("a", "1", v1beta1.GroupVersion.Group), true},
-		"Kubelet": {"It is the kubelet's turn.", waits, true},
-		"Broken":  {"Nobody knows what was begun.", broken, false},
+		"Kubelet": {"The kubelet has to act first.", waits, true},
+		"Broken":  {"The state can't be read, so what was begun is unknown.", broken, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

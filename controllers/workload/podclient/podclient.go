@@ -1,6 +1,6 @@
 // Package podclient writes pods on behalf of a workload. The deletions and patches that it
-// builds carry the UID of the pod that was read, so they never apply to a later pod with the
-// same name. The workload then waits until its informer has shown the write.
+// builds carry the UID of the pod that was read. They therefore never apply to a later pod with
+// the same name. The workload then waits until its informer has shown the write.
 package podclient
 
 import (
@@ -163,9 +163,13 @@ func (c Client) conditions(ctx context.Context, pod *corev1.Pod, are ...*corev1.
 	return c.Patch(ctx, pod, patch, "status")
 }
 
-// Patch writes a strategic merge patch, in which the caller includes the UID of the pod. A pod
-// that no longer exists is not an error.
+// Patch writes a strategic merge patch, which must name the UID of the pod: the API server then
+// refuses to change a later pod of the same name. A pod that no longer exists is not an error.
 func (c Client) Patch(ctx context.Context, pod *corev1.Pod, patch []byte, subresources ...string) (*corev1.Pod, error) {
+	var named struct{ Metadata struct{ UID types.UID } }
+	if err := json.Unmarshal(patch, &named); err != nil || named.Metadata.UID != pod.UID {
+		return pod, fmt.Errorf("patch pod %s/%s: the patch does not name UID %s", pod.Namespace, pod.Name, pod.UID)
+	}
 	answer, err := c.API.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
 	if apierrors.IsNotFound(err) {
 		return pod, nil

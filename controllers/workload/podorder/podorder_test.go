@@ -64,20 +64,20 @@ func TestForDeletion(t *testing.T) {
 		less, more []change
 		minReady   int32
 	}{
-		"Unassigned":     {why: "It never ran.", less: []change{on(""), costs("9"), createdFor(2 * time.Hour)}, more: []change{phase(corev1.PodPending), unready}},
-		"Pending":        {why: "It doesn't run yet.", less: []change{phase(corev1.PodPending), costs("9")}, more: []change{phase(corev1.PodUnknown), unready}},
-		"Unknown":        {why: "Nobody knows whether it runs.", less: []change{phase(corev1.PodUnknown), costs("9")}, more: []change{unready}},
-		"NotReady":       {why: "It serves nobody.", less: []change{unready, costs("9")}, more: []change{costs("-9"), readyFor(time.Second)}},
-		"NotAvailable":   {why: "It may not stay ready.", less: []change{readyFor(time.Minute), costs("9")}, more: []change{costs("-9"), restarted(9)}, minReady: 90},
-		"Cost":           {why: "Its owner says so.", less: []change{costs("-1")}, more: []change{readyFor(time.Second), restarted(9)}},
-		"CostNoNumber":   {why: "It counts as 0.", less: []change{costs("cheap")}, more: []change{costs("1"), readyFor(time.Second)}},
-		"CostTooLarge":   {why: "It is no int32, so it counts as 0.", less: []change{costs("99999999999")}, more: []change{costs("1"), readyFor(time.Second)}},
-		"ReadyLately":    {why: "It has the least to lose.", less: []change{readyFor(time.Minute)}, more: []change{restarted(9), createdFor(time.Minute)}},
-		"Restarts":       {why: "It has trouble.", less: []change{restarted(3)}, more: []change{restarted(2), createdFor(time.Minute)}},
+		"Unassigned":     {why: "The pod never ran.", less: []change{on(""), costs("9"), createdFor(2 * time.Hour)}, more: []change{phase(corev1.PodPending), unready}},
+		"Pending":        {why: "The pod doesn't run yet.", less: []change{phase(corev1.PodPending), costs("9")}, more: []change{phase(corev1.PodUnknown), unready}},
+		"Unknown":        {why: "Whether the pod runs is unknown.", less: []change{phase(corev1.PodUnknown), costs("9")}, more: []change{unready}},
+		"NotReady":       {why: "The pod does not serve.", less: []change{unready, costs("9")}, more: []change{costs("-9"), readyFor(time.Second)}},
+		"NotAvailable":   {why: "The pod may not stay ready.", less: []change{readyFor(time.Minute), costs("9")}, more: []change{costs("-9"), restarted(9)}, minReady: 90},
+		"Cost":           {why: "The owner gave the pod a lower deletion cost.", less: []change{costs("-1")}, more: []change{readyFor(time.Second), restarted(9)}},
+		"CostNoNumber":   {why: "A cost that is no number counts as 0.", less: []change{costs("cheap")}, more: []change{costs("1"), readyFor(time.Second)}},
+		"CostTooLarge":   {why: "A cost that is no int32 counts as 0.", less: []change{costs("99999999999")}, more: []change{costs("1"), readyFor(time.Second)}},
+		"ReadyLately":    {why: "The pod became ready last.", less: []change{readyFor(time.Minute)}, more: []change{restarted(9), createdFor(time.Minute)}},
+		"Restarts":       {why: "The pod restarted more often.", less: []change{restarted(3)}, more: []change{restarted(2), createdFor(time.Minute)}},
 		"RestartsOfOne":  {why: "The worst container counts, not the sum.", less: []change{restarted(0, 3)}, more: []change{restarted(2, 2), createdFor(time.Minute)}},
-		"Youngest":       {why: "It was there for the shortest time.", less: []change{createdFor(time.Minute)}, more: nil},
-		"NeverCreated":   {why: "What was not even created is not missed.", less: []change{neverCreated}, more: []change{createdFor(time.Minute)}},
-		"UnreadyByYouth": {why: "When they became not ready says nothing.", less: []change{unready, createdFor(time.Minute)}, more: []change{unready, readyFor(time.Second)}},
+		"Youngest":       {why: "The pod is the youngest.", less: []change{createdFor(time.Minute)}, more: nil},
+		"NeverCreated":   {why: "The pod was not created yet.", less: []change{neverCreated}, more: []change{createdFor(time.Minute)}},
+		"UnreadyByYouth": {why: "The time since when a pod is not ready does not count.", less: []change{unready, createdFor(time.Minute)}, more: []change{unready, readyFor(time.Second)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

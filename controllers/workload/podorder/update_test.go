@@ -61,7 +61,7 @@ func TestPriority(t *testing.T) {
 		strategy   *v1beta1.UpdatePriorityStrategy
 		pods, want string
 	}{
-		"None":      {"Nobody is preferred.", nil, "a b:zone=9 c", "a b c"},
+		"None":      {"Without a strategy the order stays.", nil, "a b:zone=9 c", "a b c"},
 		"Weight":    {"The heaviest goes first.", &v1beta1.UpdatePriorityStrategy{WeightPriority: []v1beta1.UpdatePriorityWeightTerm{weigh(20, "test=yes"), weigh(10, "small=yes")}}, "a b:small=yes c:test=yes", "c b a"},
 		"Sum":       {"Weights add up.", &v1beta1.UpdatePriorityStrategy{WeightPriority: []v1beta1.UpdatePriorityWeightTerm{weigh(20, "test=yes"), weigh(15, "x=1"), weigh(10, "y=1")}}, "a:test=yes b:x=1,y=1", "b a"},
 		"Stable":    {"Equal ones stay as they were.", &v1beta1.UpdatePriorityStrategy{WeightPriority: []v1beta1.UpdatePriorityWeightTerm{weigh(20, "test=yes")}}, "a b:test=yes c d:test=yes", "b d a c"},
@@ -106,7 +106,7 @@ func TestScatter(t *testing.T) {
 		"Even":       {"One by one.", 2, 2, "uumm", "muum"},
 		"One":        {"There is nothing to keep apart.", 1, 3, "umuu", "umuu"},
 		"All":        {"There is nothing to keep them apart by.", 3, 0, "mmm", "mmm"},
-		"None":       {"Nobody has it.", 0, 3, "uuu", "uuu"},
+		"None":       {"No pod has the label.", 0, 3, "uuu", "uuu"},
 		"OutOfOrder": {"Others were updated than it would have chosen.", 3, 7, "mmmuu", "mmuum"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,8 +147,8 @@ func TestScatterTerms(t *testing.T) {
 	}
 }
 
-// However labels are spread, and whoever waits, nobody is lost, and pods that a label
-// doesn't tell apart keep their order.
+// Whatever labels the pods have, and whichever pods wait: no pod is lost, and pods with the same
+// label value keep their order.
 func TestScatterLosesNobody(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -54,7 +54,7 @@ func TestNew(t *testing.T) {
 		t.Errorf("%+v", r.ObjectMeta)
 	}
 	if len(r.Annotations) != 1 || r.Annotations["kubernetes.io/change-cause"] != "a faster one" {
-		t.Errorf("annotations %q: kubectl shows the cause, and nobody needs the rest", r.Annotations)
+		t.Errorf("annotations %q: want only the cause, which kubectl shows", r.Annotations)
 	}
 	got, err := revision.Template(r)
 	if err != nil || !equality.Semantic.DeepEqual(got, template("web:v1")) {
@@ -84,9 +84,9 @@ func TestSame(t *testing.T) {
 		"Ordered": {"The fields come in another order, and one is null.", `{"spec":{"template":{"spec":{"containers":[{"image":"web:v1","name":"web","resources":{"requests":{"cpu":"1"}}}]},` +
 			`"$patch":"replace","metadata":{"labels":{"tier":"front","app":"web"},"creationTimestamp":null}}}}`, true},
 		"Quantity": {"1000m is 1.", `{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"app":"web","tier":"front"}},"spec":{"containers":[{"image":"web:v1","name":"web","resources":{"requests":{"cpu":"1000m"}}}]}}}}`, true},
-		"Image":    {"It is another image.", `{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"app":"web","tier":"front"}},"spec":{"containers":[{"image":"web:v2","name":"web","resources":{"requests":{"cpu":"1"}}}]}}}}`, false},
-		"Broken":   {"Nobody knows what it was.", `{"spec":`, false},
-		"Empty":    {"It holds nothing.", `{"spec":{}}`, false},
+		"Image":    {"The image differs.", `{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"app":"web","tier":"front"}},"spec":{"containers":[{"image":"web:v2","name":"web","resources":{"requests":{"cpu":"1"}}}]}}}}`, false},
+		"Broken":   {"The data can't be read.", `{"spec":`, false},
+		"Empty":    {"The data holds no template.", `{"spec":{}}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +116,7 @@ func TestHistory(t *testing.T) {
 	needed := func(r *appsv1.ControllerRevision) bool { return r.Name == "b" || r.Name == "d" }
 	for limit, want := range map[int]string{0: "a c cc", 1: "a c", 2: "a", 3: "", 9: "", -1: "a c cc"} {
 		if got := names(revision.Expired(all, limit, needed)); got != want {
-			t.Errorf("beyond %d that nobody needs: %q, want %q", limit, got, want)
+			t.Errorf("expired with a limit of %d unneeded revisions: %q, want %q", limit, got, want)
 		}
 	}
 }

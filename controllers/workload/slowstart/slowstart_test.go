@@ -32,8 +32,8 @@ func (c *counter) do(i int, err error) error {
 	return err
 }
 
-// However many: each is done once, none twice, never more at once than allowed, and
-// after a failure at most as many were tried as had succeeded before, and one.
+// Each index is called once at most, and never more at once than allowed. At most one more call
+// fails than had succeeded before.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -65,7 +65,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Batches double: what fails for one reason fails once.
+// Batches double: if all calls fail for the same reason, only one is made.
 func TestRunFailsOnce(t *testing.T) {
 	t.Parallel()
 	var c counter
@@ -74,7 +74,7 @@ func TestRunFailsOnce(t *testing.T) {
 	}
 }
 
-// Nobody who allows none means that nothing shall ever be done.
+// A limit of 0 counts as 1: otherwise no call would ever be made.
 func TestRunAtLeastOne(t *testing.T) {
 	t.Parallel()
 	if n, err := slowstart.Run(3, 0, func(int) error { return nil }); n != 3 || err != nil {

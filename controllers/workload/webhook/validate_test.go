@@ -136,11 +136,11 @@ func TestValidateDaemonSet(t *testing.T) {
 		change func(*spec, *rolling)
 		want   []string
 	}{
-		"what is least is valid": {func(*spec, *rolling) {}, nil},
-		"when somebody deletes":  {func(s *spec, _ *rolling) { s.UpdateStrategy.Type = v1beta1.DaemonSetOnDelete }, nil},
-		"an unknown type":        {func(s *spec, _ *rolling) { s.UpdateStrategy.Type = "Never" }, []string{"updateStrategy.type"}},
-		"an unknown way":         {func(_ *spec, u *rolling) { u.Type = "Surging" }, []string{update + "rollingUpdateType"}},
-		"a burst in words":       {func(s *spec, _ *rolling) { s.BurstReplicas = new(intstr.FromString("many")) }, []string{"burstReplicas"}},
+		"what is least is valid":         {func(*spec, *rolling) {}, nil},
+		"update by a deletion":           {func(s *spec, _ *rolling) { s.UpdateStrategy.Type = v1beta1.DaemonSetOnDelete }, nil},
+		"an unknown type":                {func(s *spec, _ *rolling) { s.UpdateStrategy.Type = "Never" }, []string{"updateStrategy.type"}},
+		"an unknown rolling update type": {func(_ *spec, u *rolling) { u.Type = "Surging" }, []string{update + "rollingUpdateType"}},
+		"a burst in words":               {func(s *spec, _ *rolling) { s.BurstReplicas = new(intstr.FromString("many")) }, []string{"burstReplicas"}},
 		"nodes by no selector": {func(_ *spec, u *rolling) {
 			u.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"a b": "c"}}
 		}, []string{update + "selector.matchLabels"}},

@@ -1,10 +1,10 @@
 // Package webhook serves the webhooks of workloads: defaults, validation, conversion between
 // versions, and the protection of objects from deletion.
 //
-// The replicas make and renew the certificates themselves, and publish the CA to API servers. If
-// no replica answers, all requests are admitted, except deletions of protected objects. Pods do
-// not need the webhooks: the controllers add the gates of pods, and refuse specs that they
-// cannot follow.
+// The replicas make and renew the certificates themselves, and publish the CA to API servers.
+// Without a replica, conversion and deletions of protected objects fail. With the default
+// failurePolicy Ignore, all else is admitted. Pods do not need the webhooks: the controllers add
+// the gates of pods, and refuse specs that they cannot follow.
 package webhook
 
 import (

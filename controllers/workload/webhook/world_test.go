@@ -122,9 +122,8 @@ func TestInvalidTemplate(t *testing.T) {
 	}
 }
 
-// A template that was stored without defaults, since nobody answered, is not given any
-// when another field changes: that would be another revision of its own, whose pods could
-// not be updated in place.
+// A template may be stored without defaults, because no webhook answered. It gets none when another
+// field changes: defaults would make another revision, whose pods could not be updated in place.
 func TestLateDefaults(t *testing.T) {
 	s := templates{client: connect(t), namespace: "default"}
 	bare := object(t, web)
@@ -257,12 +256,12 @@ func TestRenewal(t *testing.T) {
 		t.Errorf("the Secret has %d keys, type %s", len(secret.Data), secret.Type)
 	}
 
-	// What nobody can serve is replaced: unreadable, or at an end.
+	// A certificate that is expired or unreadable is replaced.
 	now = now.Add(24 * time.Hour)
 	second := serial(one)
 	look(one)
 	if serial(one) == second {
-		t.Error("one that has ended still serves")
+		t.Error("an expired certificate still serves")
 	}
 	verify(one, trusted())
 	secret.Data = map[string][]byte{keyCert: []byte("no"), keyKey: []byte("no")}

@@ -4,8 +4,8 @@
 // a fresh cluster of the same kind.
 //
 //	bench-apply [FLAGS]         a controller that polls (make bench-apply)
-//	bench-apply push [FLAGS]    one that a webhook tells of git push, and then a
-//	                            long time in which nothing happens (make bench-push)
+//	bench-apply push [FLAGS]    a controller that a webhook notifies of pushes, and
+//	                            a long idle period (make bench-push)
 //	bench-apply peer [FLAGS]    the same, and then Flux on a cluster of the same
 //	                            kind from the same git server (make bench-peer)
 //

@@ -61,9 +61,8 @@ func run(m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	config := server.Config
-	// No engine waits for a client-side rate limit: Server.Config has none. None prints warnings
-	// between the results either.
-	// the results.
+	// No engine waits for a client-side rate limit, as Server.Config has none. Warnings are dropped:
+	// they would be printed between the results.
 	config.WarningHandler = rest.NoWarnings{}
 	s := &apiServer{config: config}
 	if s.client, err = client.New(config, client.Options{}); err != nil {

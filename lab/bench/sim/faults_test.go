@@ -37,7 +37,7 @@ func TestFaults(t *testing.T) {
 		"Hung": {"Nothing is answered, not even the handshake of a new connection.", Faults{Hung: true}, func(err error) bool {
 			return errors.Is(err, context.DeadlineExceeded)
 		}},
-		"Refusing": {"Connections are reset, and nobody listens.", Faults{Refusing: true}, func(err error) bool {
+		"Refusing": {"Connections are reset, and no server listens.", Faults{Refusing: true}, func(err error) bool {
 			return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || strings.Contains(fmt.Sprint(err), "EOF")
 		}},
 		"Throttled": {"429 says when to come again.", Faults{Throttled: 1}, func(err error) bool {

@@ -53,13 +53,13 @@ func TestJudge(t *testing.T) {
 			accepted: [3]int{0, 1, 0},
 		},
 		"NoVersion": {
-			why:      "Somebody's change would be overwritten.",
+			why:      "The change of another client would be overwritten.",
 			lines:    []string{keelson("patch", webURI, web, `{"metadata":{"uid":"u1"}}`, 200)},
 			want:     []oracle.Rule{oracle.UnguardedUpdate},
 			accepted: [3]int{0, 1, 0},
 		},
 		"RefusedAllTheSame": {
-			why:   "That it was refused is not its merit.",
+			why:   "An unguarded write is a violation even if the API server refuses it.",
 			lines: []string{keelson("patch", webURI, web, `{"metadata":{"name":"web"}}`, 409)},
 			want:  []oracle.Rule{oracle.UnguardedUpdate},
 		},
@@ -69,13 +69,13 @@ func TestJudge(t *testing.T) {
 			accepted: [3]int{1, 0, 0},
 		},
 		"UnguardedCreate": {
-			why:      "An apply without a guard creates, or changes what somebody made a moment before.",
+			why:      "An apply without a guard may change an object that another client has just created.",
 			lines:    []string{keelson("patch", webURI, web, `{"metadata":{"name":"web"}}`, 201)},
 			want:     []oracle.Rule{oracle.UnguardedUpdate},
 			accepted: [3]int{1, 0, 0},
 		},
 		"PostCutOff": {
-			why:   "Who was killed had not sent what is to be created, and nothing was.",
+			why:   "The process was killed before it sent the body, so no object was created.",
 			lines: []string{keelson("create", "/api/v1/namespaces?fieldManager=keelson", `"resource":"namespaces","apiVersion":"v1"`, "", 500)},
 		},
 		"PostUnseen": {
@@ -107,14 +107,14 @@ func TestJudge(t *testing.T) {
 			accepted: [3]int{0, 1, 0},
 		},
 		"MoreThanAFence": {
-			why: "In the name of the fence nothing else may be written.",
+			why: "The field manager of the fence may write nothing else.",
 			lines: []string{keelson("patch", "/apis/apps/v1/namespaces/web/deployments/web?fieldManager=keelson-epoch", web,
 				`{"metadata":{"annotations":{"keelson.io/epoch":"2"}},"spec":{"replicas":0}}`, 200)},
 			want:     []oracle.Rule{oracle.UnguardedUpdate},
 			accepted: [3]int{0, 1, 0},
 		},
-		"NoBody": {
-			why:      "What can't be seen can't be judged.",
+		"WithoutBody": {
+			why:      "A write without a body in the log can't be judged.",
 			lines:    []string{keelson("patch", webURI, web, "", 200)},
 			want:     []oracle.Rule{oracle.Unseen},
 			accepted: [3]int{0, 1, 0},
@@ -125,13 +125,13 @@ func TestJudge(t *testing.T) {
 			accepted: [3]int{0, 1, 0},
 		},
 		"UnguardedRecord": {
-			why:      "Two writers would overwrite each other's.",
+			why:      "Two writers would overwrite each other's records.",
 			lines:    []string{keelson("update", maskURI, mask, `{"metadata":{"name":"record-web"}}`, 200)},
 			want:     []oracle.Rule{oracle.UnguardedRecord},
 			accepted: [3]int{0, 1, 0},
 		},
 		"Foreign": {
-			why: "Nobody's component has this Namespace.",
+			why: "No component has this Namespace.",
 			lines: []string{keelson("create", "/api/v1/namespaces", `"resource":"namespaces","name":"other","apiVersion":"v1"`,
 				`{"metadata":{"name":"other"}}`, 201)},
 			want:     []oracle.Rule{oracle.Foreign},
@@ -144,35 +144,35 @@ func TestJudge(t *testing.T) {
 			accepted: [3]int{1, 0, 0},
 		},
 		"WantedDelete": {
-			why:      "Git no longer has it, and it is the object that was looked at.",
+			why:      "Git no longer has the object, and the preconditions name the object that Keelson read.",
 			lines:    []string{keelson("delete", "/x", gone(), guards, 200)},
 			accepted: [3]int{0, 0, 1},
 		},
 		"Twice": {
-			why:      "The second is one too many, even if the object is still on its way out.",
+			why:      "A second delete is a violation even if the object is still terminating.",
 			lines:    []string{keelson("delete", "/x", gone(), guards, 200), keelson("delete", "/x", gone(), guards, 200)},
 			want:     []oracle.Rule{oracle.DoubleDelete},
 			accepted: [3]int{0, 0, 2},
 		},
 		"TriedAgain": {
-			why:      "A delete whose answer was lost is tried again, and finds nothing.",
+			why:      "A delete whose answer was lost may be retried, and gets 404.",
 			lines:    []string{keelson("delete", "/x", gone(), guards, 200), keelson("delete", "/x", gone(), guards, 404)},
 			accepted: [3]int{0, 0, 1},
 		},
 		"UnguardedDelete": {
-			why:      "It would delete an object that somebody made anew.",
+			why:      "It could delete an object that another client has recreated.",
 			lines:    []string{keelson("delete", "/x", gone(), `{"propagationPolicy":"Foreground"}`, 200)},
 			want:     []oracle.Rule{oracle.UnguardedDelete},
 			accepted: [3]int{0, 0, 1},
 		},
 		"DeleteByUIDAlone": {
-			why:      "It would delete what somebody changed since.",
+			why:      "It could delete an object that another client has changed since.",
 			lines:    []string{keelson("delete", "/x", gone(), `{"preconditions":{"uid":"u1"}}`, 200)},
 			want:     []oracle.Rule{oracle.UnguardedDelete},
 			accepted: [3]int{0, 0, 1},
 		},
 		"RecordGone": {
-			why:      "The record of a component that is gone goes as it was last written.",
+			why:      "The record of a removed component is deleted with its last resourceVersion.",
 			lines:    []string{keelson("delete", maskURI, mask, `{"preconditions":{"resourceVersion":"7"}}`, 200)},
 			accepted: [3]int{0, 0, 1},
 		},
@@ -195,12 +195,12 @@ func TestJudge(t *testing.T) {
 			accepted: [3]int{0, 0, 1},
 		},
 		"Collection": {
-			why:   "What all it deletes nobody looked at.",
+			why:   "It deletes objects that Keelson has not read.",
 			lines: []string{keelson("deletecollection", "/x", `"resource":"configmaps","namespace":"web","apiVersion":"v1"`, "", 200)},
 			want:  []oracle.Rule{oracle.Foreign, oracle.Collection},
 		},
-		"Somebody": {
-			why:   "What others do is not Keelson's.",
+		"OtherUser": {
+			why:   "The oracle judges only writes of Keelson.",
 			lines: []string{strings.Replace(keelson("delete", "/x", web, "", 200), `"keelson"`, `"admin"`, 1)},
 		},
 		"DryRun": {

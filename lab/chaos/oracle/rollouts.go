@@ -337,7 +337,7 @@ func (j *wayJudge) release(was, now Rollout, stage int, c RolloutCluster) (why [
 	}
 	why = append(why, j.unasked(is, s.Before, false, j.evidence[s.Name].since)...)
 	if s.Approved != "" && !j.approved(is, *c.Released) {
-		why = append(why, fmt.Sprintf("nobody approved %s of stage %s", is.Evidence, s.Name))
+		why = append(why, fmt.Sprintf("git does not approve %s of stage %s", is.Evidence, s.Name))
 	}
 	for _, name := range s.Clusters {
 		other := now.ClusterNamed(name)

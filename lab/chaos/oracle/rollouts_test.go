@@ -120,30 +120,30 @@ func TestJudgeWay(t *testing.T) {
 		plant func(*logs, *oracle.Way)
 		want  string // part of each violation; empty: there is none
 	}{
-		"Well":      {why: "All of it is as it should be.", plant: func(*logs, *oracle.Way) {}},
-		"Elsewhere": {why: "Another component is none of this one's.", plant: func(l *logs, _ *oracle.Way) { l.clusters["c"][0].Resource.Namespace = "other" }},
-		"Refused": {why: "What an API server refused has not happened.", plant: func(l *logs, _ *oracle.Way) {
+		"Well":      {why: "The rollout has no defect.", plant: func(*logs, *oracle.Way) {}},
+		"Elsewhere": {why: "A write to another component is not judged.", plant: func(l *logs, _ *oracle.Way) { l.clusters["c"][0].Resource.Namespace = "other" }},
+		"Refused": {why: "A write that the API server refused does not count.", plant: func(l *logs, _ *oracle.Way) {
 			l.brings(1.5, "c", 1)
 			l.clusters["c"][1].Code = 409
 		}},
-		"AgainAfterAKill": {why: "A process that was killed leaves the next one to write the same once more.", plant: func(l *logs, _ *oracle.Way) { l.brings(6.5, "b", 1) }},
+		"AgainAfterAKill": {why: "After a kill, the next process may write the same version again.", plant: func(l *logs, _ *oracle.Way) { l.brings(6.5, "b", 1) }},
 		"NotLetGo": {
-			why: "A cluster goes by itself.", want: "c got v1, and no status in the hub let it go",
+			why: "A cluster got the version without a release.", want: "c got v1, and no status in the hub let it go",
 			plant: func(l *logs, _ *oracle.Way) { l.brings(8, "c", 1) },
 		},
 		"LetGoToAnother": {
-			why: "A cluster that was let go to one version has another.", want: "c got v2, and no status in the hub let it go",
+			why: "A cluster that was released to v1 got v2.", want: "c got v2, and no status in the hub let it go",
 			plant: func(l *logs, _ *oracle.Way) { l.brings(12, "c", 2) },
 		},
 		"StageSkipped": {
-			why: "The first stage has not got it, whatever the Rollout says.", want: `b got v1, and a before it has ""`,
+			why: "The first stage has not got the version, although the Rollout says so.", want: `b got v1, and a before it has ""`,
 			plant: func(l *logs, _ *oracle.Way) {
 				delete(l.clusters, "a")
 				l.clusters["c"] = nil
 			},
 		},
 		"OutOfOrder": {
-			why: "Within a stage it goes in order, too.", want: `c got v1, and b before it has ""`,
+			why: "The clusters of a stage must get the version in order.", want: `c got v1, and b before it has ""`,
 			plant: func(l *logs, _ *oracle.Way) { delete(l.clusters, "b") },
 		},
 		"StageNotPassed": {
@@ -163,12 +163,12 @@ func TestJudgeWay(t *testing.T) {
 				l.replace(5, "", []string{firstStage(1, 4), `"name":"second","evidence":"f1"`}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 0), entry("c", 1, 0, 0)})
 			},
 		},
-		"NobodyAsked": {
-			why: "The Rollout says that a check has passed, and the server was never asked.", want: "check ready was last answered with yes before",
+		"NeverAsked": {
+			why: "The Rollout says that a check has passed, but the server was never asked.", want: "check ready was last answered with yes before",
 			plant: func(_ *logs, w *oracle.Way) { w.Answers = w.Answers[1:] },
 		},
 		"StaleAnswer": {
-			why: "The yes was about what the stage was to bring before.", want: "check ready was last answered with yes before",
+			why: "The yes was about the previous evidence of the stage.", want: "check ready was last answered with yes before",
 			plant: func(_ *logs, w *oracle.Way) { w.Answers[0].Time = at(0.9) },
 		},
 		"SaidNo": {
@@ -180,15 +180,15 @@ func TestJudgeWay(t *testing.T) {
 			plant: func(_ *logs, w *oracle.Way) { w.Answers[1].Time = at(10.5) },
 		},
 		"NotApproved": {
-			why: "What is approved is another hash.", want: "nobody approved f1",
+			why: "Git approves another hash.", want: "git does not approve f1",
 			plant: func(_ *logs, w *oracle.Way) { w.Approvals[0].Hash = "f0" },
 		},
 		"ApprovedLater": {
-			why: "The approval comes after the cluster was let go.", want: "nobody approved f1",
+			why: "The approval comes after the cluster was let go.", want: "git does not approve f1",
 			plant: func(_ *logs, w *oracle.Way) { w.Approvals[0].Time = at(5.5) },
 		},
 		"TooMany": {
-			why: "Two are on their way at once.", want: "[b c] on their way in stage second, of at most 1",
+			why: "Two clusters change at the same time.", want: "[b c] on their way in stage second, of at most 1",
 			plant: func(l *logs, w *oracle.Way) {
 				w.Stages[1].Silence = 0
 				l.replace(7, "", []string{firstStage(1, 4), secondStage(1, 5, 0, 0)}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 0), entry("c", 1, 6.9, 0)})
@@ -198,7 +198,7 @@ func TestJudgeWay(t *testing.T) {
 			},
 		},
 		"NoSilence": {
-			why: "The next one is let go before the silence is over.", want: "in a silence of 3s",
+			why: "The next cluster is released before the silence is over.", want: "in a silence of 3s",
 			plant: func(_ *logs, w *oracle.Way) { w.Stages[1].Silence = 3 * time.Second },
 		},
 		"NoBake": {
@@ -206,20 +206,20 @@ func TestJudgeWay(t *testing.T) {
 			plant: func(_ *logs, w *oracle.Way) { w.Stages[1].Bake = 5 * time.Second },
 		},
 		"NotSettled": {
-			why: "The stage passes while a cluster is on its way.", want: "c has not settled",
+			why: "The stage passes while a cluster has not settled.", want: "c has not settled",
 			plant: func(l *logs, _ *oracle.Way) {
 				l.replace(14, "", []string{firstStage(1, 4), secondStage(1, 5, 14, 14)}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 7), entry("c", 1, 9, 0)})
 			},
 		},
 		"WhilePaused": {
-			why: "Nobody is let go by a rollout that is paused.", want: "the rollout is Paused",
+			why: "A paused rollout must not release a cluster.", want: "the rollout is Paused",
 			plant: func(l *logs, _ *oracle.Way) {
 				l.replace(7, `,"phase":"Paused"`, []string{firstStage(1, 4), secondStage(1, 5, 0, 0)}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 7), entry("c", 1, 0, 0)})
 				l.replace(9, `,"phase":"Paused"`, []string{firstStage(1, 4), secondStage(1, 5, 0, 0)}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 7), entry("c", 1, 9, 0)})
 			},
 		},
 		"TakenBack": {
-			why: "What is taken back waits for no check, silence or bake, but goes in order.",
+			why: "A change that is taken back waits for no check, silence or bake, but keeps the order of clusters.",
 			plant: func(l *logs, w *oracle.Way) {
 				w.Answers, w.Approvals = nil, nil
 				w.Stages[1].Silence, w.Stages[1].Bake = time.Hour, time.Hour
@@ -229,7 +229,7 @@ func TestJudgeWay(t *testing.T) {
 			},
 		},
 		"RolledBack": {
-			why: "A cluster of a stage that is rolled back goes to what it had, and nobody before it does.",
+			why: "A cluster of a rolled-back stage returns to its previous version. Clusters before it need not have that version.",
 			plant: func(l *logs, _ *oracle.Way) {
 				l.wants(2)
 				l.says(20, `,"change":"2"`, []string{firstStage(2, 0), secondStage(2, 0, 0, 0)}, []string{entry("a", 2, 20, 0)})
@@ -239,7 +239,7 @@ func TestJudgeWay(t *testing.T) {
 			},
 		},
 		"RolledBackElsewhere": {
-			why: "It goes to what it had, and to nothing else.", want: "a got v3, and no status",
+			why: "A rolled-back cluster may get only its previous version.", want: "a got v3, and no status",
 			plant: func(l *logs, _ *oracle.Way) {
 				l.wants(3)
 				l.says(22, `,"phase":"RollingBack"`, []string{firstStage(2, 0), secondStage(2, 0, 0, 0)}, []string{entry("a", 2, 20, 0) + `,"back":true,"from":"h1"`})
@@ -247,7 +247,7 @@ func TestJudgeWay(t *testing.T) {
 			},
 		},
 		"Withdrawn": {
-			why: "A word about what git wanted before lets nobody go.", want: "c got v1, and no status in the hub let it go",
+			why: "A Rollout for an older version in git must not release a cluster.", want: "c got v1, and no status in the hub let it go",
 			plant: func(l *logs, _ *oracle.Way) {
 				l.wants(2)
 				l.clusters["c"] = nil

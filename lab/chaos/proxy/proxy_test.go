@@ -195,8 +195,8 @@ func (s *scene) pass(t *testing.T) {
 	if !verbs["create"] || !verbs["patch"] || !verbs["delete"] {
 		t.Errorf("the API server saw %v", verbs)
 	}
-	if _, err := s.proxy.Kubeconfig("nobody"); err == nil {
-		t.Error("a kubeconfig for a user that there isn't")
+	if _, err := s.proxy.Kubeconfig("unknown"); err == nil {
+		t.Error("got a kubeconfig for an unknown user")
 	}
 }
 

@@ -28,9 +28,9 @@ func TestSpecifiedDelete(t *testing.T) {
 		want                     []string
 		available                int64 // at the end, of four
 	}{
-		"Room":    {"Two may be unavailable, and one is.", 2, 1, another, atOnce, 3},
-		"NoRoom":  {"One may be unavailable, and another is: the surge has to stand in first.", 1, 1, another, []string{"new comes", "new serves", "marked leaves"}, 3},
-		"Useless": {"One may be unavailable, and this is the one: nobody misses it.", 1, 1, itself, atOnce, 4},
+		"Room":    {"Two pods may be unavailable, and one is.", 2, 1, another, atOnce, 3},
+		"NoRoom":  {"One pod may be unavailable, and another pod is. So the surge pod must be available first.", 1, 1, another, []string{"new comes", "new serves", "marked leaves"}, 3},
+		"Useless": {"One pod may be unavailable, and the marked pod is the unavailable one.", 1, 1, itself, atOnce, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := begin(t)

@@ -52,7 +52,7 @@ spec:
 		}
 	}
 
-	r.until("running, with a gate that nobody opened", ready(corev1.ConditionFalse))
+	r.until("running, with a readiness gate that is not set", ready(corev1.ConditionFalse))
 	if c := condition(pod(r.last()), gate); c.Type != "" {
 		t.Errorf("kwok has written the gate: %+v", c)
 	}

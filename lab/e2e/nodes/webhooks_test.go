@@ -179,7 +179,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 	for name, is := range byName(n.Pods("web")) {
 		if is.ResourceVersion != before[name].ResourceVersion && is.Spec.Containers[0].Image != before[name].Spec.Containers[0].Image {
-			t.Errorf("%s was updated by nobody", name)
+			t.Errorf("%s was updated while no controller was running", name)
 		}
 	}
 

@@ -22,9 +22,9 @@ const (
 	goGarbage   = 100
 )
 
-// rush detects bursts of reconciles: at the start, and after a change of everything. Go would keep
+// burstDetector detects bursts of reconciles, at the start and after a change of everything. Go would keep
 // the memory of a burst for minutes, or for ever: three times what the process needs at rest.
-type rush struct {
+type burstDetector struct {
 	// learns is called with true when a burst mostly reads, and with false when it ends or begins
 	// to write.
 	learns func(bool)
@@ -37,9 +37,9 @@ type rush struct {
 	end                   *time.Timer
 }
 
-// newRush starts in a burst that reads, because the memory that a start fills stays in use.
-func newRush(learns func(bool), over func()) *rush {
-	r := &rush{learns: learns, over: over, learning: true}
+// newBurstDetector starts in a burst that reads, because the memory that a start fills stays in use.
+func newBurstDetector(learns func(bool), over func()) *burstDetector {
+	r := &burstDetector{learns: learns, over: over, learning: true}
 	r.end = time.AfterFunc(rushOver, r.passed)
 	r.end.Stop() // the first reconcile starts the timer
 	learns(true)
@@ -47,7 +47,7 @@ func newRush(learns func(bool), over func()) *rush {
 }
 
 // looked counts a reconcile; wrote says whether the reconcile wrote objects.
-func (r *rush) looked(wrote bool) {
+func (r *burstDetector) looked(wrote bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.looks++
@@ -65,14 +65,14 @@ func (r *rush) looked(wrote bool) {
 }
 
 // passed ends the burst, or extends it.
-func (r *rush) passed() {
+func (r *burstDetector) passed() {
 	if r.ended() >= manyLooks {
 		r.over()
 	}
 }
 
 // ended returns the number of reconciles of a finished burst; 0: the burst continues.
-func (r *rush) ended() (looks int) {
+func (r *burstDetector) ended() (looks int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.recent > fewLooks {
@@ -86,17 +86,17 @@ func (r *rush) ended() (looks int) {
 	return looks
 }
 
-func (r *rush) learn(learning bool) {
+func (r *burstDetector) learn(learning bool) {
 	if learning != r.learning {
 		r.learning = learning
 		r.learns(learning)
 	}
 }
 
-// thrift returns two functions. learns makes the garbage collector run sooner while a burst mostly
+// newGCTuner returns two functions. learns makes the garbage collector run sooner while a burst mostly
 // reads. over packs the renders and returns free memory to the operating system. Go does not move
 // objects: less garbage between them means fewer pages in use. A GOGC set by the user is respected.
-func thrift(pack func()) (learns func(bool), over func()) {
+func newGCTuner(pack func()) (learns func(bool), over func()) {
 	learns = func(bool) {}
 	if os.Getenv("GOGC") == "" {
 		learns = func(learning bool) {
