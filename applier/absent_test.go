@@ -17,9 +17,9 @@ import (
 )
 
 // gone is the wish that nothing of the component is left.
-func (w *world) gone() applier.Want {
+func (w *world) gone() applier.Desired {
 	w.t.Helper()
-	want, err := applier.NewWant(&registry.Fleet{Revision: "abc"}, &registry.Delivery{
+	want, err := applier.NewDesired(&registry.Fleet{Revision: "abc"}, &registry.Delivery{
 		Component: w.component, Absent: true,
 		Version: &registry.Version{Component: w.component, Name: "v1", Spec: v1alpha1.Component{Namespace: w.ns}},
 	}, nil)

@@ -53,7 +53,7 @@ func (e *ForbiddenError) Error() string { return e.message }
 func (e *ForbiddenError) Unwrap() error { return e.err }
 
 // account returns the account that writes the objects of a component.
-func (c *Cluster) account(w Want) (*account, error) {
+func (c *Cluster) account(w Desired) (*account, error) {
 	if w.ServiceAccount == "" {
 		return &account{dynamic: c.dynamic}, nil
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 // asAccount is a component of the world that names a service account.
-func (w *world) asAccount(want applier.Want) applier.Want {
+func (w *world) asAccount(want applier.Desired) applier.Desired {
 	want.ServiceAccount = "deployer"
 	return want
 }
@@ -210,7 +210,7 @@ func (w *world) serviceAccount(name string, rules ...rbacv1.PolicyRule) *rest.Co
 }
 
 // refused applies, and wants it refused for want of rights.
-func (w *world) refused(want applier.Want, verbs []string, resource string, says ...string) {
+func (w *world) refused(want applier.Desired, verbs []string, resource string, says ...string) {
 	w.t.Helper()
 	p := w.plan(want)
 	_, err := w.cluster.Apply(w.t.Context(), p, applier.ApplyOptions{Now: time.Unix(1, 0)})

@@ -37,19 +37,19 @@ func TestLooksAgainSoonest(t *testing.T) {
 	failed := func(string) map[string]any { return map[string]any{"phase": "Failed"} }
 	cases := map[string]struct {
 		why  string
-		wish func(w *world, stays applier.Want) applier.Want
+		wish func(w *world, stays applier.Desired) applier.Desired
 		pods func(string) map[string]any // how those end, if there are any
 		want time.Duration
 		fail bool // the hook ends the last apply, too
 	}{
 		"Waits": {
 			why:  "A deletion waits for another component.",
-			wish: func(_ *world, stays applier.Want) applier.Want { return stays },
+			wish: func(_ *world, stays applier.Desired) applier.Desired { return stays },
 			want: 30 * time.Second,
 		},
 		"WaitsAndMarks": {
 			why: "Another object was marked, whose deletion is next.",
-			wish: func(w *world, stays applier.Want) applier.Want {
+			wish: func(w *world, stays applier.Desired) applier.Desired {
 				w.apply(w.want("v2", configMap("stays", "x"), configMap("goes", "x"), configMap("moves", "x")))
 				return stays
 			},
@@ -57,7 +57,7 @@ func TestLooksAgainSoonest(t *testing.T) {
 		},
 		"WaitsAndMayCome": {
 			why: "A late request can still create an unwanted object, for two minutes.",
-			wish: func(w *world, stays applier.Want) applier.Want {
+			wish: func(w *world, stays applier.Desired) applier.Desired {
 				w.cutOff(at, w.want("v2", configMap("stays", "x"), configMap("moves", "x"), configMap("late", "x")),
 					write(http.MethodPatch, "/configmaps/late"))
 				return stays
@@ -66,7 +66,7 @@ func TestLooksAgainSoonest(t *testing.T) {
 		},
 		"WaitsAndHookFailed": {
 			why: "A hook that failed has a minute's pause.",
-			wish: func(w *world, stays applier.Want) applier.Want {
+			wish: func(w *world, stays applier.Desired) applier.Desired {
 				return w.withHooks(stays, pod("migrate", hookOn("post-upgrade")))
 			},
 			want: 30 * time.Second,
@@ -75,7 +75,7 @@ func TestLooksAgainSoonest(t *testing.T) {
 		},
 		"WaitsAndHookPauses": {
 			why: "It failed before, and its pause has just begun.",
-			wish: func(w *world, stays applier.Want) applier.Want {
+			wish: func(w *world, stays applier.Desired) applier.Desired {
 				want := w.withHooks(stays, pod("migrate", hookOn("pre-upgrade")))
 				if err := w.try(w.t.Context(), want, applier.ApplyOptions{Now: at}); !errors.As(err, new(*applier.HookError)) {
 					w.t.Fatalf("the hook did not fail: %v", err)
@@ -88,7 +88,7 @@ func TestLooksAgainSoonest(t *testing.T) {
 		},
 		"WaitsAndHookIsLeft": {
 			why: "The object of a hook that a replaced session may still create stays for two minutes.",
-			wish: func(w *world, stays applier.Want) applier.Want {
+			wish: func(w *world, stays applier.Desired) applier.Desired {
 				want := w.withHooks(stays, pod("migrate", hookOn("pre-upgrade", "helm.sh/hook-delete-policy: hook-succeeded")))
 				w.cutOff(at, want, write(http.MethodPatch, "/pods/migrate"))
 				w.reconnect()
@@ -124,7 +124,7 @@ func TestLooksAgainSoonest(t *testing.T) {
 
 // cutOff applies by a session that never hears whether its write was carried out;
 // it was not.
-func (w *world) cutOff(at time.Time, want applier.Want, match func(*http.Request) bool) {
+func (w *world) cutOff(at time.Time, want applier.Desired, match func(*http.Request) bool) {
 	w.t.Helper()
 	config := rest.CopyConfig(server)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {

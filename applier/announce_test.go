@@ -194,7 +194,7 @@ func (w *world) session(identity string, at func(*http.Request) bool) *session {
 	return s
 }
 
-func (s *session) plan(want applier.Want) *applier.Prepared {
+func (s *session) plan(want applier.Desired) *applier.Prepared {
 	s.w.t.Helper()
 	p, err := s.Plan(s.w.t.Context(), want)
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *session) apply(p *applier.Prepared) error {
 }
 
 // must applies until the target is reached.
-func (s *session) must(want applier.Want) {
+func (s *session) must(want applier.Desired) {
 	s.w.t.Helper()
 	for range 4 {
 		err := s.apply(s.plan(want))

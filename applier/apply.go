@@ -110,7 +110,7 @@ type ApplyOptions struct {
 //
 // The error wraps [ErrStale] when another writer changed something meanwhile.
 func (c *Cluster) Apply(ctx context.Context, p *Prepared, o ApplyOptions) (Outcome, error) {
-	if p.quiet {
+	if p.fromSettledCache {
 		return Outcome{Health: p.Health}, nil
 	}
 	a := &applying{

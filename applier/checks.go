@@ -25,8 +25,8 @@ const checkKept = 24 * 60 * 60
 // lacks the component's label, and no record names it, so no plan changes or deletes it. Its name
 // identifies one run.
 type CheckJob struct {
-	// Want gives the account, the namespace and the danger rules. Its target is not used.
-	Want Want
+	// Desired gives the account, the namespace and the danger rules. Its target is not used.
+	Want Desired
 	// Name of the Job, the Run that it belongs to, and the Fleet that needs it.
 	Name, Run, Fleet string
 	Job              *batchv1.Job
@@ -170,7 +170,7 @@ func (c *Cluster) AwaitCheck(ctx context.Context, j CheckJob, live map[string]an
 
 // diagnoseEnd explains how an object that ends, such as a Job, has ended.
 func (c *Cluster) diagnoseEnd(ctx context.Context, id differ.ID, live map[string]any, message string) string {
-	text := c.diagnose(ctx, []patient{{ObjectHealth{ID: id, Health: v1alpha1.HealthDegraded, Message: message}, live}})
+	text := c.diagnose(ctx, []unhealthyObject{{ObjectHealth{ID: id, Health: v1alpha1.HealthDegraded, Message: message}, live}})
 	return strings.TrimPrefix(text, id.String()+": ")
 }
 
@@ -196,7 +196,7 @@ func (c *Cluster) Checks(ctx context.Context) ([]FoundCheck, error) {
 
 // EndCheck deletes the Job of a check, and its pods, if the Job still belongs to its run. It does
 // nothing if there is none.
-func (c *Cluster) EndCheck(ctx context.Context, w Want, is FoundCheck) error {
+func (c *Cluster) EndCheck(ctx context.Context, w Desired, is FoundCheck) error {
 	m, id := jobsMapping(), checkID(is.Namespace, is.Name)
 	live, err := Get(ctx, c.dynamic, m, id)
 	if err != nil {

@@ -51,13 +51,13 @@ func (c *Claims) Add(component string, t *renderer.Target) {
 
 // AddPinned adds the objects of a pinned component: those of the pinned delivery, and those that
 // git wants now, which it gets when the pin ends.
-func (c *Claims) AddPinned(w Want, now *renderer.Target) {
+func (c *Claims) AddPinned(w Desired, now *renderer.Target) {
 	c.addBoth(w, now, claim{when: "as long as it is " + w.Pin.String(), moves: "when the pin ends"}, "once it is no longer "+w.Pin.String())
 }
 
 // AddWaiting adds the objects of a component that a rollout has not released yet: those it has, and
 // those that git wants now; nil: it is to be removed.
-func (c *Claims) AddWaiting(w Want, now *renderer.Target) {
+func (c *Claims) AddWaiting(w Desired, now *renderer.Target) {
 	if now == nil {
 		now = &renderer.Target{}
 	}
@@ -65,7 +65,7 @@ func (c *Claims) AddWaiting(w Want, now *renderer.Target) {
 }
 
 // addBoth adds the objects that a component has for some time, and those that it gets later.
-func (c *Claims) addBoth(w Want, now *renderer.Target, meanwhile claim, then string) {
+func (c *Claims) addBoth(w Desired, now *renderer.Target, meanwhile claim, then string) {
 	has, gets := idsOf(w.Target), idsOf(now)
 	for _, o := range w.Target.Objects {
 		one := claim{component: w.Component}

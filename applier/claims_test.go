@@ -19,7 +19,7 @@ import (
 
 // among lets a component know what the others want; one without a target can't be
 // rendered.
-func among(want applier.Want, others ...applier.Want) applier.Want {
+func among(want applier.Desired, others ...applier.Desired) applier.Desired {
 	want.Others = func(context.Context) (*applier.Claims, error) {
 		claims := applier.NewClaims()
 		for _, o := range others {
@@ -35,7 +35,7 @@ func among(want applier.Want, others ...applier.Want) applier.Want {
 }
 
 // from names the template of a component's objects.
-func from(want applier.Want, file string) applier.Want {
+func from(want applier.Desired, file string) applier.Desired {
 	for _, o := range want.Target.Objects {
 		o.Source = registry.Position{File: file, Line: 1}
 	}
@@ -66,7 +66,7 @@ func TestMove(t *testing.T) {
 			giver.apply(giver.want("v1", configMap("a", "x"), configMap("moves", "x")))
 			taker.apply(taker.want("v1", configMap("b", "x")))
 			uid := w.uid("moves")
-			wants := map[string]applier.Want{
+			wants := map[string]applier.Desired{
 				"giver": giver.want("v2", configMap("a", "x")),
 				"taker": taker.want("v2", configMap("b", "x"), configMap("moves", "z")),
 			}
@@ -150,7 +150,7 @@ func TestUnknownComponent(t *testing.T) {
 	gives, takes := giver.want("v2", configMap("a", "x")), taker.want("v1", configMap("moves", "x"))
 	for range 3 {
 		giver.reconnect()
-		p := giver.plan(among(gives, takes, applier.Want{Component: "broken"}))
+		p := giver.plan(among(gives, takes, applier.Desired{Component: "broken"}))
 		outcome, err := giver.cluster.Apply(t.Context(), p, applier.ApplyOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -159,7 +159,7 @@ func TestUnknownComponent(t *testing.T) {
 			t.Errorf("the plan does not name the component it waits for, or the apply is not repeated (%s):\n%s", outcome.Again, show(p))
 		}
 	}
-	if p := taker.apply(among(takes, applier.Want{Component: giver.component})); p.Plan.Changes[0].State != differ.StateHeld {
+	if p := taker.apply(among(takes, applier.Desired{Component: giver.component})); p.Plan.Changes[0].State != differ.StateHeld {
 		t.Errorf("an object that the broken component may want was taken over:\n%s", show(p))
 	}
 	if !w.there("goes") || w.owner("moves") != giver.component {

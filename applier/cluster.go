@@ -66,7 +66,7 @@ type Cluster struct {
 
 	mu sync.Mutex
 	// records by component, as last read or written; nil: must be read again. If all records were
-	// listed, a missing entry means that the record does not exist, unless the component is quiet.
+	// listed, a missing entry means that the record does not exist, unless the component is in settledCache.
 	records map[string]*record
 	listed  bool
 	// inventories hold, by component, the hashed IDs of the objects in each record, as last read or
@@ -74,8 +74,8 @@ type Cluster struct {
 	inventories map[string][]uint64
 	// littered are components that may have record parts which no head names.
 	littered map[string]bool
-	// quiet are the settled components, whose records are not in memory.
-	quiet map[string]*quiet
+	// settledCache are the settled components, whose records are not in memory.
+	settledCache map[string]*settledEntry
 	// healthy holds, by component, the delivery that was last found settled and healthy.
 	healthy map[string]unique.Handle[Delivered]
 	// unfenced are components that were taken over in the middle of an apply, and of which some
@@ -164,7 +164,7 @@ func New(o Options) (*Cluster, error) {
 		discovery: newDiscoverer(disco, o.Schemas),
 		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
 		records: map[string]*record{}, inventories: map[string][]uint64{}, littered: map[string]bool{}, answers: map[differ.ID]answered{}, familiar: map[sum]bool{}, skipsDryRuns: o.SkipDryRuns,
-		settled: map[string]map[differ.ID]differ.Inputs{}, quiet: map[string]*quiet{}, healthy: map[string]unique.Handle[Delivered]{},
+		settled: map[string]map[differ.ID]differ.Inputs{}, settledCache: map[string]*settledEntry{}, healthy: map[string]unique.Handle[Delivered]{},
 		limits: defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},
 	}
 	c.announcer = c.newAnnouncer()

@@ -29,8 +29,8 @@ const (
 	diagnoseTimeout  = 10 * time.Second
 )
 
-// patient is an object that is not healthy, as it was last read.
-type patient struct {
+// unhealthyObject is an object that is not healthy, as it was last read.
+type unhealthyObject struct {
 	ObjectHealth
 	live map[string]any
 }
@@ -39,19 +39,19 @@ type patient struct {
 // pod, and their last events. Empty: all are healthy. It reads pods and events, so call it at the
 // end of a wait. The text names what can't be read.
 func (c *Cluster) Diagnose(ctx context.Context, p *Prepared) string {
-	return c.diagnose(ctx, patientsOf(p))
+	return c.diagnose(ctx, unhealthyObjectsOf(p))
 }
 
-// patientsOf returns the objects of a plan that are not healthy.
-func patientsOf(p *Prepared) []patient {
+// unhealthyObjectsOf returns the objects of a plan that are not healthy.
+func unhealthyObjectsOf(p *Prepared) []unhealthyObject {
 	live := map[differ.ID]map[string]any{}
 	for i := range p.Plan.Changes {
 		live[p.Plan.Changes[i].ID] = p.Plan.Changes[i].Live
 	}
-	var patients []patient
+	var patients []unhealthyObject
 	for _, h := range p.Health {
 		if h.Health != v1alpha1.HealthHealthy {
-			patients = append(patients, patient{h, live[h.ID]})
+			patients = append(patients, unhealthyObject{h, live[h.ID]})
 		}
 	}
 	return patients
@@ -64,7 +64,7 @@ func patientsOf(p *Prepared) []patient {
 func (c *Cluster) PodTrouble(ctx context.Context, p *Prepared) string {
 	ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
 	defer cancel()
-	patients := patientsOf(p)
+	patients := unhealthyObjectsOf(p)
 	for _, sick := range patients[:min(len(patients), diagnosedObjects)] {
 		worst, err := c.worstPod(ctx, sick)
 		if err == nil && worst.rank >= troubled {
@@ -77,13 +77,13 @@ func (c *Cluster) PodTrouble(ctx context.Context, p *Prepared) string {
 // Examine explains why one object is not healthy, as Diagnose does, given its last health and
 // content.
 func (c *Cluster) Examine(ctx context.Context, h ObjectHealth, live map[string]any) string {
-	return c.diagnose(ctx, []patient{{h, live}})
+	return c.diagnose(ctx, []unhealthyObject{{h, live}})
 }
 
-func (c *Cluster) diagnose(ctx context.Context, patients []patient) string {
+func (c *Cluster) diagnose(ctx context.Context, patients []unhealthyObject) string {
 	ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
 	defer cancel()
-	slices.SortStableFunc(patients, func(x, y patient) int {
+	slices.SortStableFunc(patients, func(x, y unhealthyObject) int {
 		switch {
 		case worse(x.Health, y.Health):
 			return -1
@@ -104,7 +104,7 @@ func (c *Cluster) diagnose(ctx context.Context, patients []patient) string {
 }
 
 // examine explains the state of one object.
-func (c *Cluster) examine(ctx context.Context, p patient) string {
+func (c *Cluster) examine(ctx context.Context, p unhealthyObject) string {
 	text := fmt.Sprintf("%s: %s", p.ID, bounded(p.Message))
 	if p.live == nil {
 		return text
@@ -174,7 +174,7 @@ type troubledPod struct {
 const troubled = 4
 
 // worstPod returns the pod of an object with the worst problem.
-func (c *Cluster) worstPod(ctx context.Context, p patient) (troubledPod, error) {
+func (c *Cluster) worstPod(ctx context.Context, p unhealthyObject) (troubledPod, error) {
 	pods, err := c.podsOf(ctx, p)
 	if err != nil {
 		return troubledPod{}, err
@@ -193,7 +193,7 @@ func (c *Cluster) worstPod(ctx context.Context, p patient) (troubledPod, error) 
 
 // podsOf returns the pods that an object's selector matches, without pods whose controller is an
 // earlier object of the same name.
-func (c *Cluster) podsOf(ctx context.Context, p patient) ([]corev1.Pod, error) {
+func (c *Cluster) podsOf(ctx context.Context, p unhealthyObject) ([]corev1.Pod, error) {
 	if p.ID.Group == "" && p.ID.Kind == "Pod" {
 		pod, err := asPod(p.live)
 		return []corev1.Pod{pod}, err

@@ -52,7 +52,7 @@ func write(method, path string) func(*http.Request) bool {
 
 // held starts an apply by another session and returns when its write waits at the
 // gate; the function opens the gate and returns how the apply ended.
-func (w *world) held(want applier.Want, match func(*http.Request) bool) (finish func() error) {
+func (w *world) held(want applier.Desired, match func(*http.Request) bool) (finish func() error) {
 	w.t.Helper()
 	g := newGate(match)
 	config := rest.CopyConfig(server)

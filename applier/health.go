@@ -31,7 +31,7 @@ func (r HealthRules) Of(id differ.ID, live map[string]any) ObjectHealth {
 		h, decided = r.ask(id, live)
 	}
 	if !decided {
-		h, decided = known(live)
+		h, decided = builtinHealth(live)
 	}
 	if !decided {
 		h = byKstatus(live)

@@ -132,8 +132,8 @@ func (r *healthRule) ask(live map[string]any, labels map[string]string) (h Objec
 	return ObjectHealth{Health: v1alpha1.HealthProgressing, Message: r.because}, r.current.Set()
 }
 
-// known returns the health of objects that kstatus reports as healthy too early, or never.
-func known(live map[string]any) (h ObjectHealth, decided bool) {
+// builtinHealth returns the health of objects that kstatus reports as healthy too early, or never.
+func builtinHealth(live map[string]any) (h ObjectHealth, decided bool) {
 	group, _, _ := strings.Cut(textAt(live, "apiVersion"), "/")
 	if group == textAt(live, "apiVersion") {
 		group = "" // v1

@@ -80,41 +80,41 @@ func TestHookDeletesNothingHeld(t *testing.T) {
 	both := hookOn("pre-install,pre-upgrade")
 	cases := map[string]struct {
 		why           string
-		first, second func(*world, precious) applier.Want
+		first, second func(*world, precious) applier.Desired
 	}{
 		"BecomesHook": {
 			why: "An object of the version before is a hook now: the default policy deletes what has the name.",
-			first: func(w *world, k precious) applier.Want {
+			first: func(w *world, k precious) applier.Desired {
 				return w.want("v1", configMap("own", "one"), k.with("a: b"))
 			},
-			second: func(w *world, k precious) applier.Want {
+			second: func(w *world, k precious) applier.Desired {
 				return w.withHooks(w.want("v2", configMap("own", "two")), k.with(both))
 			},
 		},
 		"BecomesPostHook": {
 			why: "The same, when all else has been applied.",
-			first: func(w *world, k precious) applier.Want {
+			first: func(w *world, k precious) applier.Desired {
 				return w.want("v1", configMap("own", "one"), k.with("a: b"))
 			},
-			second: func(w *world, k precious) applier.Want {
+			second: func(w *world, k precious) applier.Desired {
 				return w.withHooks(w.want("v2", configMap("own", "two")), k.with(hookOn("post-upgrade")))
 			},
 		},
 		"HookAgain": {
 			why: "The hook of the version before has left it, and data came since.",
-			first: func(w *world, k precious) applier.Want {
+			first: func(w *world, k precious) applier.Desired {
 				return w.withHooks(w.want("v1", configMap("own", "one")), k.with(both))
 			},
-			second: func(w *world, k precious) applier.Want {
+			second: func(w *world, k precious) applier.Desired {
 				return w.withHooks(w.want("v2", configMap("own", "two")), k.with(both))
 			},
 		},
 		"PreDelete": {
 			why: "Nothing is wanted any more, so nothing of the target protects it.",
-			first: func(w *world, k precious) applier.Want {
+			first: func(w *world, k precious) applier.Desired {
 				return w.want("v1", configMap("own", "one"), k.with("a: b"))
 			},
-			second: func(w *world, k precious) applier.Want {
+			second: func(w *world, k precious) applier.Desired {
 				want := w.withHooks(w.want("v1", configMap("own", "one")), k.with(hookOn("pre-delete")))
 				want.Absent = true
 				return want
@@ -185,9 +185,9 @@ func TestHookLeavesHeld(t *testing.T) {
 // precious, after the plan was made is not deleted.
 func TestHookDeletionIsJudgedLate(t *testing.T) {
 	hook := `{apiVersion: v1, kind: ConfigMap, metadata: {name: x, namespace: NS, annotations: {` + hookOn("pre-install,pre-upgrade") + `}}, data: {key: hook}}`
-	firsts := map[string]func(*world) applier.Want{
-		"OfThePlan": func(w *world) applier.Want { return w.want("v1", configMap("own", "one"), configMap("x", "cheap")) },
-		"OfAHook":   func(w *world) applier.Want { return w.withHooks(w.want("v1", configMap("own", "one")), hook) },
+	firsts := map[string]func(*world) applier.Desired{
+		"OfThePlan": func(w *world) applier.Desired { return w.want("v1", configMap("own", "one"), configMap("x", "cheap")) },
+		"OfAHook":   func(w *world) applier.Desired { return w.withHooks(w.want("v1", configMap("own", "one")), hook) },
 	}
 	patches := map[string]struct {
 		patch string

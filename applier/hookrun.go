@@ -485,6 +485,6 @@ func endOf(live map[string]any) hookEnd {
 }
 
 func byKnown(live map[string]any) string {
-	h, _ := known(live)
+	h, _ := builtinHealth(live)
 	return bounded(h.Message)
 }

@@ -147,7 +147,7 @@ func hookOn(events string, more ...string) string {
 }
 
 // withHooks adds hooks to a target.
-func (w *world) withHooks(want applier.Want, manifests ...string) applier.Want {
+func (w *world) withHooks(want applier.Desired, manifests ...string) applier.Desired {
 	w.t.Helper()
 	hooks := w.want(want.Version, manifests...)
 	target := *want.Target
@@ -160,7 +160,7 @@ func (w *world) withHooks(want applier.Want, manifests ...string) applier.Want {
 }
 
 // try applies until nothing changed meanwhile, and returns the error.
-func (w *world) try(ctx context.Context, want applier.Want, o applier.ApplyOptions) error {
+func (w *world) try(ctx context.Context, want applier.Desired, o applier.ApplyOptions) error {
 	w.t.Helper()
 	if o.Now.IsZero() {
 		o.Now = time.Unix(1, 0)
@@ -452,7 +452,7 @@ func TestHookDeletePolicies(t *testing.T) {
 func TestHooksAndHolds(t *testing.T) {
 	w := newWorld(t)
 	n := startKubelet(w, succeeded)
-	hold := func(rule v1alpha1.DangerRule, want applier.Want) applier.Want {
+	hold := func(rule v1alpha1.DangerRule, want applier.Desired) applier.Desired {
 		t.Helper()
 		rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{rule}})
 		if err != nil {
@@ -470,7 +470,7 @@ func TestHooksAndHolds(t *testing.T) {
 		text, _, _ := unstructured.NestedString(w.get(configMaps, name).Object, "data", "key")
 		return text
 	}
-	target := func(version string) applier.Want {
+	target := func(version string) applier.Desired {
 		return w.withHooks(w.want(version, configMap("own", version), configMap("other", version)), pod("before", hookOn("pre-upgrade")), pod("after", hookOn("post-upgrade")))
 	}
 	w.apply(w.want("v1", configMap("own", "v1"), configMap("other", "v1"), configMap("left", "v1")))

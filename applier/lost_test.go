@@ -115,7 +115,7 @@ func TestLostAnswer(t *testing.T) {
 
 // until applies again and again, once a minute, until nothing is left to do, or an
 // apply ends with the error.
-func (w *world) until(want applier.Want, end error) {
+func (w *world) until(want applier.Desired, end error) {
 	w.t.Helper()
 	for minute := range 8 {
 		p := w.plan(want)

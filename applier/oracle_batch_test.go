@@ -32,7 +32,7 @@ type batch struct {
 	seed                 uint64
 
 	cluster *applier.Cluster
-	policy  applier.Want
+	policy  applier.Desired
 	reader  *oracleReader
 	objects []*subject
 
@@ -103,7 +103,7 @@ func (b *batch) run(size int) {
 	}
 	r := roll(b.seed, "policy")
 	b.reader = &oracleReader{dynamic: b.dynamic, scaled: map[differ.ID]differ.Scaling{}}
-	b.policy = applier.Want{
+	b.policy = applier.Desired{
 		Component: b.component, Namespace: b.namespace, Rules: rules, Adopt: r.IntN(2) == 0,
 		Drift: []v1alpha1.Drift{"", v1alpha1.DriftRestore, v1alpha1.DriftReport}[r.IntN(3)],
 	}
@@ -203,7 +203,7 @@ func (b *batch) draw(s *subject, d dice) object {
 }
 
 // want is what git wants, of all objects that the API server takes.
-func (b *batch) want(version int) applier.Want {
+func (b *batch) want(version int) applier.Desired {
 	w := b.policy
 	w.Version, w.Tree, w.Revision = fmt.Sprintf("v%d", version), fmt.Sprintf("tree-%d", version), "abc"
 	w.Target = &renderer.Target{Hash: fmt.Sprintf("%s-%d", b.component, version)}

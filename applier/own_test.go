@@ -20,11 +20,11 @@ func TestNoComponentHasKeelsonsOwn(t *testing.T) {
 	if own := v1alpha1.IsOwn("", "Secret", v1alpha1.Namespace, "record-"+victim.component); !own {
 		t.Error("the record is not known as Keelson's own")
 	}
-	for why, build := range map[string]func(w *world, manifest func(annotations string) string) applier.Want{
-		"an object": func(w *world, manifest func(string) string) applier.Want {
+	for why, build := range map[string]func(w *world, manifest func(annotations string) string) applier.Desired{
+		"an object": func(w *world, manifest func(string) string) applier.Desired {
 			return w.want("v1", configMap("other", "one"), manifest("a: b"))
 		},
-		"a hook": func(w *world, manifest func(string) string) applier.Want {
+		"a hook": func(w *world, manifest func(string) string) applier.Desired {
 			return w.withHooks(w.want("v1", configMap("other", "one")), manifest(hookOn("pre-install,pre-upgrade")))
 		},
 	} {

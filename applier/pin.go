@@ -52,17 +52,17 @@ type PinnedWant struct {
 
 // Make renders the pinned delivery as before. A [*PinError] says why this is no longer possible;
 // any other error may be temporary.
-func (w PinnedWant) Make(ctx context.Context, render Render) (Want, error) {
+func (w PinnedWant) Make(ctx context.Context, render Render) (Desired, error) {
 	p := w.Pin
-	want, err := PastWant{
+	want, err := HistoricalDesired{
 		Past: Delivered{Version: p.Version, Revision: p.Revision, TargetHash: p.TargetHash}, Now: w.Now, Delivery: w.Delivery, Then: w.Then,
-	}.Make(ctx, render)
-	var gone *PastError
+	}.Build(ctx, render)
+	var gone *HistoricalError
 	switch {
 	case errors.As(err, &gone):
-		return Want{}, &PinError{Pin: *p, Component: w.Delivery.Component, Err: gone.Err}
+		return Desired{}, &PinError{Pin: *p, Component: w.Delivery.Component, Err: gone.Err}
 	case err != nil:
-		return Want{}, fmt.Errorf("%s: %w", p, err)
+		return Desired{}, fmt.Errorf("%s: %w", p, err)
 	}
 	want.Pin = p
 	return want, nil
@@ -102,5 +102,5 @@ func (p *Prepared) Version() string { return p.want.Version }
 // Delivered reports whether the target was applied in whole before, so that only drift is
 // corrected.
 func (p *Prepared) Delivered() bool {
-	return p.quiet || p.record.TargetHash == p.want.Target.Hash && p.record.Version == p.want.Version
+	return p.fromSettledCache || p.record.TargetHash == p.want.Target.Hash && p.record.Version == p.want.Version
 }

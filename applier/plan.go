@@ -24,8 +24,8 @@ import (
 // parallel bounds the requests of one component to a cluster that run at the same time.
 const parallel = 8
 
-// Want is one component as git wants it on a cluster.
-type Want struct {
+// Desired is one component as git wants it on a cluster.
+type Desired struct {
 	Component string
 	Version   string // tag name without the component, or HEAD
 	Tree      string // git hash of the component's folder at the version
@@ -87,7 +87,7 @@ type Prepared struct {
 	// Applied is the version that the cluster's record names.
 	Applied string
 
-	want     Want
+	want     Desired
 	states   []differ.State // in the order of the plan's changes
 	policy   differ.Policy
 	record   *record
@@ -96,14 +96,14 @@ type Prepared struct {
 	as       *account // the account that writes the component's objects
 	// unasked is the object whose dry run was skipped; the zero ID: none.
 	unasked differ.ID
-	// quiet: nothing has changed since the component was found settled, so nothing was read.
-	quiet bool
+	// fromSettledCache: nothing has changed since the component was found settled, so nothing was read.
+	fromSettledCache bool
 }
 
 // Settled reports whether there is nothing to write, neither to the component's
 // objects nor to its record.
 func (p *Prepared) Settled() bool {
-	return p.quiet || p.Plan.Settled() && !p.recordStale() && !p.pinStale() && !p.hooksLeft()
+	return p.fromSettledCache || p.Plan.Settled() && !p.recordStale() && !p.pinStale() && !p.hooksLeft()
 }
 
 // recordStale reports whether only the record must be written: all objects are as wanted, but the
@@ -123,8 +123,8 @@ func (p *Prepared) recordStale() bool {
 
 // Plan computes what applying would change. It writes nothing. The error wraps [ErrStale] when the
 // record has another version than w.From.
-func (c *Cluster) Plan(ctx context.Context, w Want) (*Prepared, error) {
-	p, err := (*Prepared)(nil), c.hideTarget(w)
+func (c *Cluster) Plan(ctx context.Context, w Desired) (*Prepared, error) {
+	p, err := (*Prepared)(nil), c.registerTargetSecrets(w)
 	if err == nil {
 		p, err = c.plan(ctx, w)
 	}
@@ -134,8 +134,8 @@ func (c *Cluster) Plan(ctx context.Context, w Want) (*Prepared, error) {
 	return p, nil
 }
 
-func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
-	if p := c.atRest(ctx, w); p != nil {
+func (c *Cluster) plan(ctx context.Context, w Desired) (*Prepared, error) {
+	if p := c.settledPlan(ctx, w); p != nil {
 		return p, nil
 	}
 	mark := c.wake(w.Component)
@@ -177,7 +177,7 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if err := c.recordedElsewhere(ctx, w.Component, states); err != nil {
 		return nil, err
 	}
-	c.hideLive(w, states)
+	c.registerLiveSecrets(w, states)
 	c.recognise(p, versions)
 	if p.Plan, err = differ.Compare(ctx, p.schemas, states, p.policy); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
@@ -364,7 +364,7 @@ func definedKind(crd map[string]any) schema.GroupKind {
 	return schema.GroupKind{Group: group, Kind: kind}
 }
 
-func (c *Cluster) policy(ctx context.Context, w Want) (differ.Policy, error) {
+func (c *Cluster) policy(ctx context.Context, w Desired) (differ.Policy, error) {
 	key, err := c.key(ctx)
 	if err != nil {
 		return differ.Policy{}, err

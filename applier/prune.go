@@ -286,7 +286,7 @@ func (r *Record) has(o *RecordedObject) bool {
 }
 
 // checkTarget rejects a target that is probably a mistake.
-func (w *Want) checkTarget(rec *record) error {
+func (w *Desired) checkTarget(rec *record) error {
 	switch {
 	case w.Absent:
 		return nil

@@ -134,7 +134,7 @@ func (c *Cluster) Record(ctx context.Context, component string) (Record, error) 
 // Pin returns the pin in a component's record; nil: not pinned.
 func (c *Cluster) Pin(ctx context.Context, component string) (*Pin, error) {
 	c.mu.Lock()
-	q := c.quiet[component]
+	q := c.settledCache[component]
 	c.mu.Unlock()
 	if q != nil {
 		return q.pin, nil
@@ -151,7 +151,7 @@ func (c *Cluster) Pin(ctx context.Context, component string) (*Pin, error) {
 // returns the version of their answers, or an earlier one.
 func (c *Cluster) RecordVersion(ctx context.Context, component string) (string, error) {
 	c.mu.Lock()
-	q := c.quiet[component]
+	q := c.settledCache[component]
 	c.mu.Unlock()
 	if q != nil {
 		return q.version.String(), nil
@@ -178,7 +178,7 @@ func (c *Cluster) Recorded(ctx context.Context) ([]string, error) {
 func (c *Cluster) readRecord(ctx context.Context, component string) (*record, error) {
 	c.mu.Lock()
 	r, found := c.records[component]
-	q := c.quiet[component]
+	q := c.settledCache[component]
 	none := !found && q == nil && c.listed // if this is outdated, writing the record fails
 	c.mu.Unlock()
 	switch {
@@ -206,7 +206,7 @@ func (c *Cluster) remember(r *record) {
 			total += other.size
 		}
 	}
-	delete(c.quiet, r.Component)
+	delete(c.settledCache, r.Component)
 	c.inventories[r.Component] = hashIDs(r.Objects)
 	if total > rememberedBytes {
 		c.records[r.Component] = nil // the next use reads it again
@@ -228,7 +228,7 @@ func (c *Cluster) RecordSeen(component, version string) bool {
 	known := ""
 	if r != nil {
 		known = r.version
-	} else if q := c.quiet[component]; q != nil {
+	} else if q := c.settledCache[component]; q != nil {
 		known = q.version.String()
 	}
 	if known != "" {
@@ -253,7 +253,7 @@ func (c *Cluster) forgetRecord(component string) {
 // forget requires c.mu. A missing entry would mean that no record exists.
 func (c *Cluster) forget(component string) {
 	c.records[component] = nil
-	delete(c.quiet, component)
+	delete(c.settledCache, component)
 	delete(c.inventories, component)
 }
 
@@ -261,5 +261,5 @@ func (c *Cluster) forget(component string) {
 func (c *Cluster) dropRecords() {
 	clear(c.records)
 	c.listed = false
-	maps.DeleteFunc(c.inventories, func(component string, _ []uint64) bool { return c.quiet[component] == nil })
+	maps.DeleteFunc(c.inventories, func(component string, _ []uint64) bool { return c.settledCache[component] == nil })
 }

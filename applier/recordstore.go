@@ -106,7 +106,7 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 	slices.Sort(names)
 	c.mu.Lock()
 	c.listed = true
-	maps.DeleteFunc(c.quiet, func(component string, _ *quiet) bool {
+	maps.DeleteFunc(c.settledCache, func(component string, _ *settledEntry) bool {
 		_, found := slices.BinarySearch(names, component)
 		return !found
 	})
@@ -122,7 +122,7 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 func (c *Cluster) same(component string, s *corev1.Secret) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	q := c.quiet[component]
+	q := c.settledCache[component]
 	return q != nil && q.version == recordVersionOf(s.ResourceVersion) && q.record == sumOf(s)
 }
 

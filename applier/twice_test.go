@@ -46,8 +46,8 @@ func TestTwiceCharts(t *testing.T) {
 			for name, values := range sets {
 				t.Run(chart+"/"+name, func(t *testing.T) {
 					version := chartVersion(t, dir, name+"-"+chart)
-					twice(t, config, func(c *applier.Cluster) applier.Want {
-						return applier.Want{
+					twice(t, config, func(c *applier.Cluster) applier.Desired {
+						return applier.Desired{
 							Component: version.Component, Version: version.Name, Tree: version.Tree, Revision: "abc", Namespace: "twice",
 							Target: renderOn(t, c, renderer.Request{Version: version, Values: registry.ValuesFrom(values)}), Rules: rules,
 						}
@@ -131,9 +131,9 @@ func TestTwiceFleet(t *testing.T) {
 			t.Run(cluster.Name, func(t *testing.T) {
 				config := start(t).Config
 				for _, d := range inOrder(t, cluster.Deliveries) {
-					twice(t, config, func(c *applier.Cluster) applier.Want {
+					twice(t, config, func(c *applier.Cluster) applier.Desired {
 						target := renderOn(t, c, renderer.Request{Version: d.Version, Values: d.Values, ImageMirrors: cluster.Spec.ImageMirrors})
-						want, err := applier.NewWant(fleet, d, target)
+						want, err := applier.NewDesired(fleet, d, target)
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -146,7 +146,7 @@ func TestTwiceFleet(t *testing.T) {
 }
 
 // twice applies, then plans again, also after a restart.
-func twice(t *testing.T, config *rest.Config, wanted func(*applier.Cluster) applier.Want) {
+func twice(t *testing.T, config *rest.Config, wanted func(*applier.Cluster) applier.Desired) {
 	t.Helper()
 	connect := func() *applier.Cluster {
 		c, err := applier.New(applier.Options{Name: "test", Config: config, Schemas: schemas})

@@ -102,7 +102,7 @@ func (a *applying) awaitHealth(ctx context.Context, before string, changes []*di
 	}
 }
 
-func stillWaited(changes []*differ.Change, sick []patient) []*differ.Change {
+func stillWaited(changes []*differ.Change, sick []unhealthyObject) []*differ.Change {
 	waited := make(map[differ.ID]bool, len(sick))
 	for _, p := range sick {
 		waited[p.ID] = true
@@ -117,8 +117,8 @@ func stillWaited(changes []*differ.Change, sick []patient) []*differ.Change {
 }
 
 // sick returns the objects that are not healthy.
-func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]patient, error) {
-	var out []patient
+func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]unhealthyObject, error) {
+	var out []unhealthyObject
 	for _, c := range changes {
 		m, err := a.mapping(ctx, c.ID, c.APIVersion)
 		if err != nil {
@@ -134,7 +134,7 @@ func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]patien
 			h.ID = c.ID
 		}
 		if h.Health != v1alpha1.HealthHealthy {
-			out = append(out, patient{h, live})
+			out = append(out, unhealthyObject{h, live})
 		}
 	}
 	return out, nil

@@ -62,7 +62,7 @@ func inWave(manifest, wave string) string {
 // another process has begun it.
 func TestWaves(t *testing.T) {
 	w := newWorld(t)
-	later := func(version, image string) applier.Want {
+	later := func(version, image string) applier.Desired {
 		return w.want(version, strings.Replace(deployment, "web:v1", image, 1), inWave(configMap("later", version), "1"))
 	}
 	reached := func(version string) bool {
@@ -74,7 +74,7 @@ func TestWaves(t *testing.T) {
 		value, _, _ := unstructured.NestedString(u.Object, "data", "key")
 		return value == version
 	}
-	fails := func(why, message string, want applier.Want) {
+	fails := func(why, message string, want applier.Desired) {
 		t.Helper()
 		w.reconnect()
 		var unhealthy *applier.UnhealthyError
@@ -135,7 +135,7 @@ func TestHeldWave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	target := func(version string) applier.Want {
+	target := func(version string) applier.Desired {
 		return w.want(version, configMap("first", version), inWave(configMap("second", version), "1"))
 	}
 	w.apply(target("v1"))

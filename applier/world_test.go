@@ -107,7 +107,7 @@ func (w *world) collect() {
 }
 
 // want builds a target from manifests, in which NS stands for the namespace.
-func (w *world) want(version string, manifests ...string) applier.Want {
+func (w *world) want(version string, manifests ...string) applier.Desired {
 	w.t.Helper()
 	rules, err := differ.NewRules(differ.Scopes{})
 	if err != nil {
@@ -125,7 +125,7 @@ func (w *world) want(version string, manifests ...string) applier.Want {
 		u.SetLabels(labels)
 		target.Objects = append(target.Objects, &renderer.Object{Content: object})
 	}
-	return applier.Want{
+	return applier.Desired{
 		Component: w.component, Version: version, Tree: "tree of " + version, Revision: "abc", Namespace: w.ns,
 		Target: target, Rules: rules,
 	}
@@ -144,7 +144,7 @@ func (w *world) object(manifest string) map[string]any {
 	return u.Object
 }
 
-func (w *world) plan(want applier.Want) *applier.Prepared {
+func (w *world) plan(want applier.Desired) *applier.Prepared {
 	w.t.Helper()
 	p, err := w.cluster.Plan(w.t.Context(), want)
 	if err != nil {
@@ -155,7 +155,7 @@ func (w *world) plan(want applier.Want) *applier.Prepared {
 
 // apply plans and applies; afterwards a second plan must find nothing to do,
 // also after a restart.
-func (w *world) apply(want applier.Want) *applier.Prepared {
+func (w *world) apply(want applier.Desired) *applier.Prepared {
 	w.t.Helper()
 	p := w.plan(want)
 	_, err := w.cluster.Apply(w.t.Context(), p, applier.ApplyOptions{Now: time.Unix(1, 0)})
@@ -170,7 +170,7 @@ func (w *world) apply(want applier.Want) *applier.Prepared {
 }
 
 // prune applies in two passes, as a deletion needs, the second after a restart.
-func (w *world) prune(want applier.Want) {
+func (w *world) prune(want applier.Desired) {
 	w.t.Helper()
 	w.apply(want)
 	w.reconnect()
@@ -204,7 +204,7 @@ func (w *world) there(name string) bool {
 	return err == nil && u.GetDeletionTimestamp() == nil
 }
 
-func (w *world) settled(want applier.Want) {
+func (w *world) settled(want applier.Desired) {
 	w.t.Helper()
 	for _, restart := range []bool{false, true} {
 		if restart {

@@ -282,7 +282,7 @@ func notificationNeeds(f *registry.Fleet) (secrets, configMaps []string) {
 		if len(n.Problems) > 0 {
 			continue
 		}
-		configMaps = append(configMaps, notify.ToldName(f.Spec.Name, n.Name))
+		configMaps = append(configMaps, notify.SentStateName(f.Spec.Name, n.Name))
 		if server, _ := n.Server(); server.Secret != "" {
 			named[server.Secret] = true
 		}

@@ -209,7 +209,7 @@ func (a *app) planPromotions(ctx context.Context, p *promotion.Promoter, f *regi
 	if len(components) == 0 {
 		components = promoted
 	}
-	stand := func(string) (rollout.Stand, error) { return rollout.Stand{}, rollout.ErrUnknown }
+	stand := func(string) (rollout.Progress, error) { return rollout.Progress{}, rollout.ErrUnknown }
 	if len(components) > 0 {
 		hub, err := a.hubClient()
 		if err != nil {
@@ -227,7 +227,7 @@ func (a *app) planPromotions(ctx context.Context, p *promotion.Promoter, f *regi
 }
 
 // standsIn returns a function that reads a component's progress from the hub.
-func standsIn(ctx context.Context, hub client.Client, f *registry.Fleet) (func(string) (rollout.Stand, error), error) {
+func standsIn(ctx context.Context, hub client.Client, f *registry.Fleet) (func(string) (rollout.Progress, error), error) {
 	var list v1alpha1.RolloutList
 	switch err := hub.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); {
 	case servesNone(err):
@@ -235,7 +235,7 @@ func standsIn(ctx context.Context, hub client.Client, f *registry.Fleet) (func(s
 	case err != nil:
 		return nil, fmt.Errorf("read the rollouts in the hub: %w", err)
 	}
-	return func(component string) (rollout.Stand, error) {
+	return func(component string) (rollout.Progress, error) {
 		var r *v1alpha1.Rollout
 		if i := slices.IndexFunc(list.Items, func(r v1alpha1.Rollout) bool { return r.Name == component }); i >= 0 {
 			r = &list.Items[i]
@@ -243,9 +243,9 @@ func standsIn(ctx context.Context, hub client.Client, f *registry.Fleet) (func(s
 		var deliveries v1alpha1.DeliveryList
 		err := hub.List(ctx, &deliveries, client.InNamespace(v1alpha1.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: component})
 		if err != nil {
-			return rollout.Stand{}, fmt.Errorf("read the deliveries of %s in the hub: %w", component, err)
+			return rollout.Progress{}, fmt.Errorf("read the deliveries of %s in the hub: %w", component, err)
 		}
-		return rollout.StandOf(f, component, r, deliveries.Items)
+		return rollout.ProgressOf(f, component, r, deliveries.Items)
 	}, nil
 }
 

@@ -29,7 +29,7 @@ func (a *app) connect(ctx context.Context, c *registry.Cluster, progress func(ap
 	// All clients of a Line share one connection, and the bounds on answers.
 	line, err := connect.Dial(ctx, a.env.Now, func(ctx context.Context) (*rest.Config, error) {
 		return a.source().Config(ctx, c.Spec.Connection)
-	}, connect.Heard{})
+	}, connect.Callbacks{})
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
 	}
@@ -208,19 +208,19 @@ func (s *session) compare(ctx context.Context, d *registry.Delivery, target *ren
 }
 
 // want returns what git wants of a delivery, or the pinned state until git changes.
-func (s *session) want(ctx context.Context, d *registry.Delivery, target *renderer.Target) (applier.Want, error) {
+func (s *session) want(ctx context.Context, d *registry.Delivery, target *renderer.Target) (applier.Desired, error) {
 	pin, forced := s.pins[d.Component]
 	if !forced && !d.Absent { // an absent component has no pin: git has changed
 		record, err := s.live.Record(ctx, d.Component)
 		if err != nil {
-			return applier.Want{}, err
+			return applier.Desired{}, err
 		}
 		if pin = record.Pin; pin != nil && pin.Against != target.Hash {
 			pin = nil
 		}
 	}
 	if pin == nil {
-		return applier.NewWant(s.fleet, d, target)
+		return applier.NewDesired(s.fleet, d, target)
 	}
 	// planAll runs plans concurrently; loads and renders of old revisions run one at a time.
 	s.mu.Lock()
@@ -229,7 +229,7 @@ func (s *session) want(ctx context.Context, d *registry.Delivery, target *render
 	if then == nil {
 		var err error
 		if then, err = s.repo.LoadCommit(ctx, pin.Revision); err != nil {
-			return applier.Want{}, &applier.PinError{Pin: *pin, Component: d.Component, Err: err}
+			return applier.Desired{}, &applier.PinError{Pin: *pin, Component: d.Component, Err: err}
 		}
 		s.then[pin.Revision] = then
 	}

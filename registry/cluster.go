@@ -45,11 +45,11 @@ func (l *loader) readClusters(ctx context.Context) error {
 	return nil
 }
 
-// making is what a Load keeps for the next Load.
-type making struct {
+// loadMemo is what a Load keeps for the next Load.
+type loadMemo struct {
 	// everywhere are the problems that block every cluster.
 	everywhere Problems
-	ways       ways
+	ways       pipelineIndex
 	frozen     []*Freeze // the broken ones
 	inventory  inventory
 	projects   []*Project
@@ -70,7 +70,7 @@ type madeCluster struct {
 	own       []*ownFile // in component-name order
 	layers    []*layer
 	approvals []approval
-	answers   []*answer
+	answers   []*versionLookup
 	// spokenOf is the number of components that the files and layers name.
 	spokenOf int
 

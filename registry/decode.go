@@ -28,7 +28,7 @@ func decodeFile(data []byte, kind string, into any) *document {
 	if doc.broken {
 		return doc
 	}
-	if doc.unseal(data, kind); doc.broken {
+	if doc.readEncrypted(data, kind); doc.broken {
 		return doc
 	}
 	if checkHeader(doc, kind) {

@@ -60,7 +60,7 @@ type document struct {
 	// broken: nothing in the file can be used.
 	broken bool
 	// sealed is the file itself, if some of its values are encrypted.
-	sealed *sealed
+	sealed *encryptedDocument
 }
 
 // parseDocument parses one YAML file. Its time and memory are linear in the size of data, for any

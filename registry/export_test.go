@@ -79,7 +79,7 @@ type ShownSource struct {
 	File, Revision string
 	Values         map[string]any
 	Places         *places
-	Sealed         *sealed
+	Sealed         *encryptedDocument
 	SealedAt       []string
 }
 

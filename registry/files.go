@@ -78,7 +78,7 @@ type metaFile struct {
 	versionAt point
 	absentAt  point
 	places    *places
-	sealed    *sealed
+	sealed    *encryptedDocument
 	mistakes
 	broken bool
 }
@@ -103,7 +103,7 @@ type layerFile struct {
 	// selector is nil if the clusters of the layer can't be known.
 	selector labels.Selector
 	entries  map[string]layerEntry
-	sealed   *sealed
+	sealed   *encryptedDocument
 	mistakes
 	// broken: nothing in the layer can be known.
 	broken bool

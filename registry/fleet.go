@@ -35,7 +35,7 @@ type Fleet struct {
 	// [Options.Proposals].
 	Signer *Signer
 
-	ways ways
+	ways pipelineIndex
 	// places holds promoted versions, and the versions that they follow.
 	places map[placeKey]Place
 	// published holds the versions by component, in order.

@@ -89,7 +89,7 @@ type Repo struct {
 	last     *Fleet
 	lastTags map[string]plumbing.Hash
 	lastKeys string // the digest of the trusted keys
-	lastMade *making
+	lastMemo *loadMemo
 	// history belongs to the commit of the last call of Merged.
 	history history
 	sharing sharing

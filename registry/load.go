@@ -130,14 +130,14 @@ func (r *Repo) newLoader(commit plumbing.Hash, now *refs, trust *trust, admitted
 		refs:      now,
 		fleet:     &Fleet{Revision: commit.String()},
 		versions:  map[versionKey]*versionResult{},
-		answers:   map[versionKey]*answer{},
-		same:      map[*answer]bool{},
+		answers:   map[versionKey]*versionLookup{},
+		same:      map[*versionLookup]bool{},
 		layerings: map[string]*layering{},
 		published: map[string][]string{},
 		checked:   map[overrideKey]Problems{},
 		absent:    map[Problem][]string{},
-		before:    r.madeBefore(),
-		made:      &making{clusters: map[string]*madeCluster{}},
+		before:    r.previousMemo(),
+		made:      &loadMemo{clusters: map[string]*madeCluster{}},
 	}
 	if admitted != nil {
 		l.fleet.Signer = &admitted.signer
@@ -160,7 +160,7 @@ func (l *loader) run(ctx context.Context, rev string, commit plumbing.Hash) (*Fl
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.workTree {
-		r.lastMade = l.made
+		r.lastMemo = l.made
 	}
 	if !l.unreadable && !r.workTree {
 		r.last, r.lastTags, r.lastKeys = l.fleet, l.refs.tags, l.trust.digest()
@@ -199,10 +199,10 @@ func (r *Repo) unchanged(commit string, now *refs, keys string) *Fleet {
 	return nil
 }
 
-func (r *Repo) madeBefore() *making {
+func (r *Repo) previousMemo() *loadMemo {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return cmp.Or(r.lastMade, &making{})
+	return cmp.Or(r.lastMemo, &loadMemo{})
 }
 
 // loader loads one Fleet.
@@ -224,13 +224,13 @@ type loader struct {
 	inventory  inventory
 
 	versions  map[versionKey]*versionResult
-	answers   map[versionKey]*answer
-	same      map[*answer]bool // by answer of the previous Load: whether it is still correct
+	answers   map[versionKey]*versionLookup
+	same      map[*versionLookup]bool // by answer of the previous Load: whether it is still correct
 	layerings map[string]*layering
 	published map[string][]string // versions in order, by component
-	before    *making             // of the previous Load
+	before    *loadMemo           // of the previous Load
 	governed  bool                // an input of all clusters changed since the previous Load
-	made      *making
+	made      *loadMemo
 	scratch   []Delivery // of the cluster that is being loaded
 	checked   map[overrideKey]Problems
 	// unreadable: something could not be read, and a later Load may succeed.
@@ -383,7 +383,7 @@ func (l *loader) readComponents(ctx context.Context) error {
 			return err
 		}
 		l.report(result.problems...)
-		if err := l.readWay(ctx, e.name); err != nil {
+		if err := l.readPipelineOf(ctx, e.name); err != nil {
 			return err
 		}
 	}

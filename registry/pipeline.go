@@ -147,14 +147,16 @@ func (f *Fleet) PipelineAt(component string) Position {
 	return f.ways.at[""]
 }
 
-// ways maps components to pipelines.
-type ways struct {
+// pipelineIndex maps components to pipelines.
+type pipelineIndex struct {
 	of        map[string]*Pipeline // components with a folder at the fleet's revision
 	otherwise *Pipeline
 	at        map[string]Position // by component; "" is the fleet's
 }
 
-func (w ways) equal(v ways) bool { return w.otherwise == v.otherwise && maps.Equal(w.of, v.of) }
+func (w pipelineIndex) equal(v pipelineIndex) bool {
+	return w.otherwise == v.otherwise && maps.Equal(w.of, v.of)
+}
 
 // readPipelines reads pipelines/, and determines the fleet's pipeline.
 func (l *loader) readPipelines(ctx context.Context) error {
@@ -174,14 +176,14 @@ func (l *loader) readPipelines(ctx context.Context) error {
 	}
 	slices.SortStableFunc(l.fleet.Pipelines, func(a, b *Pipeline) int { return strings.Compare(a.Name, b.Name) })
 	if name := l.fleet.Spec.Pipeline; name != "" {
-		l.fleet.ways.otherwise, l.fleet.ways.at[""] = l.way(name, l.pipelineAt), l.pipelineAt
+		l.fleet.ways.otherwise, l.fleet.ways.at[""] = l.pipelineNamed(name, l.pipelineAt), l.pipelineAt
 	}
 	return nil
 }
 
-// way returns the pipeline with a name in a file. For a missing pipeline it returns a Pipeline with
+// pipelineNamed returns the pipeline with a name in a file. For a missing pipeline it returns a Pipeline with
 // a problem.
-func (l *loader) way(name string, at Position) *Pipeline {
+func (l *loader) pipelineNamed(name string, at Position) *Pipeline {
 	if p := l.fleet.Pipeline(name); p != nil {
 		return p
 	}
@@ -198,37 +200,37 @@ func (l *loader) noPipeline(at Position, name string) Problem {
 	return noFile(at, "pipeline", name, names)
 }
 
-// readWay determines the pipeline of a component at the fleet's revision. If no pipelines exist, a
+// readPipelineOf determines the pipeline of a component at the fleet's revision. If no pipelines exist, a
 // broken component.yaml is not taken as naming one.
-func (l *loader) readWay(ctx context.Context, component string) error {
+func (l *loader) readPipelineOf(ctx context.Context, component string) error {
 	folder := join("components", component)
 	entries, err := l.tree.list(ctx, folder)
 	if err != nil {
-		return l.unknownWay(ctx, component, Problem{At: Position{File: folder}, Message: "can't be read: " + err.Error()})
+		return l.unknownPipelineOf(ctx, component, Problem{At: Position{File: folder}, Message: "can't be read: " + err.Error()})
 	}
 	at := Position{File: join(folder, "component.yaml")}
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == "component.yaml" })
 	if i < 0 {
-		return l.unknownWay(ctx, component, Problem{At: at, Message: "the file is missing"})
+		return l.unknownPipelineOf(ctx, component, Problem{At: at, Message: "the file is missing"})
 	}
 	f, problem, err := readEntry(ctx, l, entries[i], v1alpha1.KindComponent, decodeComponent)
 	switch {
 	case err != nil:
 		return err
 	case f == nil:
-		return l.unknownWay(ctx, component, problem)
+		return l.unknownPipelineOf(ctx, component, problem)
 	case f.vague:
-		return l.unknownWay(ctx, component, f.in(at.File)...)
+		return l.unknownPipelineOf(ctx, component, f.in(at.File)...)
 	case f.spec.Pipeline != "":
 		at = f.pipelineAt.in(at.File, "")
-		l.fleet.ways.of[component], l.fleet.ways.at[component] = l.way(f.spec.Pipeline, at), at
+		l.fleet.ways.of[component], l.fleet.ways.at[component] = l.pipelineNamed(f.spec.Pipeline, at), at
 	}
 	return nil
 }
 
-// unknownWay records that the pipeline of a component is unknown. The problems belong to its
+// unknownPipelineOf records that the pipeline of a component is unknown. The problems belong to its
 // version at the fleet's revision, and are reported there.
-func (l *loader) unknownWay(ctx context.Context, component string, problems ...Problem) error {
+func (l *loader) unknownPipelineOf(ctx context.Context, component string, problems ...Problem) error {
 	if len(l.fleet.Pipelines) > 0 {
 		l.fleet.ways.of[component] = &Pipeline{Problems: problems}
 	}

@@ -253,7 +253,7 @@ func TestPushProposal(t *testing.T) {
 		if got := r.Branches("keelson/"); got[branch] != second[0] || got["main"] != "" {
 			t.Errorf("%s: the branches are %v", transport, got)
 		}
-		want := registry.Made{Parents: []string{p.Parent}, Author: "keelson <keelson@example.com>", Committer: "keelson <keelson@example.com>", Message: "second"}
+		want := registry.CommitInfo{Parents: []string{p.Parent}, Author: "keelson <keelson@example.com>", Committer: "keelson <keelson@example.com>", Message: "second"}
 		made, err := r.Commit(second[0])
 		if diff := cmp.Diff(want, made); err != nil || diff != "" {
 			t.Errorf("%s: the commit (-want +got) %v\n%s", transport, err, diff)
@@ -374,7 +374,7 @@ func TestStood(t *testing.T) {
 		"NoFile": {"A file that never was.", "layers/20-b.yaml", "v1.2.0", ""},
 	}
 	for name, tc := range cases {
-		got, err := r.Stood(t.Context(), last.String(), tc.file, "coredns", tc.version)
+		got, err := r.FindVersionCommit(t.Context(), last.String(), tc.file, "coredns", tc.version)
 		if err != nil || got != tc.want {
 			t.Errorf("%s: %s got %q, %v; want %q", name, tc.why, got, err, tc.want)
 		}
@@ -398,7 +398,7 @@ func TestStoodShallow(t *testing.T) {
 	r := open(t, path)
 	at, err := r.Resolve("main")
 	fatal(t, err)
-	if got, err := r.Stood(t.Context(), at, "clusters/a/coredns.yaml", "coredns", "v1.1.0"); err == nil {
+	if got, err := r.FindVersionCommit(t.Context(), at, "clusters/a/coredns.yaml", "coredns", "v1.1.0"); err == nil {
 		t.Errorf("got %q, want an error: nothing is known", got)
 	}
 }

@@ -38,7 +38,7 @@ type source struct {
 	places         *places
 	// sealed is the file if SOPS encrypted some of its values, and sealedAt the path of these
 	// values in it.
-	sealed   *sealed
+	sealed   *encryptedDocument
 	sealedAt []string
 	opened   bool // it was encrypted, and is now in clear text
 	// sum is the hash of the values and their encrypted file; see sharing.

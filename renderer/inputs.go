@@ -49,7 +49,7 @@ func ofGit(r Request) inputs {
 	if r.Version.Tree == "" { // not from git
 		in.Files = hashFiles(r)
 	}
-	for _, seal := range r.Values.Seals() {
+	for _, seal := range r.Values.EncryptedFiles() {
 		in.Seals = append(in.Seals, seal.Hash)
 	}
 	return in

@@ -19,7 +19,7 @@ type seen struct {
 // seenBy narrows a request's capabilities to what its chart can see.
 func seenBy(r Request) seen {
 	u := newUse()
-	u.all = len(r.Values.Seals()) > 0 // encrypted values can't be searched
+	u.all = len(r.Values.EncryptedFiles()) > 0 // encrypted values can't be searched
 	for _, f := range r.Version.Chart {
 		// A subchart's files can't be read before they are unpacked.
 		if u.all = u.all || strings.HasSuffix(f.Name, ".tgz"); u.all {

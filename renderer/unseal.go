@@ -59,11 +59,11 @@ var _ Renderer = (*Unsealing)(nil)
 
 // Render implements [Renderer].
 func (u *Unsealing) Render(ctx context.Context, r Request) (*Target, error) {
-	if r.Version == nil || len(r.Values.Seals()) == 0 {
+	if r.Version == nil || len(r.Values.EncryptedFiles()) == 0 {
 		return u.next.Render(ctx, r)
 	}
 	var salts []byte
-	values, secrets, err := r.Values.Open(func(s registry.Seal) ([]sops.Leaf, error) {
+	values, secrets, err := r.Values.Open(func(s registry.EncryptedFile) ([]sops.Leaf, error) {
 		opened, err := u.open(s)
 		if err != nil {
 			return nil, u.failed(r.Version, s, err)
@@ -88,7 +88,7 @@ func (u *Unsealing) Render(ctx context.Context, r Request) (*Target, error) {
 }
 
 // open decrypts a file, or returns it from memory.
-func (u *Unsealing) open(s registry.Seal) (*sops.Opened, error) {
+func (u *Unsealing) open(s registry.EncryptedFile) (*sops.Opened, error) {
 	u.mu.Lock()
 	opened, ok := u.young[s.Hash]
 	if !ok {
@@ -119,7 +119,7 @@ func (u *Unsealing) open(s registry.Seal) (*sops.Opened, error) {
 
 // failed explains why a file can't be decrypted. A missing key may be added later, so that error is
 // transient. A broken file must be repaired in git.
-func (u *Unsealing) failed(v *registry.Version, s registry.Seal, cause error) *Error {
+func (u *Unsealing) failed(v *registry.Version, s registry.EncryptedFile, cause error) *Error {
 	at := registry.Position{File: s.File}
 	broken, ok := errors.AsType[*sops.Error](cause)
 	if !ok {

@@ -22,7 +22,7 @@ func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, err
 	if err != nil || t.sync != "" {
 		return t, err
 	}
-	want, err := a.wants.New(s.fleet, d, target)
+	want, err := a.wants.Build(s.fleet, d, target)
 	if err != nil {
 		return t.stop(v1alpha1.SyncBlocked, err.Error()), nil
 	}

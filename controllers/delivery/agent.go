@@ -59,9 +59,9 @@ type agent struct {
 	renderer renderer.Renderer
 	tracer   trace.TracerProvider // nil: no tracing
 	past     *past
-	wants    *applier.Wants
-	turns    turns
-	rush     *burstDetector
+	wants    *applier.DesiredBuilder
+	limiters limiters
+	bursts   *burstDetector
 	metrics  *counted // set when the agent runs: before, the metrics of the previous agent may not be deleted yet
 	redactor *redact.Redactor
 	// board shows which clusters are released; nil: this process works on a single cluster
@@ -114,7 +114,7 @@ type agent struct {
 func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
-		schemas: c.schemas, redactor: c.redactor, board: c.rollouts.board, renderer: c.renderer, tracer: c.tracer, past: c.past, wants: c.wants, turns: c.turns, rush: c.rush,
+		schemas: c.schemas, redactor: c.redactor, board: c.rollouts.board, renderer: c.renderer, tracer: c.tracer, past: c.past, wants: c.wants, limiters: c.limiters, bursts: c.bursts,
 		publish: c.writer.publish, release: c.writer.release, retract: c.writer.retract, shown: c.writer.shown,
 		moved: c.movedTo, announce: c.writer.credentials,
 		statuses: statuses{}, diagnoses: map[string]diagnosis{}, podLooks: map[string]podLook{}, pruning: map[string]bool{}, checks: checks{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),

@@ -58,9 +58,9 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil
 	}
 	if d.Absent {
-		v, err := a.verdict(ctx, s, v1alpha1.HashAbsent)
+		v, err := a.decideRelease(ctx, s, v1alpha1.HashAbsent)
 		if t = a.judged(v, err, s, t); t.sync != "" {
-			return t, retried(err)
+			return t, retryable(err)
 		}
 		if v.waits == "" {
 			return a.absent(ctx, s, t)
@@ -219,7 +219,7 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 
 // aim returns the state that a component should have now: usually the state in git. A non-empty
 // t.sync ends the attempt here.
-func (a *agent) aim(ctx context.Context, s snapshot, t attempt) (want applier.Want, _ attempt, err error) {
+func (a *agent) aim(ctx context.Context, s snapshot, t attempt) (want applier.Desired, _ attempt, err error) {
 	var target *renderer.Target // nil: to be removed; the component keeps its objects until the removal is released
 	if !s.delivery.Absent {
 		if target, t, err = a.render(ctx, s, t); target == nil {

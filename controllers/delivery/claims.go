@@ -81,7 +81,7 @@ func (a *agent) claimOne(ctx context.Context, s snapshot, target *renderer.Targe
 	if err == nil && (pin == nil || pin.Against != target.Hash) {
 		return a.claimDue(ctx, s, target, claims)
 	}
-	var want applier.Want
+	var want applier.Desired
 	if err == nil {
 		want, err = a.pinned(ctx, s, pin)
 	}
@@ -104,8 +104,8 @@ func (a *agent) claimDue(ctx context.Context, s snapshot, target *renderer.Targe
 	if target != nil {
 		hash = target.Hash
 	}
-	v, err := a.verdict(ctx, s, hash)
-	var has applier.Want
+	v, err := a.decideRelease(ctx, s, hash)
+	var has applier.Desired
 	if err == nil && v.waits != "" && v.keeps.TargetHash != "" {
 		has, err = a.kept(ctx, s, v.keeps)
 	}

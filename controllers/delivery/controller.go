@@ -85,9 +85,9 @@ type Controller struct {
 	follows  func(ctx context.Context, of v1alpha1.Connection, changed func())
 	renderer renderer.Renderer
 	past     *past
-	wants    *applier.Wants
-	turns    turns
-	rush     *burstDetector
+	wants    *applier.DesiredBuilder
+	limiters limiters
+	bursts   *burstDetector
 	schemas  *applier.SchemaCache
 	redactor *redact.Redactor
 	metrics  *metrics
@@ -101,10 +101,10 @@ type Controller struct {
 	probes   probes
 	// notify sends notifications about rollouts and deliveries; nil: none are sent.
 	notify    *notify.Loop
-	notifying duty
+	notifying singletonTask
 	// previews works on pull requests, in one process of the fleet; nil: no previews.
 	previews   Previews
-	previewing duty
+	previewing singletonTask
 	promotions Promotions // nil: no promotions
 	// closing stops the writer; nil before the writer was started.
 	closing func(cause error)
@@ -135,8 +135,8 @@ func New(o Options) (*Controller, error) {
 		repo: o.Repo, revision: o.Revision, pace: pace.New(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
 		moved: map[string]bool{}, moves: make(chan struct{}, 1),
 		renderer: o.Renderer, schemas: cmp.Or(o.Schemas, applier.NewSchemaCache()), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
-		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, previews: o.Previews, promotions: o.Promotions, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newBurstDetector(newGCTuner(o.Renderer.Pack)),
-		previewing: duty{name: shard.Previews, taken: "pull requests get previews from here", left: "previews of pull requests go to another replica"},
+		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, previews: o.Previews, promotions: o.Promotions, past: &past{repo: o.Repo}, wants: &applier.DesiredBuilder{}, limiters: newLimiters(), bursts: newBurstDetector(newGCTuner(o.Renderer.Pack)),
+		previewing: singletonTask{name: shard.Previews, taken: "pull requests get previews from here", left: "previews of pull requests go to another replica"},
 	}
 	c.metrics = newMetrics()
 	var err error
@@ -146,7 +146,7 @@ func New(o Options) (*Controller, error) {
 	if err := c.metrics.register(o.Registry, c, o.Renderer); err != nil {
 		return nil, err
 	}
-	c.writer.stranger = c.adopt
+	c.writer.onUnknownDelivery = c.adopt
 	if err := c.newProbes(o); err != nil {
 		return nil, err
 	}

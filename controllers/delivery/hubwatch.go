@@ -102,7 +102,7 @@ func (w *writer) sees(ctx context.Context, m *metav1.PartialObjectMetadata, gone
 	w.mu.Unlock()
 	switch {
 	case d == nil && !wanted && !going && !gone:
-		w.stranger(&v1alpha1.Delivery{ObjectMeta: m.ObjectMeta})
+		w.onUnknownDelivery(&v1alpha1.Delivery{ObjectMeta: m.ObjectMeta})
 		return
 	case d == nil, !gone && d.version == version:
 		return
@@ -165,7 +165,7 @@ func (w *writer) reread(ctx context.Context) (string, error) {
 	}
 	strangers := w.takeIn(found)
 	for _, d := range strangers {
-		w.stranger(d)
+		w.onUnknownDelivery(d)
 	}
 	return version, nil
 }

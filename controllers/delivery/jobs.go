@@ -209,7 +209,7 @@ func (a *agent) endCheck(ctx context.Context, s snapshot, is *checkRun) error {
 		stop()
 		<-done // else the Job might be created after its deletion
 	}
-	want := applier.Want{Component: is.Component}
+	want := applier.Desired{Component: is.Component}
 	if d := s.delivery; d != nil && d.Version != nil {
 		want.Namespace, want.ServiceAccount = d.Version.Spec.Namespace, d.Version.Spec.ServiceAccount
 	}
@@ -343,7 +343,7 @@ func (a *agent) checkJob(component string, one rollout.AskedJob) (applier.CheckJ
 	if err != nil {
 		return applier.CheckJob{}, &applier.CheckError{Message: one.Template + ": " + err.Error()}
 	}
-	want, err := a.wants.New(s.fleet, s.delivery, nil)
+	want, err := a.wants.Build(s.fleet, s.delivery, nil)
 	if err != nil {
 		return applier.CheckJob{}, err
 	}

@@ -16,7 +16,7 @@ import (
 
 // link is a connection to the cluster.
 type link struct {
-	line    *connect.Line
+	line    *connect.RotatingClient
 	cluster *applier.Cluster
 	cache   *liveCache
 	// probe sends a small request. Any answer, a refusal too, shows that the API server is
@@ -94,11 +94,11 @@ func (a *agent) dial(ctx context.Context) error {
 		relearn()
 		time.AfterFunc(publishLag, relearn)
 	}
-	turn := a.turns.learn
+	turn := a.limiters.learn
 	if a.failedBefore {
-		turn = a.turns.relearn
+		turn = a.limiters.relearn
 	}
-	leave, err := turn.take(ctx)
+	leave, err := turn.acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (a *agent) dial(ctx context.Context) error {
 	if a.failedBefore = err != nil; err != nil {
 		return err
 	}
-	if leave, err = a.turns.first.take(ctx); err != nil {
+	if leave, err = a.limiters.first.acquire(ctx); err != nil {
 		return err
 	}
 	recorded, err := a.learn(ctx, config, live, cluster)

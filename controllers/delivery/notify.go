@@ -27,7 +27,7 @@ func (c *Controller) newNotify(o Options) error {
 			return err //nolint:wrapcheck // it says which
 		}
 	}
-	c.notifying = duty{name: shard.Notifications, taken: "notifications are sent from here", left: "notifications go to another replica"}
+	c.notifying = singletonTask{name: shard.Notifications, taken: "notifications are sent from here", left: "notifications go to another replica"}
 	c.notify = notify.NewLoop(notify.Options{
 		Board: c.rollouts.board, Hub: core, Sender: o.Sender, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics, Announce: c.writer.tell,
 	})
@@ -57,6 +57,6 @@ func (c *Controller) attendNotify(ctx context.Context, fleet *registry.Fleet, gr
 			return err
 		}
 	}
-	c.attend(ctx, &c.notifying, due, c.notify.Run)
+	c.runSingleton(ctx, &c.notifying, due, c.notify.Run)
 	return nil
 }

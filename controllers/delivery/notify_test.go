@@ -80,7 +80,7 @@ func TestNotifications(t *testing.T) {
 	tr.sender = notify.NewSender(notify.Sender{Secrets: secrets, Hide: func(string, ...string) {}, Now: time.Now}, nil)
 	told := func() string {
 		var c corev1.ConfigMap
-		_ = tr.hub.Get(context.WithoutCancel(t.Context()), client.ObjectKey{Namespace: v1alpha1.Namespace, Name: notify.ToldName(tr.name, "hook")}, &c)
+		_ = tr.hub.Get(context.WithoutCancel(t.Context()), client.ObjectKey{Namespace: v1alpha1.Namespace, Name: notify.SentStateName(tr.name, "hook")}, &c)
 		return c.ResourceVersion
 	}
 	tr.begin()

@@ -53,7 +53,7 @@ func rendered(ctx context.Context, r renderer.Renderer, of renderer.Request) (_ 
 	return r.Render(ctx, of)
 }
 
-func planned(ctx context.Context, c *applier.Cluster, w applier.Want) (_ *applier.Prepared, err error) {
+func planned(ctx context.Context, c *applier.Cluster, w applier.Desired) (_ *applier.Prepared, err error) {
 	ctx, s := span.Start(ctx, "plan")
 	defer func() { s.End(err) }()
 	return c.Plan(ctx, w)

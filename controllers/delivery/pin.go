@@ -47,10 +47,10 @@ func (p *past) at(ctx context.Context, revision string) (*registry.Fleet, error)
 // precedence until the target in git changes; then a delivered version stays until the target is
 // released. A non-empty t.sync ends the attempt here; with Blocked only a commit or a person can
 // help.
-func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Want, attempt, error) {
+func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Desired, attempt, error) {
 	pin, err := s.link.cluster.Pin(ctx, s.delivery.Component)
 	if err != nil {
-		return applier.Want{}, t.stop(a.failed(), err.Error()), err
+		return applier.Desired{}, t.stop(a.failed(), err.Error()), err
 	}
 	if pin != nil && pin.Against != target.Hash {
 		a.log.Info("git moved on: the pin ends", "component", s.delivery.Component, "pin", pin.String())
@@ -71,13 +71,13 @@ func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t
 	return want, t, nil
 }
 
-func (a *agent) pinned(ctx context.Context, s snapshot, pin *applier.Pin) (applier.Want, error) {
+func (a *agent) pinned(ctx context.Context, s snapshot, pin *applier.Pin) (applier.Desired, error) {
 	then, err := a.past.at(ctx, pin.Revision)
 	if err != nil {
 		if ctx.Err() != nil {
-			return applier.Want{}, ctx.Err()
+			return applier.Desired{}, ctx.Err()
 		}
-		return applier.Want{}, &applier.PinError{Pin: *pin, Component: s.delivery.Component, Err: err}
+		return applier.Desired{}, &applier.PinError{Pin: *pin, Component: s.delivery.Component, Err: err}
 	}
 	return applier.PinnedWant{Pin: pin, Now: s.fleet, Delivery: s.delivery, Then: then}.Make(ctx, a.renderThen(s))
 }

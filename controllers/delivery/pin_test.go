@@ -48,7 +48,7 @@ func (f *fleet) rollBack(number int) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	want, err := applier.NewWant(now, d, target)
+	want, err := applier.NewDesired(now, d, target)
 	if number > 0 {
 		e := record.History[len(record.History)-number]
 		then, lerr := repo.LoadCommit(ctx, e.Revision)

@@ -16,7 +16,7 @@ type Promotions interface {
 	// Look requests a check of the components. It does not block.
 	Look()
 	// Run works until the context ends. stand returns how far the rollout of a component has come.
-	Run(ctx context.Context, stand func(f *registry.Fleet, component string) (rollout.Stand, error))
+	Run(ctx context.Context, stand func(f *registry.Fleet, component string) (rollout.Progress, error))
 }
 
 // Promotion writes an event when promotions begin to fail, or work again.

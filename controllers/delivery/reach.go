@@ -100,7 +100,7 @@ func (a *agent) lost() bool {
 // relearn reads again what may have changed during an outage: the API server may be another one, or
 // its store may have been restored. A component without changes stays at rest.
 func (a *agent) relearn(ctx context.Context, link *link) error {
-	leave, err := a.turns.learn.take(ctx)
+	leave, err := a.limiters.learn.acquire(ctx)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (a *agent) work(ctx context.Context) {
 		}
 		w.begin()
 		looks.Go(func() {
-			scarce := a.turns.look.scarce()
+			scarce := a.limiters.reconcile.isFull()
 			defer func() { w.end(scarce) }()
 			a.turn(ctx, component)
 		})
@@ -33,7 +33,7 @@ func (a *agent) work(ctx context.Context) {
 
 // turn reconciles one component when the limiter of all clusters has a slot.
 func (a *agent) turn(ctx context.Context, component string) {
-	if leave, err := a.turns.look.take(ctx); err == nil {
+	if leave, err := a.limiters.reconcile.acquire(ctx); err == nil {
 		a.reconcile(ctx, component)
 		leave()
 	}
@@ -47,7 +47,7 @@ func (a *agent) turn(ctx context.Context, component string) {
 func (a *agent) reconcile(ctx context.Context, component string) {
 	started := a.now()
 	result, err := a.traced(ctx, component)
-	a.rush.looked(result.outcome.Wrote())
+	a.bursts.reconciled(result.outcome.Wrote())
 	defer a.seen(component)
 	unattended := a.attendChecks(ctx, component, result)
 	a.mu.Lock()

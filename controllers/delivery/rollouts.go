@@ -28,7 +28,7 @@ type rollouts struct {
 	loop  *rollout.Loop
 	// shown: the board is watched, because the fleet has had a pipeline.
 	shown    bool
-	deciding duty
+	deciding singletonTask
 }
 
 // newRollouts creates board and loop. It does nothing if this process works on a single cluster.
@@ -47,7 +47,7 @@ func (c *Controller) newRollouts(o Options) error {
 		}
 	}
 	c.rollouts.board = board
-	c.rollouts.deciding = duty{name: shard.Rollouts, taken: "rollouts are decided about here", left: "rollouts go to another replica"}
+	c.rollouts.deciding = singletonTask{name: shard.Rollouts, taken: "rollouts are decided about here", left: "rollouts go to another replica"}
 	c.rollouts.loop = rollout.NewLoop(rollout.Options{
 		Board: board, Probes: c.probes.store, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics, Egress: cmp.Or[http.RoundTripper](o.Egress, egress.Policy{}.Transport()),
 		Events: func() record.EventRecorder { return c.writer.recorder() },
@@ -66,7 +66,7 @@ func (w *writer) recorder() record.EventRecorder {
 // error comes from the hub, which is opened for the tasks.
 func (c *Controller) attendAll(ctx context.Context, fleet *registry.Fleet, granted map[string]bool) error {
 	if c.previews != nil {
-		c.attend(ctx, &c.previewing, granted[shard.Previews], c.previews.Run)
+		c.runSingleton(ctx, &c.previewing, granted[shard.Previews], c.previews.Run)
 	}
 	if err := c.attendNotify(ctx, fleet, granted[shard.Notifications]); err != nil || ctx.Err() != nil {
 		return err
@@ -80,7 +80,7 @@ func (c *Controller) attendAll(ctx context.Context, fleet *registry.Fleet, grant
 			return err
 		}
 	}
-	c.attend(ctx, &c.rollouts.deciding, leads, c.decide)
+	c.runSingleton(ctx, &c.rollouts.deciding, leads, c.decide)
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (c *Controller) attendAll(ctx context.Context, fleet *registry.Fleet, grant
 func (c *Controller) decide(ctx context.Context) {
 	var promoting sync.WaitGroup
 	if c.promotions != nil {
-		promoting.Go(func() { c.promotions.Run(ctx, c.rollouts.loop.Stand) })
+		promoting.Go(func() { c.promotions.Run(ctx, c.rollouts.loop.Progress) })
 	}
 	c.rollouts.loop.Run(ctx)
 	promoting.Wait()

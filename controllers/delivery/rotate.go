@@ -12,8 +12,8 @@ import (
 )
 
 // heard returns the callbacks of an agent for changes of its connection.
-func (a *agent) heard() connect.Heard {
-	return connect.Heard{
+func (a *agent) heard() connect.Callbacks {
+	return connect.Callbacks{
 		Renewed: func() {
 			a.log.Info("the connection has new credentials")
 			a.tryNow()

@@ -87,8 +87,8 @@ type writer struct {
 	// first holds the Deliveries of the first list, and version the list's resourceVersion.
 	first   []*v1alpha1.Delivery
 	version string
-	// stranger is called with Deliveries of the hub that this process neither wants nor wrote.
-	stranger func(*v1alpha1.Delivery)
+	// onUnknownDelivery is called with Deliveries of the hub that this process neither wants nor wrote.
+	onUnknownDelivery func(*v1alpha1.Delivery)
 }
 
 func newWriter(o Options, m *metrics) (*writer, error) {

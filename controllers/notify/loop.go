@@ -130,7 +130,7 @@ func (l *Loop) assign(ctx context.Context, working *sync.WaitGroup) {
 		}
 		t := &teller{
 			loop: l, name: n.Name, soon: make(chan struct{}, 1), done: make(chan struct{}),
-			memory: memory{configMaps: l.Hub.ConfigMaps(v1alpha1.Namespace), fleet: l.fleet.Spec.Name, name: n.Name},
+			memory: sentStateStore{configMaps: l.Hub.ConfigMaps(v1alpha1.Namespace), fleet: l.fleet.Spec.Name, name: n.Name},
 		}
 		var telling context.Context
 		telling, t.stop = context.WithCancel(ctx)
@@ -222,15 +222,15 @@ func placeOf(d *v1alpha1.Delivery) place {
 var errUnknown = errors.New("the Deliveries of the hub are not known yet")
 
 // compare compares the world for a notification. It fails until the hub was read.
-func (l *Loop) compare(was told, name string) (n *registry.Notification, events []v1alpha1.MessageEvent, next told, err error) {
+func (l *Loop) compare(was sentState, name string) (n *registry.Notification, events []v1alpha1.MessageEvent, next sentState, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.listed || l.fleet == nil {
-		return nil, nil, told{}, errUnknown
+		return nil, nil, sentState{}, errUnknown
 	}
 	w := world{fleet: l.fleet, deliveries: l.deliveries, troubles: l.troubles, warned: l.warned}
 	if w.rollouts, err = l.Board.Rollouts(l.fleet); err != nil && len(l.fleet.Pipelines) > 0 {
-		return nil, nil, told{}, err
+		return nil, nil, sentState{}, err
 	}
 	n = l.fleet.Notification(name)
 	if n == nil || len(n.Problems) > 0 {
@@ -244,12 +244,12 @@ func (l *Loop) compare(was told, name string) (n *registry.Notification, events 
 type teller struct {
 	loop   *Loop
 	name   string
-	memory memory
+	memory sentStateStore
 	soon   chan struct{} // something may be new
 	stop   context.CancelFunc
 	done   chan struct{}
 
-	told     told
+	told     sentState
 	known    bool // told was read
 	saved    bool // told is in the hub
 	failures int  // in a row
@@ -334,7 +334,7 @@ func (t *teller) begin(ctx context.Context) error {
 		t.told, t.known, t.saved = was, true, true
 		return nil
 	}
-	_, _, next, err := t.loop.compare(told{At: metav1.NewTime(t.loop.Now())}, t.name)
+	_, _, next, err := t.loop.compare(sentState{At: metav1.NewTime(t.loop.Now())}, t.name)
 	if err != nil {
 		return err
 	}

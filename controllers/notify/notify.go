@@ -98,8 +98,8 @@ type world struct {
 
 // compare returns what a notification has to send about the world, after what it has sent. next is
 // what it has sent when that was taken. Arguments are not modified.
-func compare(was told, w world, n *registry.Notification, now time.Time) (events []v1alpha1.MessageEvent, next told) {
-	next = told{At: metav1.NewTime(now.Truncate(time.Second)), Serial: was.Serial, Rollouts: map[string]mark{}, Deliveries: map[place]state{}, Warned: map[place]string{}}
+func compare(was sentState, w world, n *registry.Notification, now time.Time) (events []v1alpha1.MessageEvent, next sentState) {
+	next = sentState{At: metav1.NewTime(now.Truncate(time.Second)), Serial: was.Serial, Rollouts: map[string]mark{}, Deliveries: map[place]state{}, Warned: map[place]string{}}
 	events = slices.Concat(rolloutEvents(was, w, n, next), deliveryEvents(was, w, n, next), warningEvents(was, w, n, next))
 	return slices.DeleteFunc(events, func(e v1alpha1.MessageEvent) bool { return !wanted(n, e) }), next
 }
@@ -110,7 +110,7 @@ func wanted(n *registry.Notification, e v1alpha1.MessageEvent) bool {
 }
 
 // deliveryEvents returns the events of deliveries, and adds their states to next.
-func deliveryEvents(was told, w world, n *registry.Notification, next told) []v1alpha1.MessageEvent {
+func deliveryEvents(was sentState, w world, n *registry.Notification, next sentState) []v1alpha1.MessageEvent {
 	var events []v1alpha1.MessageEvent
 	tell := func(at place, t trouble) {
 		events = append(events, v1alpha1.MessageEvent{
@@ -257,7 +257,7 @@ func stamp(t *metav1.Time) string {
 }
 
 // rolloutEvents returns the events of rollouts, and adds their marks to next.
-func rolloutEvents(was told, w world, n *registry.Notification, next told) []v1alpha1.MessageEvent {
+func rolloutEvents(was sentState, w world, n *registry.Notification, next sentState) []v1alpha1.MessageEvent {
 	if w.rollouts == nil {
 		maps.Copy(next.Rollouts, was.Rollouts)
 		return nil

@@ -165,7 +165,7 @@ func TestCompareDeliveries(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t, file(c.file))
 			n := f.Notification("a")
-			var was told
+			var was sentState
 			var got []string
 			for i, s := range c.states {
 				events, next := compare(was, sees(f, map[place]v1alpha1.DeliveryStatus{{"prod-1", "web"}: s}), n, time.Unix(int64(i), 0))
@@ -188,7 +188,7 @@ func TestCompareUnknown(t *testing.T) {
 	bad := map[place]v1alpha1.DeliveryStatus{
 		{"prod-1", "web"}: status(v1alpha1.SyncFailed, v1alpha1.HealthHealthy, "no"), {"prod-2", "web"}: status(v1alpha1.SyncFailed, v1alpha1.HealthHealthy, "no"),
 	}
-	_, was := compare(told{}, sees(before, bad), before.Notification("a"), time.Unix(0, 0))
+	_, was := compare(sentState{}, sees(before, bad), before.Notification("a"), time.Unix(0, 0))
 	unread := newFleet(t, maps.Collect(func(yield func(string, string) bool) {
 		for name, text := range file("clusterSelector: {matchLabels: {stage: production}}\n") {
 			yield(name, text)
@@ -315,7 +315,7 @@ func TestCompareRollouts(t *testing.T) {
 			if c.was != nil {
 				w.rollouts["dns"] = rolling(c.was)
 			}
-			_, was := compare(told{}, w, n, time.Unix(100, 0))
+			_, was := compare(sentState{}, w, n, time.Unix(100, 0))
 			var got []string
 			for i, change := range c.then {
 				w.rollouts["dns"] = rolling(change)
@@ -337,7 +337,7 @@ func TestCompareWidened(t *testing.T) {
 	narrow, wide := newFleet(t, file("components: [web]\n")), newFleet(t, file(""))
 	w := sees(narrow, nil)
 	w.rollouts["dns"] = rolling(func(s *v1alpha1.RolloutStatus) { s.Phase = v1alpha1.RolloutComplete })
-	_, was := compare(told{}, w, narrow.Notification("a"), time.Unix(1000, 0))
+	_, was := compare(sentState{}, w, narrow.Notification("a"), time.Unix(1000, 0))
 	w.fleet = wide
 	events, next := compare(was, w, wide.Notification("a"), time.Unix(1001, 0))
 	if len(events) > 0 || next.Rollouts["dns"].Change == "" {
@@ -363,7 +363,7 @@ func TestReceiverKnows(t *testing.T) {
 		last := map[place]state{} // that was not between
 		heard := map[place]v1alpha1.NotificationEvent{}
 		warnings := map[place]string{} // that were there at first, or were told
-		var was told
+		var was sentState
 		for i := range rapid.IntRange(1, 20).Draw(t, "looks") {
 			for range rapid.IntRange(0, 8).Draw(t, "changes") {
 				at := rapid.SampledFrom(places).Draw(t, "place")
@@ -392,11 +392,11 @@ func TestReceiverKnows(t *testing.T) {
 					t.Fatalf("%v: rules warn %q, and the last that was heard is %q", at, is.reason, warnings[at])
 				}
 			}
-			data, err := encodeTold(next)
+			data, err := encodeSentState(next)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if was, err = decodeTold(data); err != nil || !was.same(next) {
+			if was, err = decodeSentState(data); err != nil || !was.same(next) {
 				t.Fatalf("written and read: %v, %v instead of %v", err, was, next)
 			}
 			for at, is := range last {
@@ -416,11 +416,11 @@ func TestWarningsOfAnOlderVersion(t *testing.T) {
 	f := newFleet(t, file(""))
 	n := f.Notification("a")
 	now := map[place]v1alpha1.DeliveryStatus{{"prod-1", "web"}: warning("t1", "one")}
-	events, next := compare(told{At: metav1.Unix(1, 0), Serial: 3}, sees(f, now), n, time.Unix(2, 0))
+	events, next := compare(sentState{At: metav1.Unix(1, 0), Serial: 3}, sees(f, now), n, time.Unix(2, 0))
 	if len(events) > 0 || len(next.Warned) != 1 {
 		t.Errorf("%v was sent, and %v is remembered", says(events), next.Warned)
 	}
-	if next.same(told{At: metav1.Unix(1, 0), Serial: 3}) {
+	if next.same(sentState{At: metav1.Unix(1, 0), Serial: 3}) {
 		t.Error("the warnings are not written")
 	}
 	now[place{"prod-1", "web"}] = warning("t2", "one")
@@ -556,7 +556,7 @@ func TestSlackEscape(t *testing.T) {
 // What is remembered is no component's to write.
 func TestToldIsOwn(t *testing.T) {
 	t.Parallel()
-	if !v1alpha1.IsOwn("", "ConfigMap", v1alpha1.Namespace, ToldName("earth", "chat")) {
+	if !v1alpha1.IsOwn("", "ConfigMap", v1alpha1.Namespace, SentStateName("earth", "chat")) {
 		t.Error("the memory of a notification is not known as Keelson's own")
 	}
 }

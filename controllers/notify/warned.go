@@ -39,7 +39,7 @@ func warnedOf(s *v1alpha1.DeliveryStatus) warned {
 
 // warningEvents returns the warnings that were not sent, and adds all warnings to next. What a
 // version without warnings has stored takes in the current warnings: nothing is sent for them.
-func warningEvents(was told, w world, n *registry.Notification, next told) []v1alpha1.MessageEvent {
+func warningEvents(was sentState, w world, n *registry.Notification, next sentState) []v1alpha1.MessageEvent {
 	var events []v1alpha1.MessageEvent
 	for at, is := range w.warned {
 		selected, known := selects(n, w.fleet, at)

@@ -51,7 +51,7 @@ type Options struct {
 // Make compares two revisions of a fleet.
 func Make(ctx context.Context, o Options) (*Preview, error) {
 	p := &maker{
-		Options: o, wants: &applier.Wants{}, schemas: &schemas{}, checker: differ.NewChecker(), plans: map[key]*plan{},
+		Options: o, wants: &applier.DesiredBuilder{}, schemas: &schemas{}, checker: differ.NewChecker(), plans: map[key]*plan{},
 		groups: map[group]*Group{}, problems: map[registry.Problem]*Problem{}, left: map[string]*Left{},
 		deliveries: map[string]int{},
 		out: Preview{
@@ -83,7 +83,7 @@ func Make(ctx context.Context, o Options) (*Preview, error) {
 type maker struct {
 	Options
 
-	wants   *applier.Wants
+	wants   *applier.DesiredBuilder
 	schemas *schemas
 	checker *differ.Checker
 
@@ -402,7 +402,7 @@ func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery,
 		}
 		return nil
 	}
-	want, err := c.wants.New(c.Head, head, after)
+	want, err := c.wants.Build(c.Head, head, after)
 	if err != nil {
 		c.block(head.Cluster, registry.Problems{{At: head.VersionAt, Message: err.Error()}}, nil)
 		return nil //nolint:nilerr // git's fault, and told of

@@ -11,7 +11,7 @@ import (
 )
 
 // Gather combines what git says of a component with its progress.
-func Gather(f *registry.Fleet, component string, stand rollout.Stand, now time.Time) (Facts, error) {
+func Gather(f *registry.Fleet, component string, stand rollout.Progress, now time.Time) (Facts, error) {
 	out := Facts{Component: component, Published: f.Published(component), Halt: stand.Halt}
 	stages, err := rollout.Stages(f, component)
 	if err != nil {

@@ -79,7 +79,7 @@ func (l *Loop) Fleet(f *registry.Fleet) {
 func (l *Loop) Look() { l.pace.Soon() }
 
 // Run works until the context ends. stand returns the progress of a component of a fleet.
-func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component string) (rollout.Stand, error)) {
+func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component string) (rollout.Progress, error)) {
 	for {
 		err := l.pass(ctx, stand)
 		switch {
@@ -122,7 +122,7 @@ func (l *Loop) tell(err error) {
 }
 
 // pass handles all components once.
-func (l *Loop) pass(ctx context.Context, stand func(f *registry.Fleet, component string) (rollout.Stand, error)) error {
+func (l *Loop) pass(ctx context.Context, stand func(f *registry.Fleet, component string) (rollout.Progress, error)) error {
 	l.mu.Lock()
 	fleet := l.fleet
 	l.mu.Unlock()
@@ -137,7 +137,7 @@ func (l *Loop) pass(ctx context.Context, stand func(f *registry.Fleet, component
 		time.AfterFunc(wait, l.Look)
 		return nil
 	}
-	plan, err := l.Promoter.Plan(ctx, fleet, components, func(component string) (rollout.Stand, error) { return stand(fleet, component) })
+	plan, err := l.Promoter.Plan(ctx, fleet, components, func(component string) (rollout.Progress, error) { return stand(fleet, component) })
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type controller struct {
 	*scene
 	mu     sync.Mutex
 	log    bytes.Buffer
-	stands map[string]rollout.Stand
+	stands map[string]rollout.Progress
 	told   []error
 	news   chan struct{}
 }
@@ -40,7 +40,7 @@ func (c *controller) logged() string {
 	return c.log.String()
 }
 
-func (c *controller) stand(_ *registry.Fleet, component string) (rollout.Stand, error) {
+func (c *controller) stand(_ *registry.Fleet, component string) (rollout.Progress, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	is, known := c.stands[component]
@@ -51,7 +51,7 @@ func (c *controller) stand(_ *registry.Fleet, component string) (rollout.Stand, 
 }
 
 // comes says how far web has come.
-func (c *controller) comes(is rollout.Stand) {
+func (c *controller) comes(is rollout.Progress) {
 	c.mu.Lock()
 	c.stands["web"] = is
 	c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *controller) comes(is rollout.Stand) {
 
 func (s *scene) start() *controller {
 	s.t.Helper()
-	c := &controller{scene: s, stands: map[string]rollout.Stand{}, news: make(chan struct{}, 100)}
+	c := &controller{scene: s, stands: map[string]rollout.Progress{}, news: make(chan struct{}, 100)}
 	s.promoter.Now = time.Now // pushes lie apart
 	var err error
 	c.Loop, err = promotion.NewLoop(promotion.LoopOptions{
@@ -125,7 +125,7 @@ func TestLoop(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	c := s.start()
-	c.comes(rollout.Stand{})
+	c.comes(rollout.Progress{})
 	c.until("testing has the newest tag", func() bool { return c.subject() == "promote web to v1.1.0 in testing" })
 	s.pull()
 	s.write("README.md", "x")
@@ -153,7 +153,7 @@ func TestLoopNoRight(t *testing.T) {
 	s := newScene(t)
 	s.write("../logins", strings.TrimSuffix(s.url, "/fleet.git")+": {username: reader, password: S3cret-of-the-writer}\n")
 	c := s.start()
-	c.comes(rollout.Stand{})
+	c.comes(rollout.Progress{})
 	failed := func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.told) == 1 }
 	c.until("it fails", failed)
 	c.Look()

@@ -44,7 +44,7 @@ type Options struct {
 // Promoter makes commits of promotions.
 type Promoter struct {
 	Options
-	// past caches [registry.Repo.Stood] for one revision: its history does not change.
+	// past caches [registry.Repo.FindVersionCommit] for one revision: its history does not change.
 	revision string
 	past     map[pastKey]string
 	// known caches facts about pull requests. moved are Keelson's own branches that were changed
@@ -89,7 +89,7 @@ type Plan struct {
 // Plan finds the versions of some components that may be promoted, and the change of each commit.
 // stand returns the progress of a component. An error of stand or of the repository ends it:
 // unknown facts promote nothing. The error wraps [ErrNoBranch] if the revision is no branch.
-func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []string, stand func(component string) (rollout.Stand, error)) (Plan, error) {
+func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []string, stand func(component string) (rollout.Progress, error)) (Plan, error) {
 	out := Plan{Branch: p.Repo.Branch(p.Revision), Revision: f.Revision, facts: map[string]Facts{}, whole: len(components) == len(f.Promoted())}
 	if out.Branch == "" {
 		return out, fmt.Errorf("%w, and %q is none", ErrNoBranch, p.Revision)
@@ -118,9 +118,9 @@ func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []str
 
 // gather collects the facts about one component. It calls stand only where it matters: where
 // something would be promoted if all stages had passed.
-func (p *Promoter) gather(ctx context.Context, f *registry.Fleet, component string, stand func(component string) (rollout.Stand, error)) (Facts, error) {
+func (p *Promoter) gather(ctx context.Context, f *registry.Fleet, component string, stand func(component string) (rollout.Progress, error)) (Facts, error) {
 	now := p.Now()
-	all := rollout.Stand{Passed: map[string]time.Time{}}
+	all := rollout.Progress{Passed: map[string]time.Time{}}
 	for _, s := range f.PipelineOf(component).Stages {
 		all.Passed[s.Spec.Name] = now
 	}
@@ -236,13 +236,13 @@ func (p *Promoter) allowed(ctx context.Context, f *registry.Fleet, s *Step) erro
 	return err
 }
 
-// stood is [registry.Repo.Stood], called once for each revision.
+// stood is [registry.Repo.FindVersionCommit], called once for each revision.
 func (p *Promoter) stood(ctx context.Context, revision string, s *Step) (string, error) {
 	key := pastKey{s.At.File, s.Component, s.To}
 	if at, known := p.past[key]; known {
 		return at, nil
 	}
-	at, err := p.Repo.Stood(ctx, revision, s.At.File, s.Component, s.To)
+	at, err := p.Repo.FindVersionCommit(ctx, revision, s.At.File, s.Component, s.To)
 	if err == nil {
 		p.past[key] = at
 	}

@@ -28,7 +28,7 @@ type scene struct {
 	t                *testing.T
 	dir, url, logins string
 	now              time.Time
-	stands           map[string]rollout.Stand
+	stands           map[string]rollout.Progress
 	repo             *registry.Repo
 	fleet            *registry.Fleet
 	promoter         *promotion.Promoter
@@ -43,7 +43,7 @@ func newScene(t *testing.T) *scene {
 		t.Skip("needs the git binary for its HTTP server")
 	}
 	root := t.TempDir()
-	s := &scene{t: t, dir: filepath.Join(root, "work"), now: noon, stands: map[string]rollout.Stand{}}
+	s := &scene{t: t, dir: filepath.Join(root, "work"), now: noon, stands: map[string]rollout.Progress{}}
 	backend := &cgi.Handler{Path: bin, Args: []string{"http-backend"}, Env: []string{
 		"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=x", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
 	}}
@@ -168,7 +168,7 @@ func (s *scene) load() {
 
 func (s *scene) plan() promotion.Plan {
 	s.t.Helper()
-	plan, err := s.promoter.Plan(s.t.Context(), s.fleet, s.fleet.Promoted(), func(component string) (rollout.Stand, error) { return s.stands[component], nil })
+	plan, err := s.promoter.Plan(s.t.Context(), s.fleet, s.fleet.Promoted(), func(component string) (rollout.Progress, error) { return s.stands[component], nil })
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -214,8 +214,8 @@ func (s *scene) wants(what string, got []string, want ...string) {
 	}
 }
 
-func passed(stage string) rollout.Stand {
-	return rollout.Stand{Passed: map[string]time.Time{stage: noon}}
+func passed(stage string) rollout.Progress {
+	return rollout.Progress{Passed: map[string]time.Time{stage: noon}}
 }
 
 // A version goes from its tag to production, by one commit of one line for each stage. A new
@@ -459,7 +459,7 @@ func TestPromoteNoRight(t *testing.T) {
 func TestPromoteUnknown(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	if _, err := s.promoter.Plan(t.Context(), s.fleet, s.fleet.Promoted(), func(string) (rollout.Stand, error) { return rollout.Stand{}, rollout.ErrUnknown }); !errors.Is(err, rollout.ErrUnknown) {
+	if _, err := s.promoter.Plan(t.Context(), s.fleet, s.fleet.Promoted(), func(string) (rollout.Progress, error) { return rollout.Progress{}, rollout.ErrUnknown }); !errors.Is(err, rollout.ErrUnknown) {
 		t.Errorf("got %v", err)
 	}
 	p := promotion.New(promotion.Options{Repo: s.repo, Revision: s.fleet.Revision, Now: func() time.Time { return noon }})

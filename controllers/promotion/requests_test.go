@@ -213,7 +213,7 @@ func TestRequestUpdate(t *testing.T) {
 	s.wants("both stages step", s.promote(), "web testing v1.2.0", "web production v1.1.0 open https://git.example/1")
 	s.pull()
 	first := s.server("rev-parse", inProduction)
-	s.stands["web"] = rollout.Stand{Halt: "v1.2.0 is on its way, in stage testing", NotPassed: map[string]string{"testing": "it has not passed"}}
+	s.stands["web"] = rollout.Progress{Halt: "v1.2.0 is on its way, in stage testing", NotPassed: map[string]string{"testing": "it has not passed"}}
 	s.rests(r)
 	s.write("freezes/a.yaml", header+"Freeze\nclusterSelector: {}\nreason: Black Friday\n")
 	s.push("freeze")
@@ -368,7 +368,7 @@ func TestRequestClosed(t *testing.T) {
 			s, r := reviewed(t)
 			s.wants("it has passed", s.promote(), "web production v1.1.0 open https://git.example/1")
 			tc.change(s)
-			s.stands["web"] = rollout.Stand{Halt: "wait"}
+			s.stands["web"] = rollout.Progress{Halt: "wait"}
 			s.push("a change")
 			if err := s.repo.Fetch(t.Context()); err != nil {
 				t.Fatal(err)
@@ -531,7 +531,7 @@ func TestLoopRequestsFail(t *testing.T) {
 	s.git("tag", "db/v1.1.0")
 	s.git("push", "-q", "--tags", "origin")
 	c.mu.Lock()
-	c.stands["db"] = rollout.Stand{}
+	c.stands["db"] = rollout.Progress{}
 	c.mu.Unlock()
 	c.news <- struct{}{}
 	c.until("another component goes on", func() bool { return c.subject() == "promote db to v1.1.0 in testing" })

@@ -35,7 +35,7 @@ type step struct {
 // Rollout. Arguments are not modified. Without anything to roll out, the status is unchanged.
 func advance(was v1alpha1.RolloutStatus, in input, now time.Time) step {
 	now = now.Truncate(time.Microsecond) // the precision of the stored status
-	j := join(was, in)
+	j := newRolloutState(was, in)
 	switch {
 	case was.Change == "" && j.from == noStage:
 		return step{status: was}
@@ -52,8 +52,8 @@ func advance(was v1alpha1.RolloutStatus, in input, now time.Time) step {
 // noStage is the stage index that means no stage.
 const noStage = int(^uint(0) >> 1)
 
-// joined is a stored rollout, combined with the current facts.
-type joined struct {
+// rolloutState is a stored rollout, combined with the current facts.
+type rolloutState struct {
 	in       input
 	was      v1alpha1.RolloutStatus
 	status   v1alpha1.RolloutStatus    // the next status
@@ -66,9 +66,9 @@ type joined struct {
 	events  []Event
 }
 
-// join finds out which part of a stored rollout still agrees with git.
-func join(was v1alpha1.RolloutStatus, in input) *joined {
-	j := &joined{in: in, was: was, status: *was.DeepCopy(), place: map[string]int{}, from: noStage}
+// newRolloutState finds out which part of a stored rollout still agrees with git.
+func newRolloutState(was v1alpha1.RolloutStatus, in input) *rolloutState {
+	j := &rolloutState{in: in, was: was, status: *was.DeepCopy(), place: map[string]int{}, from: noStage}
 	before := map[string]v1alpha1.RolloutCluster{}
 	for _, c := range was.Clusters {
 		before[c.Name] = c
@@ -116,7 +116,7 @@ func entryFor(had v1alpha1.RolloutCluster, there bool, k known, phase v1alpha1.R
 }
 
 // supersede makes the rollout one of the new targets in git, if there are any.
-func (j *joined) supersede(now time.Time) {
+func (j *rolloutState) supersede(now time.Time) {
 	s := &j.status
 	if j.from == noStage {
 		return
@@ -148,7 +148,7 @@ func (j *joined) supersede(now time.Time) {
 
 // reopen resets the stages with a new target in git, and all later stages. fresh means that this is
 // another change, and not an extension of the current change.
-func (j *joined) reopen(fresh bool) {
+func (j *rolloutState) reopen(fresh bool) {
 	s := &j.status
 	passed := map[string]bool{}
 	for _, stage := range j.was.Stages {
@@ -188,7 +188,7 @@ func (j *joined) reopen(fresh bool) {
 // unwant forgets the old target of clusters that did not get it, and have not reported their new
 // target. If such a cluster still has the old target in git, that target is rolled out, not taken
 // back.
-func (j *joined) unwant() {
+func (j *rolloutState) unwant() {
 	for i := range j.clusters {
 		c := &j.clusters[i]
 		if k := j.in.clusters[c.Name]; k.want == "" && c.Released == nil && k.fact.Hash != c.Want {
@@ -198,7 +198,7 @@ func (j *joined) unwant() {
 }
 
 // forget marks the selected clusters as not released.
-func (j *joined) forget(which func(v1alpha1.RolloutCluster) bool) {
+func (j *rolloutState) forget(which func(v1alpha1.RolloutCluster) bool) {
 	for i := range j.clusters {
 		if c := &j.clusters[i]; which(*c) {
 			c.Released, c.Settled, c.Back = nil, nil, false
@@ -208,7 +208,7 @@ func (j *joined) forget(which func(v1alpha1.RolloutCluster) bool) {
 
 // takesBack reports whether git takes back an unfinished change: clusters that got the change
 // return to their previous target, and all other clusters keep theirs.
-func (j *joined) takesBack() bool {
+func (j *rolloutState) takesBack() bool {
 	if j.was.Change == "" || j.was.Phase == v1alpha1.RolloutComplete {
 		return false
 	}
@@ -235,7 +235,7 @@ func (j *joined) takesBack() bool {
 
 // versions returns the old and the new versions of clusters that are not at their target, sorted
 // and joined by commas.
-func (j *joined) versions() (from, to string) {
+func (j *rolloutState) versions() (from, to string) {
 	has, gets := map[string]bool{}, map[string]bool{}
 	for _, k := range j.in.clusters {
 		if k.fact.Exempt == "" && k.want != "" && !k.at() {
@@ -247,7 +247,7 @@ func (j *joined) versions() (from, to string) {
 }
 
 // course returns the Course for [Decide].
-func (j *joined) course() Course {
+func (j *rolloutState) course() Course {
 	c := Course{Change: j.change(len(j.in.stages)), Back: j.status.Back, Want: map[string]string{}, From: map[string]string{}}
 	for i := range j.clusters {
 		is := &j.clusters[i]
@@ -267,7 +267,7 @@ func (j *joined) course() Course {
 
 // idle reports whether a stage has nothing to do now, and had nothing to do in this rollout. Such a
 // stage needs no checks.
-func (j *joined) idle(stage Stage) bool {
+func (j *rolloutState) idle(stage Stage) bool {
 	return !slices.ContainsFunc(stage.Clusters, func(name string) bool {
 		k := j.in.clusters[name]
 		return j.clusters[j.place[name]].Released != nil || k.fact.Exempt == "" && (!k.at() || !k.fact.Healthy)
@@ -275,7 +275,7 @@ func (j *joined) idle(stage Stage) bool {
 }
 
 // change returns a hash of the targets in the first stages.
-func (j *joined) change(stages int) string {
+func (j *rolloutState) change(stages int) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q\n", j.in.component, j.in.pipeline)
 	for _, stage := range j.in.stages[:stages] {
@@ -288,7 +288,7 @@ func (j *joined) change(stages int) string {
 }
 
 // state converts the stored status into the State for [Decide].
-func (j *joined) state() State {
+func (j *rolloutState) state() State {
 	s := State{
 		Phase: Phase(j.status.Phase), Because: j.status.Because, Clusters: map[string]Cluster{},
 		Passed: map[string]time.Time{}, Opened: map[string]time.Time{}, Promoted: map[string]string{},
@@ -320,7 +320,7 @@ func (j *joined) state() State {
 }
 
 // facts returns the Facts for [Decide].
-func (j *joined) facts(now time.Time, asked asked) Facts {
+func (j *rolloutState) facts(now time.Time, asked asked) Facts {
 	f := Facts{
 		Now: now, Clusters: map[string]Fact{}, Unknown: map[string]string{}, Frozen: j.in.frozen,
 		Checks: map[Check]Result{}, Pending: map[Check]string{},
@@ -346,7 +346,7 @@ func (j *joined) facts(now time.Time, asked asked) Facts {
 }
 
 // evidence returns, by stage, a hash of the targets of the stage and of all stages before it.
-func (j *joined) evidence() map[string]string {
+func (j *rolloutState) evidence() map[string]string {
 	out := map[string]string{}
 	for i, stage := range j.in.stages {
 		out[stage.Name] = j.change(i + 1)
@@ -355,7 +355,7 @@ func (j *joined) evidence() map[string]string {
 }
 
 // result returns the next status.
-func (j *joined) result(d Decision, now time.Time) v1alpha1.RolloutStatus {
+func (j *rolloutState) result(d Decision, now time.Time) v1alpha1.RolloutStatus {
 	s := &j.status
 	s.Change, s.Phase, s.Because = j.change(len(j.in.stages)), v1alpha1.RolloutPhase(d.State.Phase), d.State.Because
 	s.Stages = j.stages(d.State)
@@ -407,7 +407,7 @@ func leaves(c *v1alpha1.RolloutCluster, has Fact) string {
 	return has.Hash
 }
 
-func (j *joined) stages(state State) []v1alpha1.RolloutStage {
+func (j *rolloutState) stages(state State) []v1alpha1.RolloutStage {
 	evidence := j.evidence()
 	checks := map[string][]v1alpha1.RolloutCheck{}
 	for _, stage := range j.status.Stages {

@@ -59,17 +59,17 @@ type asker struct {
 	probes     *probe.Store // results of probes
 
 	mu      sync.Mutex
-	answers map[Check]given
+	answers map[Check]cachedAnswer
 	flying  map[Check]bool
-	lasting map[Check]lasting
+	lasting map[Check]passingSince
 }
 
-// lasting is the begin of an unbroken yes, and the last time that it was seen.
-type lasting struct{ since, seen time.Time }
+// passingSince is the begin of an unbroken yes, and the last time that it was seen.
+type passingSince struct{ since, seen time.Time }
 
-// given is an answer, when its question was asked, and when the check was first asked. A resume
+// cachedAnswer is an answer, when its question was asked, and when the check was first asked. A resume
 // asks the check anew, so an answer from before the resume is not used.
-type given struct {
+type cachedAnswer struct {
 	answer
 	at, first time.Time
 }
@@ -79,7 +79,7 @@ func newAsker(now func() time.Time, by http.RoundTripper) *asker {
 	return &asker{
 		now: now, conditions: NewConditions(),
 		client:  http.Client{Transport: bounded{by}, CheckRedirect: egress.StayThere},
-		answers: map[Check]given{}, flying: map[Check]bool{}, lasting: map[Check]lasting{},
+		answers: map[Check]cachedAnswer{}, flying: map[Check]bool{}, lasting: map[Check]passingSince{},
 	}
 }
 
@@ -88,7 +88,7 @@ type asking struct {
 	fleet     *registry.Fleet
 	pipeline  *registry.Pipeline
 	component string
-	seen      map[string]*sight
+	seen      map[string]*observation
 	answered  func() // called when an answer arrives later
 }
 
@@ -118,7 +118,7 @@ func (a *asker) last(answers map[Check]answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
-	maps.DeleteFunc(a.lasting, func(_ Check, is lasting) bool { return now.Sub(is.seen) > answerFor })
+	maps.DeleteFunc(a.lasting, func(_ Check, is passingSince) bool { return now.Sub(is.seen) > answerFor })
 	for check, is := range answers {
 		if !is.yes {
 			delete(a.lasting, check)
@@ -186,7 +186,7 @@ func (a *asker) later(ctx context.Context, q question, of asking) (answer, bool)
 			defer cancel()
 			is := a.server(ctx, q, of)
 			a.mu.Lock()
-			a.answers[q.Check] = given{is, now, q.asked}
+			a.answers[q.Check] = cachedAnswer{is, now, q.asked}
 			delete(a.flying, q.Check)
 			a.mu.Unlock()
 			of.answered()

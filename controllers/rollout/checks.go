@@ -39,7 +39,7 @@ type asked struct {
 
 // ask advances the checks of the first stage that has not passed, as far as the answers allow.
 // Results are stored with the stage's evidence. Results for other evidence don't count.
-func (j *joined) ask(now time.Time) asked {
+func (j *rolloutState) ask(now time.Time) asked {
 	out := asked{results: map[Check]Result{}, pending: map[Check]string{}}
 	now = now.Truncate(time.Second)
 	evidence := j.evidence()
@@ -97,7 +97,7 @@ func (j *joined) ask(now time.Time) asked {
 
 // renew forgets check results for other evidence. It closes a stage that gets something new, so
 // that its checks open it again.
-func (j *joined) renew(record *v1alpha1.RolloutStage, stage Stage, evidence string) {
+func (j *rolloutState) renew(record *v1alpha1.RolloutStage, stage Stage, evidence string) {
 	if record.Evidence == evidence {
 		return
 	}
@@ -109,7 +109,7 @@ func (j *joined) renew(record *v1alpha1.RolloutStage, stage Stage, evidence stri
 
 // bringsNew reports whether a stage has a target for an unreleased cluster that neither has nor had
 // it. A pinned cluster counts: its pin may end while the stage is open.
-func (j *joined) bringsNew(stage Stage) bool {
+func (j *rolloutState) bringsNew(stage Stage) bool {
 	return slices.ContainsFunc(stage.Clusters, func(name string) bool {
 		c := j.clusters[j.place[name]]
 		return c.Released == nil && c.Want != "" && c.Want != c.From && c.Want != j.in.clusters[name].fact.Hash
@@ -118,7 +118,7 @@ func (j *joined) bringsNew(stage Stage) bool {
 
 // begun returns the record of a check of the current stage, and creates it if necessary. nil means
 // that the check is not asked yet; why is the reason.
-func (j *joined) begun(record *v1alpha1.RolloutStage, stage Stage, spec v1alpha1.Check, now metav1.Time) (is *v1alpha1.RolloutCheck, why string) {
+func (j *rolloutState) begun(record *v1alpha1.RolloutStage, stage Stage, spec v1alpha1.Check, now metav1.Time) (is *v1alpha1.RolloutCheck, why string) {
 	after := record.Opened != nil
 	at := slices.IndexFunc(record.Checks, func(is v1alpha1.RolloutCheck) bool { return is.Name == spec.Name && is.After == after })
 	if at >= 0 {
@@ -182,7 +182,7 @@ func judge(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, a answer, answered bo
 }
 
 // record returns the entry of a stage in the next status, and creates it if necessary.
-func (j *joined) record(name string) *v1alpha1.RolloutStage {
+func (j *rolloutState) record(name string) *v1alpha1.RolloutStage {
 	s := &j.status
 	i := slices.IndexFunc(s.Stages, func(stage v1alpha1.RolloutStage) bool { return stage.Name == name })
 	if i < 0 {
@@ -194,7 +194,7 @@ func (j *joined) record(name string) *v1alpha1.RolloutStage {
 
 // arrived reports whether all clusters of a stage are healthy at their targets, and settled. Exempt
 // clusters don't count.
-func (j *joined) arrived(stage Stage) bool {
+func (j *rolloutState) arrived(stage Stage) bool {
 	return !slices.ContainsFunc(stage.Clusters, func(name string) bool {
 		k, c := j.in.clusters[name], j.clusters[j.place[name]]
 		return k.fact.Exempt == "" && (!k.at() || !k.fact.Healthy || c.Released != nil && c.Settled == nil)

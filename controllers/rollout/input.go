@@ -57,7 +57,7 @@ func (k known) at() bool { return k.want != "" && k.fact.Hash == k.want }
 
 // knownOf returns the facts about a component on a cluster. They follow from git, the hash of
 // [InputsOf], and the Delivery (nil: there is none).
-func knownOf(c *registry.Cluster, d *registry.Delivery, inputs string, s *sight) known {
+func knownOf(c *registry.Cluster, d *registry.Delivery, inputs string, s *observation) known {
 	k := known{gets: d.VersionName}
 	if c.Spec.Paused || d.Paused {
 		k.fact.Exempt = "paused in git"

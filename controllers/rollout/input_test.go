@@ -18,81 +18,81 @@ func TestKnown(t *testing.T) {
 	cases := map[string]struct {
 		why    string
 		paused bool
-		seen   *sight // nil: no Delivery
-		want   string // hash; empty: not known
+		seen   *observation // nil: no Delivery
+		want   string       // hash; empty: not known
 		fact   Fact
 		says   string // why it is not known
 	}{
 		"NoDelivery": {why: "Without a Delivery the state is unknown.", says: "it has no Delivery yet"},
 		"Waits": {
-			"The cluster is healthy with the former version.", false, &sight{wanted: current, hash: "old", sync: v1alpha1.SyncWaiting, health: healthy},
+			"The cluster is healthy with the former version.", false, &observation{wanted: current, hash: "old", sync: v1alpha1.SyncWaiting, health: healthy},
 			"new",
 			Fact{Hash: "old", Healthy: true},
 			"",
 		},
 		"NotThere": {
-			"A cluster without the component yet does not count as unavailable.", false, &sight{wanted: current, sync: v1alpha1.SyncWaiting, health: v1alpha1.HealthUnknown},
+			"A cluster without the component yet does not count as unavailable.", false, &observation{wanted: current, sync: v1alpha1.SyncWaiting, health: v1alpha1.HealthUnknown},
 			"new",
 			Fact{Healthy: true},
 			"",
 		},
 		"There": {
-			"The cluster is in sync with git.", false, &sight{wanted: current, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
+			"The cluster is in sync with git.", false, &observation{wanted: current, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
 			"new",
 			Fact{Hash: "new", Healthy: true},
 			"",
 		},
 		"OnItsWay": {
-			"Some objects are not applied yet.", false, &sight{wanted: current, hash: "new", sync: v1alpha1.SyncProgressing, health: healthy}, "new", Fact{Hash: "new"}, "",
+			"Some objects are not applied yet.", false, &observation{wanted: current, hash: "new", sync: v1alpha1.SyncProgressing, health: healthy}, "new", Fact{Hash: "new"}, "",
 		},
 		"WaitsForAnother": {
 			"The released cluster waits for a dependency: it does not have the change.", false,
-			&sight{wanted: current, hash: "new", sync: v1alpha1.SyncWaiting, health: healthy}, "new",
+			&observation{wanted: current, hash: "new", sync: v1alpha1.SyncWaiting, health: healthy}, "new",
 			Fact{Hash: "new"},
 			"",
 		},
 		"Degraded": {
 			"A degraded component has failed: it does not recover by itself.", false,
-			&sight{wanted: current, hash: "new", sync: v1alpha1.SyncSynced, health: v1alpha1.HealthDegraded, message: "its pods crash"},
+			&observation{wanted: current, hash: "new", sync: v1alpha1.SyncSynced, health: v1alpha1.HealthDegraded, message: "its pods crash"},
 			"new",
 			Fact{Hash: "new", Failed: "its pods crash"},
 			"",
 		},
 		"Denied": {
 			"A change that a rule forbids has failed.", false,
-			&sight{wanted: current, hash: "new", sync: v1alpha1.SyncDenied, health: healthy, message: "no"}, "new",
+			&observation{wanted: current, hash: "new", sync: v1alpha1.SyncDenied, health: healthy, message: "no"}, "new",
 			Fact{Hash: "new", Failed: "no"},
 			"",
 		},
 		"Stale": {
-			"The status is of an older revision, so it does not count.", false, &sight{wanted: stale, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
+			"The status is of an older revision, so it does not count.", false, &observation{wanted: stale, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
 			"",
 			Fact{Hash: "new", Healthy: true},
 			"it has not told yet",
 		},
 		"StalePin": {
 			"The pin may end with this revision.", false,
-			&sight{wanted: stale, hash: "old", sync: v1alpha1.SyncSynced, health: healthy, pinned: "pinned to delivery 3"},
+			&observation{wanted: stale, hash: "old", sync: v1alpha1.SyncSynced, health: healthy, pinned: "pinned to delivery 3"},
 			"",
 			Fact{Hash: "old", Healthy: true},
 			"it has not told yet",
 		},
 		"Pinned": {
-			"It takes no part.", false, &sight{wanted: current, hash: "old", sync: v1alpha1.SyncSynced, health: healthy, pinned: "pinned to delivery 3"},
+			"It takes no part.", false, &observation{wanted: current, hash: "old", sync: v1alpha1.SyncSynced, health: healthy, pinned: "pinned to delivery 3"},
 			"new",
 			Fact{Hash: "old", Healthy: true, Exempt: "pinned to delivery 3"},
 			"",
 		},
 		"Unreachable": {
 			"What it said last is no longer known.", false,
-			&sight{wanted: current, hash: "old", sync: v1alpha1.SyncUnreachable, health: v1alpha1.HealthUnknown, message: "connection refused"},
+			&observation{wanted: current, hash: "old", sync: v1alpha1.SyncUnreachable, health: v1alpha1.HealthUnknown, message: "connection refused"},
 			"",
 			Fact{Hash: "old"},
 			"connection refused",
 		},
 		"Broken": {
 			"It can't render what git says now, and says why.", false,
-			&sight{wanted: stale, hash: "old", sync: v1alpha1.SyncBlocked, health: healthy, message: "web.yaml:3: no such value"},
+			&observation{wanted: stale, hash: "old", sync: v1alpha1.SyncBlocked, health: healthy, message: "web.yaml:3: no such value"},
 			"",
 			Fact{Hash: "old", Failed: "web.yaml:3: no such value"},
 			"web.yaml:3: no such value",
@@ -102,7 +102,7 @@ func TestKnown(t *testing.T) {
 		},
 		"Absent": {
 			"Gone is healthy.", false,
-			&sight{wanted: &v1alpha1.WantedDelivery{TargetHash: v1alpha1.HashAbsent, Inputs: "in"}, hash: v1alpha1.HashAbsent, sync: v1alpha1.SyncAbsent},
+			&observation{wanted: &v1alpha1.WantedDelivery{TargetHash: v1alpha1.HashAbsent, Inputs: "in"}, hash: v1alpha1.HashAbsent, sync: v1alpha1.SyncAbsent},
 			v1alpha1.HashAbsent,
 			Fact{Hash: v1alpha1.HashAbsent, Healthy: true},
 			"",

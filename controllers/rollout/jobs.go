@@ -59,7 +59,7 @@ func TemplateHash(text string) string {
 
 // asksFor records the Job of an undecided check. A changed template is another question, and its
 // time starts again.
-func (j *joined) asksFor(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, key Check, now time.Time) {
+func (j *rolloutState) asksFor(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, key Check, now time.Time) {
 	switch {
 	case is.Passed != nil || is.Failed != nil:
 		return
@@ -82,7 +82,7 @@ func (j *joined) asksFor(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, key Che
 
 // holdsJob returns why the Job of a check must not begin yet: nothing from git begins on a frozen
 // cluster.
-func (j *joined) holdsJob(stage Stage, spec v1alpha1.Check) string {
+func (j *rolloutState) holdsJob(stage Stage, spec v1alpha1.Check) string {
 	if spec.Job == nil {
 		return ""
 	}
@@ -96,7 +96,7 @@ func (j *joined) holdsJob(stage Stage, spec v1alpha1.Check) string {
 
 // runs returns the clusters of a stage on which a Job is to run: those that take part, and from
 // which git does not remove the component.
-func (j *joined) runs(stage Stage) []string {
+func (j *rolloutState) runs(stage Stage) []string {
 	return slices.DeleteFunc(slices.Clone(stage.Clusters), func(name string) bool {
 		k := j.in.clusters[name]
 		return k.fact.Exempt != "" || k.want == v1alpha1.HashAbsent
@@ -105,7 +105,7 @@ func (j *joined) runs(stage Stage) []string {
 
 // jobs returns what the clusters report of the Job of a check. The answer is no until all of them
 // report that it passed. An unknown result does not pass.
-func jobs(q question, seen map[string]*sight) answer {
+func jobs(q question, seen map[string]*observation) answer {
 	var running, unknown, waiting []string
 	for _, name := range q.on {
 		switch is := seen[name].check(q.run); is.State {
@@ -136,7 +136,7 @@ func jobs(q question, seen map[string]*sight) answer {
 }
 
 // check returns what a cluster reports of a run; the zero value: nothing.
-func (s *sight) check(run string) v1alpha1.DeliveryCheck {
+func (s *observation) check(run string) v1alpha1.DeliveryCheck {
 	if s == nil {
 		return v1alpha1.DeliveryCheck{}
 	}

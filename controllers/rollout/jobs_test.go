@@ -15,12 +15,12 @@ import (
 // and clusters tell of the Jobs that they run.
 type jobWay struct {
 	*way
-	seen map[string]*sight
+	seen map[string]*observation
 }
 
 func newJobWay(t *testing.T, after bool) *jobWay {
 	t.Helper()
-	w := &jobWay{way: newWay(t), seen: map[string]*sight{}}
+	w := &jobWay{way: newWay(t), seen: map[string]*observation{}}
 	checks := []v1alpha1.Check{{Name: "smoke", Job: &v1alpha1.JobCheck{Template: "checks/smoke.yaml"}}}
 	stage := &v1alpha1.Stage{Name: "production", Before: checks}
 	w.in.stages[2].Before = []string{"smoke"}
@@ -61,7 +61,7 @@ func (w *jobWay) asked() string {
 }
 
 func (w *jobWay) tell(cluster, run string, state v1alpha1.CheckState, message string) {
-	w.seen[cluster] = &sight{checks: []v1alpha1.DeliveryCheck{{Run: run, Job: "web/web-smoke-" + run, State: state, Message: message}}}
+	w.seen[cluster] = &observation{checks: []v1alpha1.DeliveryCheck{{Run: run, Job: "web/web-smoke-" + run, State: state, Message: message}}}
 }
 
 // check is how far the Job is, as the Rollout says.

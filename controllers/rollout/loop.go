@@ -45,7 +45,7 @@ type Options struct {
 type Loop struct {
 	board    *Board
 	client   client.Client
-	sights   *sights
+	sights   *observations
 	log      *slog.Logger
 	now      func() time.Time
 	redactor *redact.Redactor
@@ -73,7 +73,7 @@ func NewLoop(o Options) *Loop {
 	}
 	l.asker = newAsker(o.Now, o.Egress)
 	l.asker.probes = o.Probes
-	l.sights = &sights{client: o.Board.client, changed: l.Look}
+	l.sights = &observations{client: o.Board.client, changed: l.Look}
 	return l
 }
 
@@ -241,7 +241,7 @@ func (l *Loop) step(ctx context.Context, fleet *registry.Fleet, component string
 }
 
 // gather returns the facts about a component, and when the next freeze begins or ends.
-func (l *Loop) gather(f *registry.Fleet, component string, seen map[string]*sight) (in input, thaw time.Time, err error) {
+func (l *Loop) gather(f *registry.Fleet, component string, seen map[string]*observation) (in input, thaw time.Time, err error) {
 	in = input{
 		component: component, pipeline: f.PipelineOf(component).Name, revision: f.Revision,
 		clusters: map[string]known{}, frozen: map[string]string{}, asks: map[string]*v1alpha1.Stage{}, jobs: f.PipelineOf(component).Jobs,

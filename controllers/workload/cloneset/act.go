@@ -24,7 +24,7 @@ import (
 
 // act carries out the decision. It creates and deletes pods first. It updates pods only if there
 // was nothing to create or delete, and no error. It always completes what was begun.
-func (l *look) act(ctx context.Context) error {
+func (l *syncContext) act(ctx context.Context) error {
 	old, updated := l.roster.sums.old, l.roster.sums.updated
 	var members []member
 	if old.preparing+updated.preparing > 0 {
@@ -36,7 +36,7 @@ func (l *look) act(ctx context.Context) error {
 	if members == nil && c.chooses(old, updated) {
 		members = l.roster.members()
 	}
-	doomed, held := l.condemn(c, members)
+	doomed, held := l.selectForDeletion(c, members)
 	err := errors.Join(l.create(ctx, c), l.delete(ctx, slices.Concat(doomed, held)), l.dropClaims(ctx))
 	var m moves
 	if err == nil && c.createOld+c.createNew+len(doomed) == 0 {
@@ -53,7 +53,7 @@ func (l *look) act(ctx context.Context) error {
 }
 
 // limit bounds how many pods this reconcile creates, and waits for claims that become free soon.
-func (l *look) limit(c *counts) {
+func (l *syncContext) limit(c *counts) {
 	n := l.roster.claims.shares.limit(c.createOld + c.createNew)
 	if n < c.createOld+c.createNew {
 		l.again(l.roster.claims.shares.after)
@@ -63,9 +63,9 @@ func (l *look) limit(c *counts) {
 	c.createNew = n - c.createOld
 }
 
-// condemn returns the pods to delete. held are pods whose deletion was decided before: a hook
+// selectForDeletion returns the pods to delete. held are pods whose deletion was decided before: a hook
 // still blocks them or has just released them.
-func (l *look) condemn(c counts, members []member) (doomed, held []member) {
+func (l *syncContext) selectForDeletion(c counts, members []member) (doomed, held []member) {
 	for _, m := range c.doomed(members) {
 		if m.preparing {
 			held = append(held, m)
@@ -78,7 +78,7 @@ func (l *look) condemn(c counts, members []member) (doomed, held []member) {
 
 // inTurn returns the members that may change revision now, in the order of the update
 // strategies.
-func (l *look) inTurn(c counts, members []member) []member {
+func (l *syncContext) inTurn(c counts, members []member) []member {
 	u := l.set.Spec.UpdateStrategy.RollingUpdate
 	if u == nil || u.PriorityStrategy == nil && len(u.ScatterStrategy) == 0 {
 		return members
@@ -107,9 +107,9 @@ func (l *look) inTurn(c counts, members []member) []member {
 func atMost(members []member) []member { return members[:min(len(members), burst)] }
 
 // create creates pods of both revisions.
-func (l *look) create(ctx context.Context, c counts) error {
-	var told podclient.Told
-	defer func() { told.Tell(l.Events, l.set, "SuccessfulCreate", "Creating", "succeed to create %s") }()
+func (l *syncContext) create(ctx context.Context, c counts) error {
+	var told podclient.EventBatch
+	defer func() { told.Emit(l.Events, l.set, "SuccessfulCreate", "Creating", "succeed to create %s") }()
 	ids, err := l.newIDs(ctx, c.createOld+c.createNew)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (l *look) create(ctx context.Context, c counts) error {
 	return nil
 }
 
-func (l *look) createOne(ctx context.Context, of *appsv1.ControllerRevision, id string, told *podclient.Told) error {
+func (l *syncContext) createOne(ctx context.Context, of *appsv1.ControllerRevision, id string, told *podclient.EventBatch) error {
 	pod, err := l.newPod(of, id)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (l *look) createOne(ctx context.Context, of *appsv1.ControllerRevision, id 
 }
 
 // newPod returns a new pod of a revision, with an instance ID.
-func (l *look) newPod(of *appsv1.ControllerRevision, id string) (*corev1.Pod, error) {
+func (l *syncContext) newPod(of *appsv1.ControllerRevision, id string) (*corev1.Pod, error) {
 	t, err := revision.Template(of)
 	if err != nil {
 		return nil, err
@@ -183,9 +183,9 @@ func (l *look) newPod(of *appsv1.ControllerRevision, id string) (*corev1.Pod, er
 // delete deletes pods and their claims, or records that a hook blocks a pod. If the process is
 // killed between pod and claims, the next reconcile deletes the claims or reuses them for a new
 // pod.
-func (l *look) delete(ctx context.Context, doomed []member) error {
-	var told podclient.Told
-	defer func() { told.Tell(l.Events, l.set, "SuccessfulDelete", "Deleting", "succeed to delete %s") }()
+func (l *syncContext) delete(ctx context.Context, doomed []member) error {
+	var told podclient.EventBatch
+	defer func() { told.Emit(l.Events, l.set, "SuccessfulDelete", "Deleting", "succeed to delete %s") }()
 	_, err := slowstart.Run(len(doomed), podclient.AtOnce, func(i int) error {
 		pod := doomed[i].pod
 		gone, err := l.client.Delete(ctx, pod)
@@ -203,10 +203,10 @@ func (l *look) delete(ctx context.Context, doomed []member) error {
 
 // mark labels pods that cannot be updated in place for replacement. With InPlaceOnly it records
 // only an event.
-func (l *look) mark(ctx context.Context, members []member) error {
-	var told podclient.Told
+func (l *syncContext) mark(ctx context.Context, members []member) error {
+	var told podclient.EventBatch
 	defer func() {
-		told.Tell(l.Events, l.set, "SuccessfulUpdatePodReCreate", "Updating", "successfully update %s for recreate")
+		told.Emit(l.Events, l.set, "SuccessfulUpdatePodReCreate", "Updating", "successfully update %s for recreate")
 	}()
 	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {
 		pod := members[i].pod
@@ -226,11 +226,11 @@ func (l *look) mark(ctx context.Context, members []member) error {
 }
 
 // update updates pods in place to their other revision, as far as hooks and grace periods allow.
-func (l *look) update(ctx context.Context, members []member) error {
-	told := map[bool]*podclient.Told{false: {}, true: {}} // by whether the pod goes back to the current revision
+func (l *syncContext) update(ctx context.Context, members []member) error {
+	told := map[bool]*podclient.EventBatch{false: {}, true: {}} // by whether the pod goes back to the current revision
 	defer func() {
 		for back, to := range map[bool]*appsv1.ControllerRevision{false: l.updated, true: l.current} {
-			told[back].Tell(l.Events, l.set, "SuccessfulUpdatePodInPlace", "Updating", "successfully update %s in-place(revision "+to.Name+")")
+			told[back].Emit(l.Events, l.set, "SuccessfulUpdatePodInPlace", "Updating", "successfully update %s in-place(revision "+to.Name+")")
 		}
 	}()
 	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {

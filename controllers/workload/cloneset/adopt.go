@@ -23,7 +23,7 @@ import (
 //
 // Only pods that a workload created are adopted: they have their revision in a label. Other pods
 // are not even cached.
-func (l *look) claim(ctx context.Context) (int, error) {
+func (l *syncContext) claim(ctx context.Context) (int, error) {
 	set := l.set
 	orphans, err := l.orphans(ctx)
 	strangers := l.roster.strangers()
@@ -60,7 +60,7 @@ func (l *look) claim(ctx context.Context) (int, error) {
 
 // orphans returns the active pods without a controller in the namespace of the set that match
 // its selector.
-func (l *look) orphans(ctx context.Context) ([]*corev1.Pod, error) {
+func (l *syncContext) orphans(ctx context.Context) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	if err := l.Objects.List(ctx, &list, client.InNamespace(l.set.Namespace), client.MatchingFields{podclient.OrphanIndex: podclient.Orphan}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("the pods that CloneSet %s/%s may have: %w", l.set.Namespace, l.set.Name, err)

@@ -30,8 +30,8 @@ func BenchmarkLook(b *testing.B) {
 
 func benchmarkLook(b *testing.B, n int, rolling bool) {
 	b.Helper()
-	h := &host.Host{Known: podclient.NewKnown[*corev1.Pod](kind), Expect: expectations.New(time.Now)}
-	off := worldtest.NewOffline(b, podclient.Heard(h.Known, h.Expect))
+	h := &host.Host{Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Expect: expectations.New(time.Now)}
+	off := worldtest.NewOffline(b, podclient.NewEventHandler(h.Owned, h.Expect))
 	h.Objects, h.API, h.Revisions = off.Client, off.Pods, revision.Store{Cache: off.Client, API: off.Pods}
 	set := &v1beta1.CloneSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Generation: 1}}
 	set.Spec.Replicas, set.Spec.Selector = new(int32(n)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}} //nolint:gosec // of the list above
@@ -59,8 +59,8 @@ func benchmarkLook(b *testing.B, n int, rolling bool) {
 		off.Add(p)
 	}
 	r := newReconciler(h, off.Client, host.Options{Now: time.Now})
-	off.Until("all pods are known", func() bool { return len(h.Known.Since(new(podclient.Mark[*corev1.Pod]), set).Are) == n })
-	l, err := r.look(b.Context(), set)
+	off.Until("all pods are known", func() bool { return len(h.Owned.Since(new(podclient.Mark[*corev1.Pod]), set).Are) == n })
+	l, err := r.newSyncContext(b.Context(), set)
 	if err != nil {
 		b.Fatal(err)
 	}

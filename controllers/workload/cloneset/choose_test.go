@@ -42,7 +42,7 @@ func TestInTurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := &look{set: &v1beta1.CloneSet{}}
+			l := &syncContext{set: &v1beta1.CloneSet{}}
 			var members []member
 			l.set.Spec.UpdateStrategy.RollingUpdate = &c.strategy
 			for word := range strings.FieldsSeq(c.pods) {

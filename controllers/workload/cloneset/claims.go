@@ -83,7 +83,7 @@ type claims struct {
 }
 
 // readClaims reads the changed claims, and decides again if necessary.
-func (l *look) readClaims() {
+func (l *syncContext) readClaims() {
 	c := &l.roster.claims
 	changes := l.claims.Since(&c.mark, l.set)
 	if changes.Anew {
@@ -102,7 +102,7 @@ func (l *look) readClaims() {
 	}
 }
 
-func (l *look) share(c *claims) {
+func (l *syncContext) share(c *claims) {
 	c.stale, c.shares, c.byID = false, shares{}, map[string][]*corev1.PersistentVolumeClaim{}
 	if len(c.all) == 0 {
 		return
@@ -127,7 +127,7 @@ func (l *look) share(c *claims) {
 
 // newIDs returns the IDs of n new pods: first free IDs whose claims are reused, then unused
 // ones. It returns an error if the pods cannot be listed.
-func (l *look) newIDs(ctx context.Context, n int) ([]string, error) {
+func (l *syncContext) newIDs(ctx context.Context, n int) ([]string, error) {
 	if n == 0 {
 		return nil, nil
 	}
@@ -153,7 +153,7 @@ func (l *look) newIDs(ctx context.Context, n int) ([]string, error) {
 
 // embodied returns the IDs of the pods in the namespace, from the API server. The informer may
 // not show a pod yet, and the data of its claims must not be deleted or reused.
-func (l *look) embodied(ctx context.Context) (map[string]bool, error) {
+func (l *syncContext) embodied(ctx context.Context) (map[string]bool, error) {
 	list, err := l.API.CoreV1().Pods(l.set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: v1beta1.LabelInstanceID})
 	if err != nil {
 		return nil, fmt.Errorf("which pods of %s have claims: %w", l.set.Namespace, err)
@@ -166,7 +166,7 @@ func (l *look) embodied(ctx context.Context) (map[string]bool, error) {
 }
 
 // newClaim returns the claim of an instance for a template.
-func (l *look) newClaim(t *corev1.PersistentVolumeClaim, id string) *corev1.PersistentVolumeClaim {
+func (l *syncContext) newClaim(t *corev1.PersistentVolumeClaim, id string) *corev1.PersistentVolumeClaim {
 	c := t.DeepCopy()
 	c.Name, c.GenerateName, c.Namespace = l.claimName(t, id), "", l.set.Namespace
 	if c.Labels == nil {
@@ -178,13 +178,13 @@ func (l *look) newClaim(t *corev1.PersistentVolumeClaim, id string) *corev1.Pers
 	return c
 }
 
-func (l *look) claimName(t *corev1.PersistentVolumeClaim, id string) string {
+func (l *syncContext) claimName(t *corev1.PersistentVolumeClaim, id string) string {
 	return strings.Join([]string{t.Name, l.set.Name, id}, "-")
 }
 
 // addClaims adds the claims of a pod as volumes. They replace volumes of the template with the
 // same name.
-func (l *look) addClaims(pod *corev1.PodSpec, id string) {
+func (l *syncContext) addClaims(pod *corev1.PodSpec, id string) {
 	var volumes []corev1.Volume
 	named := map[string]bool{}
 	for i := range l.set.Spec.VolumeClaimTemplates {
@@ -203,7 +203,7 @@ func (l *look) addClaims(pod *corev1.PodSpec, id string) {
 }
 
 // createClaims creates the missing claims of an instance.
-func (l *look) createClaims(ctx context.Context, id string) error {
+func (l *syncContext) createClaims(ctx context.Context, id string) error {
 	for i := range l.set.Spec.VolumeClaimTemplates {
 		c := l.newClaim(&l.set.Spec.VolumeClaimTemplates[i], id)
 		made, err := l.API.CoreV1().PersistentVolumeClaims(c.Namespace).Create(ctx, c, metav1.CreateOptions{})
@@ -223,7 +223,7 @@ func (l *look) createClaims(ctx context.Context, id string) error {
 }
 
 // usable returns why an existing claim cannot be used by a new pod; nil if it can.
-func (l *look) usable(ctx context.Context, name string) error {
+func (l *syncContext) usable(ctx context.Context, name string) error {
 	is, err := l.API.CoreV1().PersistentVolumeClaims(l.set.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case err != nil:
@@ -237,7 +237,7 @@ func (l *look) usable(ctx context.Context, name string) error {
 }
 
 // dropClaims deletes unneeded claims.
-func (l *look) dropClaims(ctx context.Context) error {
+func (l *syncContext) dropClaims(ctx context.Context) error {
 	var unneeded []string
 	for _, id := range l.roster.claims.shares.unneeded {
 		if slices.ContainsFunc(l.roster.claims.byID[id], func(c *corev1.PersistentVolumeClaim) bool { return c.DeletionTimestamp == nil }) {
@@ -258,7 +258,7 @@ func (l *look) dropClaims(ctx context.Context) error {
 
 // deleteClaims deletes the claims of an instance. The API server protects claims in use, so they
 // remain until the pod is gone.
-func (l *look) deleteClaims(ctx context.Context, id string) error {
+func (l *syncContext) deleteClaims(ctx context.Context, id string) error {
 	for _, c := range l.roster.claims.byID[id] {
 		if c.DeletionTimestamp != nil {
 			continue

@@ -41,10 +41,10 @@ type Reconciler struct {
 	options inplace.Options
 	now     func() time.Time
 	live    client.Reader // reads from the API server
-	claims  *podclient.Known[*corev1.PersistentVolumeClaim]
+	claims  *podclient.OwnedIndex[*corev1.PersistentVolumeClaim]
 	claimed *expectations.Expectations // for claims
 
-	rosters *host.Kept[roster]
+	rosters *host.StateByObject[roster]
 }
 
 // Add adds the controller of CloneSets to a manager. It returns an error if the client, the
@@ -60,7 +60,7 @@ func Add(ctx context.Context, m ctrl.Manager, o host.Options) error {
 	r := newReconciler(h, m.GetAPIReader(), o)
 	err = h.Watch(m, &v1beta1.CloneSet{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.adopters), builder.WithPredicates(predicate.NewPredicateFuncs(orphan))).
-		Watches(&corev1.PersistentVolumeClaim{}, podclient.Heard(r.claims, r.claimed)).
+		Watches(&corev1.PersistentVolumeClaim{}, podclient.NewEventHandler(r.claims, r.claimed)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("CloneSets: %w", err)
@@ -70,8 +70,8 @@ func Add(ctx context.Context, m ctrl.Manager, o host.Options) error {
 
 func newReconciler(h *host.Host, live client.Reader, o host.Options) *Reconciler {
 	return &Reconciler{
-		Host: h, live: live, options: o.InPlace, now: o.Now, claims: podclient.NewKnown[*corev1.PersistentVolumeClaim](kind), claimed: expectations.New(o.Now),
-		rosters: host.NewKept(newRoster),
+		Host: h, live: live, options: o.InPlace, now: o.Now, claims: podclient.NewOwnedIndex[*corev1.PersistentVolumeClaim](kind), claimed: expectations.New(o.Now),
+		rosters: host.NewStateByObject(newRoster),
 	}
 }
 
@@ -103,7 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 // work is one reconcile of a CloneSet. It returns when the next one is due without a change; 0
 // means never.
 func (r *Reconciler) work(ctx context.Context, set *v1beta1.CloneSet) (time.Duration, error) {
-	l, err := r.look(ctx, set)
+	l, err := r.newSyncContext(ctx, set)
 	if err != nil {
 		return 0, err
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // settle completes started updates, and brings pods into service.
-func (l *look) settle(ctx context.Context, busy map[string]bool) error {
+func (l *syncContext) settle(ctx context.Context, busy map[string]bool) error {
 	var open []*entry
 	for e := range l.roster.unsettled {
 		if !busy[e.name] && !e.marked {
@@ -42,7 +42,7 @@ func (l *look) settle(ctx context.Context, busy map[string]bool) error {
 }
 
 // forget deletes unused revisions beyond the history limit.
-func (l *look) forget(ctx context.Context) error {
+func (l *syncContext) forget(ctx context.Context) error {
 	return l.Revisions.Forget(ctx, l.history, l.set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
 		return r.Name == l.current.Name || l.roster.sums.revisions[revision.Hash(r.Name)] > 0
 	})
@@ -50,7 +50,7 @@ func (l *look) forget(ctx context.Context) error {
 
 // writeStatus writes the observed status, at most once a second while it keeps changing. It
 // returns when to reconcile again for a delayed write.
-func (l *look) writeStatus(ctx context.Context, failed error) (time.Duration, error) {
+func (l *syncContext) writeStatus(ctx context.Context, failed error) (time.Duration, error) {
 	now := l.status(failed)
 	if equality.Semantic.DeepEqual(&now, &l.set.Status) {
 		return 0, nil

@@ -79,7 +79,7 @@ func lasting(err error) error {
 
 // status returns the status before the changes of this reconcile. The next reconcile observes
 // those changes.
-func (l *look) status(failed error) v1beta1.CloneSetStatus {
+func (l *syncContext) status(failed error) v1beta1.CloneSetStatus {
 	was, all, renewed := l.set.Status, l.roster.sums.all, l.roster.sums.renewed
 	is := v1beta1.CloneSetStatus{
 		Replicas: all.replicas, ReadyReplicas: all.ready, AvailableReplicas: all.available,
@@ -97,7 +97,7 @@ func (l *look) status(failed error) v1beta1.CloneSetStatus {
 }
 
 // conditions returns the earlier conditions with their changes.
-func (l *look) conditions(was []v1beta1.CloneSetCondition, is v1beta1.CloneSetStatus, failed error) []v1beta1.CloneSetCondition {
+func (l *syncContext) conditions(was []v1beta1.CloneSetCondition, is v1beta1.CloneSetStatus, failed error) []v1beta1.CloneSetCondition {
 	out := slices.DeleteFunc(slices.Clone(was), func(c v1beta1.CloneSetCondition) bool {
 		return c.Type == v1beta1.CloneSetProgressing && l.set.Spec.ProgressDeadlineSeconds == nil || c.Type == v1beta1.CloneSetFailedScale && failed == nil
 	})
@@ -128,14 +128,14 @@ func (l *look) conditions(was []v1beta1.CloneSetCondition, is v1beta1.CloneSetSt
 
 // progressed reports whether more pods are updated, ready or available than before, or the
 // update revision changed.
-func (l *look) progressed(is v1beta1.CloneSetStatus) bool {
+func (l *syncContext) progressed(is v1beta1.CloneSetStatus) bool {
 	was := l.set.Status
 	return is.UpdateRevision != was.UpdateRevision || is.UpdatedReplicas > was.UpdatedReplicas || is.UpdatedReadyReplicas > was.UpdatedReadyReplicas ||
 		is.UpdatedAvailableReplicas > was.UpdatedAvailableReplicas
 }
 
 // progress returns the condition Progressing: KRUISE.md has the order of its checks.
-func (l *look) progress(conditions []v1beta1.CloneSetCondition, is v1beta1.CloneSetStatus) (corev1.ConditionStatus, string, string) {
+func (l *syncContext) progress(conditions []v1beta1.CloneSetCondition, is v1beta1.CloneSetStatus) (corev1.ConditionStatus, string, string) {
 	replicas := int32(l.want.replicas) //nolint:gosec // it was one
 	switch {
 	case is.Replicas == replicas && is.UpdatedAvailableReplicas == replicas:

@@ -30,8 +30,8 @@ func BenchmarkLook(b *testing.B) {
 
 func benchmarkLook(b *testing.B, n int, rolling bool) {
 	b.Helper()
-	h := &host.Host{Known: podclient.NewKnown[*corev1.Pod](kind), Expect: expectations.New(time.Now)}
-	off := worldtest.NewOffline(b, podclient.Heard(h.Known, h.Expect))
+	h := &host.Host{Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Expect: expectations.New(time.Now)}
+	off := worldtest.NewOffline(b, podclient.NewEventHandler(h.Owned, h.Expect))
 	h.Objects, h.API, h.Revisions = off.Client, off.Pods, revision.Store{Cache: off.Client, API: off.Pods}
 	set := &v1beta1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Generation: 1}}
 	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
@@ -57,8 +57,8 @@ func benchmarkLook(b *testing.B, n int, rolling bool) {
 		off.Add(p)
 		r.nodes.saw(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: p.Spec.NodeName}})
 	}
-	off.Until("all pods are known", func() bool { return len(h.Known.Since(new(podclient.Mark[*corev1.Pod]), set).Are) == n })
-	l, err := r.look(b.Context(), set)
+	off.Until("all pods are known", func() bool { return len(h.Owned.Since(new(podclient.Mark[*corev1.Pod]), set).Are) == n })
+	l, err := r.newSyncContext(b.Context(), set)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -35,11 +35,11 @@ type Reconciler struct {
 	backoff *backoff
 	nodes   *nodes
 
-	rosters *host.Kept[roster]
+	rosters *host.StateByObject[roster]
 }
 
 func newReconciler(h *host.Host, o host.Options) *Reconciler {
-	return &Reconciler{Host: h, options: o.InPlace, now: o.Now, backoff: newBackoff(), nodes: newNodes(), rosters: host.NewKept(newRoster)}
+	return &Reconciler{Host: h, options: o.InPlace, now: o.Now, backoff: newBackoff(), nodes: newNodes(), rosters: host.NewStateByObject(newRoster)}
 }
 
 // Add adds the controller of DaemonSets to a manager. It returns an error if the client or the
@@ -98,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 	if err := check(&set); err != nil {
 		return reconcile.Result{}, r.refuse(ctx, &set, err)
 	}
-	l, err := r.look(ctx, &set)
+	l, err := r.newSyncContext(ctx, &set)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("DaemonSet %s: %w", q, err)
 	}

@@ -58,7 +58,7 @@ func isRefused(c appsv1.DaemonSetCondition) bool { return c.Type == conditionRef
 
 // status returns the status before the changes of this reconcile. The next reconcile observes
 // those changes.
-func (l *look) status() v1beta1.DaemonSetStatus {
+func (l *syncContext) status() v1beta1.DaemonSetStatus {
 	s := &l.roster.sums
 	n := func(n int) int32 { return int32(n) } //nolint:gosec // of nodes
 	return v1beta1.DaemonSetStatus{
@@ -70,7 +70,7 @@ func (l *look) status() v1beta1.DaemonSetStatus {
 }
 
 // conditions returns the earlier conditions with their changes.
-func (l *look) conditions() []appsv1.DaemonSetCondition {
+func (l *syncContext) conditions() []appsv1.DaemonSetCondition {
 	out := slices.DeleteFunc(slices.Clone(l.set.Status.Conditions), func(c appsv1.DaemonSetCondition) bool {
 		return isRefused(c) || c.Type == conditionProgressing // the spec is followed now, and Progressing is computed anew
 	})
@@ -94,7 +94,7 @@ func (l *look) conditions() []appsv1.DaemonSetCondition {
 
 // writeStatus writes the status if it differs, at most once a second while it keeps changing. It
 // returns when to reconcile again for a delayed write.
-func (l *look) writeStatus(ctx context.Context) (time.Duration, error) {
+func (l *syncContext) writeStatus(ctx context.Context) (time.Duration, error) {
 	is := l.status()
 	if equality.Semantic.DeepEqual(is, l.set.Status) {
 		return 0, nil

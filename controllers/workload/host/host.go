@@ -49,7 +49,7 @@ type Options struct {
 type Host struct {
 	Objects   client.Client // reads from the informers
 	API       kubernetes.Interface
-	Known     *podclient.Known[*corev1.Pod] // as the informer last showed them
+	Owned     *podclient.OwnedIndex[*corev1.Pod] // as the informer last showed them
 	Events    events.EventRecorder
 	Expect    *expectations.Expectations
 	Revisions revision.Store
@@ -73,7 +73,7 @@ func New(m ctrl.Manager, kind, reporter string, o Options) (*Host, error) {
 		return nil, fmt.Errorf("%ss: %w", kind, err)
 	}
 	return &Host{
-		Objects: m.GetClient(), API: api, Known: podclient.NewKnown[*corev1.Pod](kind), Events: m.GetEventRecorder(reporter), Expect: expectations.New(o.Now),
+		Objects: m.GetClient(), API: api, Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Events: m.GetEventRecorder(reporter), Expect: expectations.New(o.Now),
 		Revisions: revision.Store{Cache: m.GetClient(), API: api}, kind: kind, workers: o.Workers,
 	}, nil
 }
@@ -83,7 +83,7 @@ func New(m ctrl.Manager, kind, reporter string, o Options) (*Host, error) {
 func (h *Host) Watch(m ctrl.Manager, like client.Object) *builder.Builder {
 	return ctrl.NewControllerManagedBy(m).Named(strings.ToLower(h.kind)).
 		For(like, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.Pod{}, podclient.Heard(h.Known, h.Expect)).
+		Watches(&corev1.Pod{}, podclient.NewEventHandler(h.Owned, h.Expect)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: h.workers})
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 )
 
-// Changes simulates the pods of a workload and their changes, in place of [podclient.Known].
+// Changes simulates the pods of a workload and their changes, in place of [podclient.OwnedIndex].
 type Changes struct {
 	Pods map[types.UID]*corev1.Pod
 	// Void makes the next Since return all pods.

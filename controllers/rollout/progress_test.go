@@ -117,7 +117,7 @@ func TestStand(t *testing.T) {
 			if _, more := s.clusters["c2"]; more {
 				stages[0].Clusters = append(stages[0].Clusters, "c2")
 			}
-			got := stand(stages, "standard", s.status, s.clusters)
+			got := progress(stages, "standard", s.status, s.clusters)
 			if got.Halt != tc.halt && (tc.halt == "" || !strings.HasPrefix(got.Halt, tc.halt)) {
 				t.Errorf("%s halts: %q, want %q", tc.why, got.Halt, tc.halt)
 			}

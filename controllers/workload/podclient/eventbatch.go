@@ -14,22 +14,22 @@ import (
 // share a single event, because each event is a write.
 const eachUpTo = 10
 
-// Told collects the pods of one reconcile that share an event. It is safe for concurrent use.
-type Told struct {
+// EventBatch collects the pods of one reconcile that share an event. It is safe for concurrent use.
+type EventBatch struct {
 	mu   sync.Mutex
 	pods []*corev1.Pod
 }
 
 // Add adds a pod.
-func (t *Told) Add(pod *corev1.Pod) {
+func (t *EventBatch) Add(pod *corev1.Pod) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pods = append(t.pods, pod)
 }
 
-// Tell records on the workload what happened to its pods. The %s in the text becomes the pod, or
+// Emit records on the workload what happened to its pods. The %s in the text becomes the pod, or
 // the number of pods with the first names.
-func (t *Told) Tell(recorder events.EventRecorder, of runtime.Object, reason, action, text string) {
+func (t *EventBatch) Emit(recorder events.EventRecorder, of runtime.Object, reason, action, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.pods) <= eachUpTo {

@@ -11,15 +11,15 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// Known holds the pods, or the claims, of the workloads of one kind as the informer last showed
+// OwnedIndex holds the pods, or the claims, of the workloads of one kind as the informer last showed
 // them. It also holds which objects changed since the last call of Since. A list of the informer
-// copies each object; Known has pointers, whose objects must not be changed. [Heard] fills it
+// copies each object; OwnedIndex has pointers, whose objects must not be changed. [NewEventHandler] fills it
 // before it updates expectations, so a seen write is in it. It is safe for concurrent use.
-type Known[T client.Object] struct {
+type OwnedIndex[T client.Object] struct {
 	kind string
 
 	mu   sync.Mutex
-	have map[key]*have[T]
+	have map[key]*ownedObjects[T]
 }
 
 // key identifies a workload. The namespace is part of it because an object of another namespace
@@ -29,21 +29,21 @@ type key struct {
 	uid       types.UID
 }
 
-// have holds the objects of a workload. It is deleted with its last object, so that nothing
+// ownedObjects holds the objects of a workload. It is deleted with its last object, so that nothing
 // remains of deleted workloads.
-type have[T client.Object] struct {
+type ownedObjects[T client.Object] struct {
 	all     map[types.UID]T
 	changed map[types.UID]struct{} // added, changed or deleted since the last call of Since
 }
 
-// NewKnown returns an empty Known of a kind of apps.kruise.io.
-func NewKnown[T client.Object](kind string) *Known[T] {
-	return &Known[T]{kind: kind, have: map[key]*have[T]{}}
+// NewOwnedIndex returns an empty OwnedIndex of a kind of apps.kruise.io.
+func NewOwnedIndex[T client.Object](kind string) *OwnedIndex[T] {
+	return &OwnedIndex[T]{kind: kind, have: map[key]*ownedObjects[T]{}}
 }
 
 // Mark is the position of a reader in the changes of a workload. After the zero Mark, Since
 // returns all objects.
-type Mark[T client.Object] struct{ have *have[T] }
+type Mark[T client.Object] struct{ have *ownedObjects[T] }
 
 // Changes are the changes of the objects of a workload since a [Mark].
 type Changes[T client.Object] struct {
@@ -57,7 +57,7 @@ type Changes[T client.Object] struct {
 
 // Since returns the changes of the objects of a workload since a mark, and moves the mark. A
 // workload must have only one mark, because each change is returned once.
-func (k *Known[T]) Since(mark *Mark[T], owner metav1.Object) Changes[T] {
+func (k *OwnedIndex[T]) Since(mark *Mark[T], owner metav1.Object) Changes[T] {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.have[key{owner.GetNamespace(), owner.GetUID()}]
@@ -82,7 +82,7 @@ func (k *Known[T]) Since(mark *Mark[T], owner metav1.Object) Changes[T] {
 	return c
 }
 
-func (h *have[T]) list() []T {
+func (h *ownedObjects[T]) list() []T {
 	out := make([]T, 0, len(h.all))
 	for _, o := range h.all {
 		out = append(out, o)
@@ -90,22 +90,22 @@ func (h *have[T]) list() []T {
 	return out
 }
 
-// saw records an added or changed object.
-func (k *Known[T]) saw(owner types.UID, o T) {
+// onSeen records an added or changed object.
+func (k *OwnedIndex[T]) onSeen(owner types.UID, o T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	of := key{o.GetNamespace(), owner}
 	h := k.have[of]
 	if h == nil {
-		h = &have[T]{map[types.UID]T{}, map[types.UID]struct{}{}}
+		h = &ownedObjects[T]{map[types.UID]T{}, map[types.UID]struct{}{}}
 		k.have[of] = h
 	}
 	h.all[o.GetUID()] = o
 	h.changed[o.GetUID()] = struct{}{}
 }
 
-// lost records a deleted object.
-func (k *Known[T]) lost(owner types.UID, o T) {
+// onDeleted records a deleted object.
+func (k *OwnedIndex[T]) onDeleted(owner types.UID, o T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	of := key{o.GetNamespace(), owner}

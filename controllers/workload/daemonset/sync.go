@@ -22,8 +22,8 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/slowstart"
 )
 
-// look is one reconcile of a DaemonSet: the observed and desired state, and the results.
-type look struct {
+// syncContext is one reconcile of a DaemonSet: the observed and desired state, and the results.
+type syncContext struct {
 	*Reconciler
 	set     *v1beta1.DaemonSet
 	want    want
@@ -38,8 +38,8 @@ type look struct {
 	after time.Duration // when to reconcile again; 0: when something changes
 }
 
-func (r *Reconciler) look(ctx context.Context, set *v1beta1.DaemonSet) (*look, error) {
-	l := &look{
+func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.DaemonSet) (*syncContext, error) {
+	l := &syncContext{
 		Reconciler: r, set: set, roster: r.rosters.Of(set), fit: newFit(&set.Spec.Template), plans: inplace.NewPlans(r.options),
 		client: podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: hooks(set), Now: r.now()},
 	}
@@ -55,7 +55,7 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.DaemonSet) (*look, e
 	for _, r := range l.history.Revisions {
 		b.history += r.Name + " "
 	}
-	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return r.Known.Since(m, set) }
+	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return r.Owned.Since(m, set) }
 	l.again(l.roster.sync(b, since, r.nodes, l.judge, l.client.Now))
 	l.want, err = newWant(set, l.roster.sums.running)
 	return l, err
@@ -96,7 +96,7 @@ func nodeSelector(set *v1beta1.DaemonSet) (labels.Selector, error) {
 }
 
 // judge returns the facts about a node: what it runs, and what it should run.
-func (l *look) judge(e *entry) facts {
+func (l *syncContext) judge(e *entry) facts {
 	f := facts{place: place{node: e.node}}
 	if e.is != nil {
 		f.selected = l.chosen.Matches(labels.Set(e.is.Labels))
@@ -113,7 +113,7 @@ func (l *look) judge(e *entry) facts {
 }
 
 // put adds a pod to the facts of its node.
-func (l *look) put(f *facts, p *corev1.Pod) {
+func (l *syncContext) put(f *facts, p *corev1.Pod) {
 	if p.DeletionTimestamp != nil {
 		f.occupied = true
 		return
@@ -141,13 +141,13 @@ func (l *look) put(f *facts, p *corev1.Pod) {
 }
 
 // spot returns the backoff key of a pod.
-func (l *look) spot(p *corev1.Pod) spot {
+func (l *syncContext) spot(p *corev1.Pod) spot {
 	return spot{l.set.UID, revision.Hash(p.Labels[revision.Label]), nodeOf(p)}
 }
 
 // plan returns the plan to update a pod in place to the new revision; nil if that is not
 // possible.
-func (l *look) plan(p *corev1.Pod) *inplace.Plan {
+func (l *syncContext) plan(p *corev1.Pod) *inplace.Plan {
 	u := l.set.Spec.UpdateStrategy.RollingUpdate
 	if u == nil || u.Type != v1beta1.DaemonSetInPlaceIfPossible {
 		return nil
@@ -157,7 +157,7 @@ func (l *look) plan(p *corev1.Pod) *inplace.Plan {
 
 // again requests a reconcile after a time, even without a change. The shortest time is used; 0
 // requests nothing.
-func (l *look) again(after time.Duration) {
+func (l *syncContext) again(after time.Duration) {
 	l.timer.Lock()
 	defer l.timer.Unlock()
 	if after > 0 && (l.after == 0 || after < l.after) {
@@ -166,7 +166,7 @@ func (l *look) again(after time.Duration) {
 }
 
 // act carries out the decision, and completes what was begun.
-func (l *look) act(ctx context.Context) error {
+func (l *syncContext) act(ctx context.Context) error {
 	var p plan
 	if !l.want.idle(&l.roster.sums) {
 		p = l.want.decide(l.roster.places())
@@ -182,11 +182,11 @@ func (l *look) act(ctx context.Context) error {
 		}
 	}
 	// An error of one pod must not stop the other actions.
-	var created, removed, updated podclient.Told
+	var created, removed, updated podclient.EventBatch
 	defer func() {
-		created.Tell(l.Events, l.set, "SuccessfulCreate", "Creating", "Created %s")
-		removed.Tell(l.Events, l.set, "SuccessfulDelete", "Deleting", "Deleted %s")
-		updated.Tell(l.Events, l.set, "SuccessfulUpdatePodInPlace", "Updating", "successfully update %s in-place(revision "+l.history.Updated.Name+")")
+		created.Emit(l.Events, l.set, "SuccessfulCreate", "Creating", "Created %s")
+		removed.Emit(l.Events, l.set, "SuccessfulDelete", "Deleting", "Deleted %s")
+		updated.Emit(l.Events, l.set, "SuccessfulUpdatePodInPlace", "Updating", "successfully update %s in-place(revision "+l.history.Updated.Name+")")
 	}()
 	return errors.Join(
 		each(p.create, func(node string) error { return l.create(ctx, node, &created) }),
@@ -201,7 +201,7 @@ func (l *look) act(ctx context.Context) error {
 
 // settle completes started updates, and brings pods into service. An error of one pod does not
 // stop the other pods.
-func (l *look) settle(ctx context.Context, pods []*corev1.Pod) error {
+func (l *syncContext) settle(ctx context.Context, pods []*corev1.Pod) error {
 	errs, settled := make([]error, len(pods)), make([]bool, len(pods))
 	_, _ = slowstart.Run(len(pods), podclient.AtOnce, func(i int) error {
 		var after time.Duration
@@ -222,7 +222,7 @@ func each[T any](of []T, do func(T) error) error {
 	return err
 }
 
-func (l *look) create(ctx context.Context, node string, told *podclient.Told) error {
+func (l *syncContext) create(ctx context.Context, node string, told *podclient.EventBatch) error {
 	t := l.set.Spec.Template.DeepCopy()
 	hash := revision.Hash(l.history.Updated.Name)
 	if t.Labels == nil {
@@ -252,7 +252,7 @@ func (l *look) create(ctx context.Context, node string, told *podclient.Told) er
 	return err
 }
 
-func (l *look) remove(ctx context.Context, pod *corev1.Pod, told *podclient.Told) error {
+func (l *syncContext) remove(ctx context.Context, pod *corev1.Pod, told *podclient.EventBatch) error {
 	gone, err := l.client.Delete(ctx, pod)
 	switch {
 	case err != nil:
@@ -268,7 +268,7 @@ func (l *look) remove(ctx context.Context, pod *corev1.Pod, told *podclient.Told
 	return err
 }
 
-func (l *look) update(ctx context.Context, pod *corev1.Pod, told *podclient.Told) error {
+func (l *syncContext) update(ctx context.Context, pod *corev1.Pod, told *podclient.EventBatch) error {
 	changed, after, err := l.client.Update(ctx, pod, l.plan(pod), l.history.Updated.Name, 0)
 	l.again(after)
 	switch {

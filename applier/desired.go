@@ -13,27 +13,27 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// NewWant joins a delivery in git with its rendered target. An absent delivery is rendered for its
+// NewDesired joins a delivery in git with its rendered target. An absent delivery is rendered for its
 // hooks; nil: it has none. The delivery must have no problems. The error names the malformed rule.
-func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want, error) {
-	return new(Wants).New(f, d, t)
+func NewDesired(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Desired, error) {
+	return new(DesiredBuilder).Build(f, d, t)
 }
 
-// Wants builds many values of Want, which share equal rules. Compiled rules take thousands of times
+// DesiredBuilder builds many values of Desired, which share equal rules. Compiled rules take thousands of times
 // the memory of their text, and a fleet has few different ones. It is safe for concurrent use; the
 // zero value is ready.
-type Wants struct {
+type DesiredBuilder struct {
 	mu        sync.Mutex
 	catalogue differ.Catalogue
 	danger    map[sum]differ.Rules
 	health    map[sum]HealthRules // without cluster labels
 }
 
-// wantsKept bounds how many different rules are remembered.
-const wantsKept = 1024
+// rulesKept bounds how many different rules are remembered.
+const rulesKept = 1024
 
-// New does the same as [NewWant], with shared rules.
-func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want, error) {
+// Build does the same as [NewDesired], with shared rules.
+func (w *DesiredBuilder) Build(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Desired, error) {
 	spec := d.Version.Spec
 	var labels map[string]string
 	if c := f.Cluster(d.Cluster); c != nil {
@@ -42,7 +42,7 @@ func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target)
 	scopes := ScopesOf(f, d)
 	rules, health, err := w.rules(scopes, spec.Health)
 	if err != nil {
-		return Want{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
+		return Desired{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
 	}
 	approved, approvals := map[string][]string{}, []differ.Approval(nil)
 	for _, a := range d.Approvals {
@@ -52,7 +52,7 @@ func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target)
 	if t == nil { // absent, without hooks
 		t = &renderer.Target{}
 	}
-	return Want{
+	return Desired{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision, Absent: d.Absent,
 		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: health.on(labels), Labels: labels, Adopt: spec.Adopt,
 		Fence: FenceOf(f, d.Component), Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved, Approvals: approvals,
@@ -80,7 +80,7 @@ func FenceOf(f *registry.Fleet, component string) *differ.Fence {
 }
 
 // rules compiles danger and health rules, unless they are remembered.
-func (w *Wants) rules(danger differ.Scopes, ofComponent []v1alpha1.HealthRule) (differ.Rules, HealthRules, error) {
+func (w *DesiredBuilder) rules(danger differ.Scopes, ofComponent []v1alpha1.HealthRule) (differ.Rules, HealthRules, error) {
 	ofDanger, err := sumOfJSON(danger)
 	if err != nil {
 		return differ.Rules{}, HealthRules{}, err
@@ -91,7 +91,7 @@ func (w *Wants) rules(danger differ.Scopes, ofComponent []v1alpha1.HealthRule) (
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.danger == nil || len(w.danger)+len(w.health) > wantsKept {
+	if w.danger == nil || len(w.danger)+len(w.health) > rulesKept {
 		w.danger, w.health = map[sum]differ.Rules{}, map[sum]HealthRules{}
 	}
 	rules, known := w.danger[ofDanger]

@@ -14,7 +14,7 @@ import (
 // name of another.
 func TestKept(t *testing.T) {
 	t.Parallel()
-	k := host.NewKept(func() *string { return new(string) })
+	k := host.NewStateByObject(func() *string { return new(string) })
 	of := func(name, uid string) *string {
 		return k.Of(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(uid)}})
 	}

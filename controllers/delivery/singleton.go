@@ -2,16 +2,16 @@ package delivery
 
 import "context"
 
-// duty is a task that one process runs for the whole fleet. It is assigned like a cluster.
-type duty struct {
+// singletonTask is a task that one process runs for the whole fleet. It is assigned like a cluster.
+type singletonTask struct {
 	name        string             // among the names that are shared
 	taken, left string             // log messages
 	stop        context.CancelFunc // nil: not running here
 	done        chan struct{}      // closed when the task has ended
 }
 
-// attend starts a task if it is due here, and stops it if it is not.
-func (c *Controller) attend(ctx context.Context, d *duty, due bool, run func(context.Context)) {
+// runSingleton starts a task if it is due here, and stops it if it is not.
+func (c *Controller) runSingleton(ctx context.Context, d *singletonTask, due bool, run func(context.Context)) {
 	switch {
 	case due && d.stop == nil && !c.isLeaving(d.name):
 		working, stop := context.WithCancel(ctx)

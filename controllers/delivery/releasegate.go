@@ -14,45 +14,45 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// verdict says whether a cluster may have the desired version of a component.
-type verdict struct {
+// releaseDecision says whether a cluster may have the desired version of a component.
+type releaseDecision struct {
 	// waits is why the component may not change; empty: it may.
 	waits string
 	// keeps is the delivery that stays meanwhile; the zero value: never delivered.
 	keeps applier.Delivered
-	// until is when the verdict may change by itself; zero: another event will queue the component.
+	// until is when the decision may change by itself; zero: another event will queue the component.
 	until time.Time
 }
 
-// verdict decides about a component, given the hash of its target. It depends only on what is
+// decideRelease decides about a component, given the hash of its target. It depends only on what is
 // written: the Rollout and the component's record. After an error nothing may be changed. The error
 // [rollout.ErrUnknown] passes without a retry.
-func (a *agent) verdict(ctx context.Context, s snapshot, wants string) (verdict, error) {
+func (a *agent) decideRelease(ctx context.Context, s snapshot, wants string) (releaseDecision, error) {
 	component := s.delivery.Component
 	pipeline := s.fleet.PipelineOf(component)
 	if pipeline == nil {
-		return a.frozen(ctx, s, wants)
+		return a.decideFreeze(ctx, s, wants)
 	}
 	var entry *v1alpha1.RolloutCluster
 	if a.board != nil {
 		r, err := a.board.Of(s.fleet, component)
 		if err != nil {
-			return verdict{}, err
+			return releaseDecision{}, err
 		}
 		entry = entryOf(r, a.name)
 	}
 	ours := entry != nil && entry.Want == wants // else the entry is about an earlier target
 	if ours && entry.Back {
-		return a.goesBack(ctx, s, entry)
+		return a.decideRollback(ctx, s, entry)
 	}
 	if ours && entry.Released != nil {
-		return verdict{}, nil
+		return releaseDecision{}, nil
 	}
 	had, err := s.link.cluster.Delivered(ctx, component)
 	if err != nil || isAt(had, wants) {
-		return verdict{}, err
+		return releaseDecision{}, err
 	}
-	v := verdict{keeps: had, waits: fmt.Sprintf("waits for its turn in pipeline %s", pipeline.Name)}
+	v := releaseDecision{keeps: had, waits: fmt.Sprintf("waits for its turn in pipeline %s", pipeline.Name)}
 	if a.board == nil {
 		v.waits = fmt.Sprintf("pipeline %s lets clusters go one after the other, and this controller knows of one alone (--cluster)", pipeline.Name)
 	}
@@ -72,33 +72,33 @@ func keeping(had applier.Delivered) string {
 	return ", and keeps " + had.Version
 }
 
-// frozen is the verdict on a component without a pipeline: no change while the component is frozen.
-func (a *agent) frozen(ctx context.Context, s snapshot, wants string) (verdict, error) {
+// decideFreeze decides about a component without a pipeline: no change while the component is frozen.
+func (a *agent) decideFreeze(ctx context.Context, s snapshot, wants string) (releaseDecision, error) {
 	reason, until := s.fleet.Frozen(s.cluster, s.delivery.Component, a.now())
 	if reason == "" {
-		return verdict{}, nil
+		return releaseDecision{}, nil
 	}
 	had, err := s.link.cluster.Delivered(ctx, s.delivery.Component)
 	if err != nil || isAt(had, wants) {
-		return verdict{}, err
+		return releaseDecision{}, err
 	}
-	return verdict{waits: "frozen: " + reason + keeping(had), keeps: had, until: until}, nil
+	return releaseDecision{waits: "frozen: " + reason + keeping(had), keeps: had, until: until}, nil
 }
 
-// goesBack is the verdict on a cluster whose stage is rolled back.
-func (a *agent) goesBack(ctx context.Context, s snapshot, entry *v1alpha1.RolloutCluster) (verdict, error) {
+// decideRollback decides about a cluster whose stage is rolled back.
+func (a *agent) decideRollback(ctx context.Context, s snapshot, entry *v1alpha1.RolloutCluster) (releaseDecision, error) {
 	component := s.delivery.Component
 	past, found, err := s.link.cluster.DeliveredAs(ctx, component, entry.From)
 	switch {
 	case err != nil:
-		return verdict{}, err
+		return releaseDecision{}, err
 	case !found:
-		return verdict{}, &applier.PastError{
+		return releaseDecision{}, &applier.HistoricalError{
 			Component: component, Past: applier.Delivered{TargetHash: entry.From},
 			Err: fmt.Errorf("its history has no delivery of target %.12s, to which its rollout takes it back", entry.From),
 		}
 	}
-	return verdict{waits: "its rollout failed, and takes it back to " + past.Version, keeps: past}, nil
+	return releaseDecision{waits: "its rollout failed, and takes it back to " + past.Version, keeps: past}, nil
 }
 
 func entryOf(r *v1alpha1.Rollout, cluster string) *v1alpha1.RolloutCluster {
@@ -114,24 +114,24 @@ func entryOf(r *v1alpha1.Rollout, cluster string) *v1alpha1.RolloutCluster {
 
 // due returns what a component should have now: the desired target (nil: git wants it absent), or
 // the delivered version until the target is released. A non-empty t.sync ends the attempt here.
-func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Want, attempt, error) {
+func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Desired, attempt, error) {
 	hash := v1alpha1.HashAbsent
 	if target != nil {
 		hash = target.Hash
 	}
-	v, err := a.verdict(ctx, s, hash)
+	v, err := a.decideRelease(ctx, s, hash)
 	if t = a.judged(v, err, s, t); t.sync != "" {
-		return applier.Want{}, t, retried(err)
+		return applier.Desired{}, t, retryable(err)
 	}
 	if v.waits == "" {
-		want, err := a.wants.New(s.fleet, s.delivery, target)
+		want, err := a.wants.Build(s.fleet, s.delivery, target)
 		if err != nil {
 			return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
 		}
 		return want, t, nil
 	}
 	want, err := a.kept(ctx, s, v.keeps)
-	var gone *applier.PastError
+	var gone *applier.HistoricalError
 	switch {
 	case errors.As(err, &gone):
 		t = t.stop(v1alpha1.SyncBlocked, v.waits+"; nothing of it is changed: "+gone.Error())
@@ -143,11 +143,11 @@ func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t 
 	return want, t, nil
 }
 
-// judged returns the attempt with the verdict in it. It sets a result if the verdict or its error
+// judged returns the attempt with the decision in it. It sets a result if the decision or its error
 // already ends the attempt.
-func (a *agent) judged(v verdict, err error, s snapshot, t attempt) attempt {
+func (a *agent) judged(v releaseDecision, err error, s snapshot, t attempt) attempt {
 	t.waits, t.keeps = v.waits, v.keeps
-	var gone *applier.PastError
+	var gone *applier.HistoricalError
 	switch {
 	case errors.Is(err, rollout.ErrUnknown):
 		t.connecting = true // queued again when the hub has answered
@@ -166,24 +166,24 @@ func (a *agent) judged(v verdict, err error, s snapshot, t attempt) attempt {
 	return t
 }
 
-// retried returns an error of a verdict if a retry may help; else nil.
-func retried(err error) error {
-	if errors.Is(err, rollout.ErrUnknown) || errors.As(err, new(*applier.PastError)) {
+// retryable returns err if a retry can succeed, else nil.
+func retryable(err error) error {
+	if errors.Is(err, rollout.ErrUnknown) || errors.As(err, new(*applier.HistoricalError)) {
 		return nil
 	}
 	return err
 }
 
 // kept renders the version that a component has, from the revision of its delivery.
-func (a *agent) kept(ctx context.Context, s snapshot, has applier.Delivered) (applier.Want, error) {
+func (a *agent) kept(ctx context.Context, s snapshot, has applier.Delivered) (applier.Desired, error) {
 	then, err := a.past.at(ctx, has.Revision)
 	if err != nil {
 		if ctx.Err() != nil {
-			return applier.Want{}, ctx.Err()
+			return applier.Desired{}, ctx.Err()
 		}
-		return applier.Want{}, &applier.PastError{Past: has, Component: s.delivery.Component, Err: err}
+		return applier.Desired{}, &applier.HistoricalError{Past: has, Component: s.delivery.Component, Err: err}
 	}
-	return applier.PastWant{Past: has, Now: s.fleet, Delivery: s.delivery, Then: then}.Make(ctx, a.renderThen(s))
+	return applier.HistoricalDesired{Past: has, Now: s.fleet, Delivery: s.delivery, Then: then}.Build(ctx, a.renderThen(s))
 }
 
 // renderThen renders the manifests of another revision for the cluster as it is now.

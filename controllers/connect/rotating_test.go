@@ -78,7 +78,7 @@ func (g *guarded) saw() (carried []string, refused int) {
 
 // dialled is a line to a guarded server, with credentials that a test sets.
 type dialled struct {
-	*connect.Line
+	*connect.RotatingClient
 	t      *testing.T
 	server *guarded
 
@@ -94,7 +94,7 @@ func dial(t *testing.T, g *guarded) *dialled {
 	d := &dialled{t: t, server: g, heard: make(chan string, 16)}
 	d.is("one", nil)
 	var err error
-	d.Line, err = connect.Dial(t.Context(), time.Now, d.read, connect.Heard{
+	d.RotatingClient, err = connect.Dial(t.Context(), time.Now, d.read, connect.Callbacks{
 		Renewed: func() { d.heard <- "renewed" },
 		Trouble: func(err error) { d.heard <- fmt.Sprint("trouble: ", err) },
 		Moved:   func(server string) { d.heard <- "moved: " + server },
@@ -328,12 +328,12 @@ func TestLineTokenFile(t *testing.T) {
 	s := connect.Source{Kubeconfig: path}
 	l, err := connect.Dial(t.Context(), time.Now, func(ctx context.Context) (*rest.Config, error) {
 		return s.Config(ctx, v1alpha1.Connection{Context: "prod"})
-	}, connect.Heard{})
+	}, connect.Callbacks{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	go l.Run(t.Context())
-	d := &dialled{Line: l, t: t, server: g}
+	d := &dialled{RotatingClient: l, t: t, server: g}
 	if status := d.ask(http.MethodGet, "/before", ""); status != http.StatusOK {
 		t.Fatalf("before: %d", status)
 	}

@@ -22,7 +22,7 @@ import (
 // ear is an informer's events, and what is known by them.
 type ear struct {
 	*testing.T
-	known   *podclient.Known[*corev1.Pod]
+	known   *podclient.OwnedIndex[*corev1.Pod]
 	expect  *expectations.Expectations
 	handler handler.EventHandler
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -30,8 +30,8 @@ type ear struct {
 
 func newEar(t *testing.T) *ear {
 	t.Helper()
-	e := &ear{T: t, known: podclient.NewKnown[*corev1.Pod]("CloneSet"), expect: expectations.New(time.Now)}
-	e.handler = podclient.Heard(e.known, e.expect)
+	e := &ear{T: t, known: podclient.NewOwnedIndex[*corev1.Pod]("CloneSet"), expect: expectations.New(time.Now)}
+	e.handler = podclient.NewEventHandler(e.known, e.expect)
 	e.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	t.Cleanup(e.queue.ShutDown)
 	return e

@@ -32,8 +32,8 @@ type Keeper interface {
 // sum is a hash that stands for content.
 type sum [16]byte
 
-// quiet is what stays in memory of a settled component. Its record is read again when it is needed.
-type quiet struct {
+// settledEntry is what stays in memory of a settled component. Its record is read again when it is needed.
+type settledEntry struct {
 	of      sum           // fingerprint of the settled state, see [Cluster.fingerprint]
 	version recordVersion // version of its record
 	record  sum           // of the record: a restored store counts resourceVersions anew
@@ -64,16 +64,16 @@ func (v recordVersion) String() string {
 	return strconv.FormatUint(v.number, 10)
 }
 
-// atRest returns the plan of a component that was found settled and healthy, and of which nothing
+// settledPlan returns the plan of a component that was found settled and healthy, and of which nothing
 // has changed since; nil: that is not so, or not known.
-func (c *Cluster) atRest(ctx context.Context, w Want) *Prepared {
+func (c *Cluster) settledPlan(ctx context.Context, w Desired) *Prepared {
 	c.mu.Lock()
-	q, listed := c.quiet[w.Component], c.listed
+	q, listed := c.settledCache[w.Component], c.listed
 	c.mu.Unlock()
 	if q == nil || !listed || w.Absent || !c.keeper.AtRest(w.Component) {
 		return nil // an absent component is never settled
 	}
-	p := &Prepared{want: w, Applied: q.delivered.Value().Version, quiet: true}
+	p := &Prepared{want: w, Applied: q.delivered.Value().Version, fromSettledCache: true}
 	states, versions := statesOf(nil, w.Target)
 	var err error
 	// An error shows in the full plan.
@@ -109,8 +109,8 @@ func (c *Cluster) wake(component string) (mark uint64) {
 		return 0
 	}
 	c.mu.Lock()
-	if c.quiet[component] != nil {
-		delete(c.quiet, component)
+	if c.settledCache[component] != nil {
+		delete(c.settledCache, component)
 		c.records[component] = nil
 	}
 	c.mu.Unlock()
@@ -127,7 +127,7 @@ func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.G
 		ids = append(ids, p.states[i].ID)
 	}
 	states, _ := statesOf(nil, p.want.Target)
-	q := &quiet{
+	q := &settledEntry{
 		of: c.fingerprint(p, states, versions), version: recordVersionOf(p.record.version), record: p.record.sum,
 		pin: p.record.Pin, delivered: p.record.delivered().once(),
 	}
@@ -140,7 +140,7 @@ func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.G
 	if c.records[component] != p.record || c.unfenced[component] {
 		return // another session wrote the record meanwhile
 	}
-	c.quiet[component], c.healthy[component] = q, q.delivered
+	c.settledCache[component], c.healthy[component] = q, q.delivered
 	delete(c.records, component)
 	delete(c.settled, component)
 	for _, id := range ids {

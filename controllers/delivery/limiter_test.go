@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// TestLane: a slow caller blocks a slot for no longer than the lane allows.
-func TestLane(t *testing.T) {
+// TestLimiter: a slow caller blocks a slot for no longer than the limiter allows.
+func TestLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLane(2, time.Second)
+		l := newLimiter(2, time.Second)
 		began := time.Now()
 		take := func(after time.Duration, why string) func() {
 			t.Helper()
-			leave, err := l.take(t.Context())
+			leave, err := l.acquire(t.Context())
 			if err != nil || time.Since(began) != after {
 				t.Fatalf("%s It came after %s, not %s: %v", why, time.Since(began), after, err)
 			}
@@ -32,7 +32,7 @@ func TestLane(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := l.take(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := l.acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("no slot was free before the deadline: %v", err)
 		}
 	})

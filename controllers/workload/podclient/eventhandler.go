@@ -34,16 +34,16 @@ func Orphans(o client.Object) []string {
 // queue is the work queue of a controller.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Heard returns an event handler that updates known, then expect, and then enqueues the owner of
-// the object. Known comes first: a reconcile that finds a write seen must also find the object.
-func Heard[T client.Object](known *Known[T], expect *expectations.Expectations) handler.EventHandler {
+// NewEventHandler returns an event handler that updates known, then expect, and then enqueues the owner of
+// the object. The index comes first: a reconcile that finds a write seen must also find the object.
+func NewEventHandler[T client.Object](known *OwnedIndex[T], expect *expectations.Expectations) handler.EventHandler {
 	heard := func(o client.Object, gone bool, q queue) {
 		owner := ownerOf(o, known.kind)
 		if is, ok := o.(T); ok && owner != nil {
 			if gone {
-				known.lost(owner.UID, is)
+				known.onDeleted(owner.UID, is)
 			} else {
-				known.saw(owner.UID, is)
+				known.onSeen(owner.UID, is)
 			}
 		}
 		expect.Saw(o)

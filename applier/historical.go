@@ -20,7 +20,7 @@ type Delivered struct {
 // For a settled component it makes no request.
 func (c *Cluster) Delivered(ctx context.Context, component string) (Delivered, error) {
 	c.mu.Lock()
-	q := c.quiet[component]
+	q := c.settledCache[component]
 	c.mu.Unlock()
 	if q != nil {
 		return q.delivered.Value(), nil
@@ -61,8 +61,8 @@ func (d Delivered) once() unique.Handle[Delivered] { return unique.Make(d) }
 // Render renders a delivery from a cluster's files at some revision.
 type Render func(context.Context, *registry.Cluster, *registry.Delivery) (*renderer.Target, error)
 
-// PastWant is an earlier delivery that is to be kept, or restored.
-type PastWant struct {
+// HistoricalDesired is an earlier delivery that is to be kept, or restored.
+type HistoricalDesired struct {
 	Past Delivered
 	// Now is the fleet as git has it now, and Delivery the same delivery there. They give the
 	// fleet's danger rules, the cluster's labels and the approvals.
@@ -72,12 +72,12 @@ type PastWant struct {
 	Then *registry.Fleet
 }
 
-// Make renders the delivery as before. A [*PastError] says why this is no longer possible; any
+// Build renders the delivery as before. A [*HistoricalError] says why this is no longer possible; any
 // other error may be temporary.
-func (w PastWant) Make(ctx context.Context, render Render) (Want, error) {
+func (w HistoricalDesired) Build(ctx context.Context, render Render) (Desired, error) {
 	component := w.Delivery.Component
-	fail := func(format string, args ...any) (Want, error) {
-		return Want{}, &PastError{Past: w.Past, Component: component, Err: fmt.Errorf(format, args...)}
+	fail := func(format string, args ...any) (Desired, error) {
+		return Desired{}, &HistoricalError{Past: w.Past, Component: component, Err: fmt.Errorf(format, args...)}
 	}
 	cluster := w.Then.Cluster(w.Delivery.Cluster)
 	if cluster == nil {
@@ -98,7 +98,7 @@ func (w PastWant) Make(ctx context.Context, render Render) (Want, error) {
 	}
 	target, err := render(ctx, cluster, d)
 	if err != nil {
-		return Want{}, fmt.Errorf("component %s, %s of %.12s: %w", component, w.Past.Version, w.Past.Revision, err)
+		return Desired{}, fmt.Errorf("component %s, %s of %.12s: %w", component, w.Past.Version, w.Past.Revision, err)
 	}
 	if target.Hash != w.Past.TargetHash {
 		return fail("it renders to target %.12s, and was %.12s then: the cluster serves other kinds or versions by now, "+
@@ -106,24 +106,24 @@ func (w PastWant) Make(ctx context.Context, render Render) (Want, error) {
 	}
 	then := *d
 	then.Approvals = w.Delivery.Approvals
-	want, err := NewWant(w.Now, &then, target)
+	want, err := NewDesired(w.Now, &then, target)
 	if err != nil {
-		return Want{}, err
+		return Desired{}, err
 	}
 	want.Revision = w.Past.Revision
 	return want, nil
 }
 
-// PastError reports that an earlier delivery can't be rendered from git any more. The cluster stays
+// HistoricalError reports that an earlier delivery can't be rendered from git any more. The cluster stays
 // as it is.
-type PastError struct {
+type HistoricalError struct {
 	Past      Delivered
 	Component string
 	Err       error
 }
 
-func (e *PastError) Error() string {
+func (e *HistoricalError) Error() string {
 	return fmt.Sprintf("component %s %s can't be had from git at %.12s any more: %v", e.Component, e.Past.Version, e.Past.Revision, e.Err)
 }
 
-func (e *PastError) Unwrap() error { return e.Err }
+func (e *HistoricalError) Unwrap() error { return e.Err }

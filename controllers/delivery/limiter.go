@@ -29,27 +29,29 @@ const (
 	lookFor = time.Second
 )
 
-// turns are the limiters that all clusters of this process share.
-type turns struct{ learn, relearn, first, look lane }
+// limiters are the limiters that all clusters of this process share.
+type limiters struct{ learn, relearn, first, reconcile limiter }
 
-func newTurns() turns {
-	return turns{
-		learn: newLane(learners, learnFor), relearn: newLane(relearners, learnFor),
-		first: newLane(firstLooks*runtime.GOMAXPROCS(0), firstLookFor), look: newLane(looks, lookFor),
+func newLimiters() limiters {
+	return limiters{
+		learn: newLimiter(learners, learnFor), relearn: newLimiter(relearners, learnFor),
+		first: newLimiter(firstLooks*runtime.GOMAXPROCS(0), firstLookFor), reconcile: newLimiter(looks, lookFor),
 	}
 }
 
-// lane is a semaphore with a longest hold. Callers enter in the order of their calls.
-type lane struct {
+// limiter is a semaphore with a longest hold. Callers enter in the order of their calls.
+type limiter struct {
 	slots chan struct{}
 	hold  time.Duration
 }
 
-func newLane(width int, hold time.Duration) lane { return lane{make(chan struct{}, width), hold} }
+func newLimiter(width int, hold time.Duration) limiter {
+	return limiter{make(chan struct{}, width), hold}
+}
 
-// take waits for a slot. The slot is released by leave, which may be called more than once, or
+// acquire waits for a slot. The slot is released by leave, which may be called more than once, or
 // after the hold. So a hanging caller blocks no slot. The error is ctx's.
-func (l lane) take(ctx context.Context) (leave func(), err error) {
+func (l limiter) acquire(ctx context.Context) (leave func(), err error) {
 	select {
 	case l.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -63,8 +65,8 @@ func (l lane) take(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// scarce reports whether all slots are taken.
-func (l lane) scarce() bool { return len(l.slots) == cap(l.slots) }
+// isFull reports whether all slots are taken.
+func (l limiter) isFull() bool { return len(l.slots) == cap(l.slots) }
 
 // look begins the first reconcile of a cluster. It ends when each component was reconciled.
 func (a *agent) look(leave func()) {

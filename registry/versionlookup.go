@@ -9,8 +9,8 @@ import (
 
 type versionKey struct{ component, version string }
 
-// answer is the result of looking up a version by its name: the version, or the problems with it.
-type answer struct {
+// versionLookup is the result of looking up a version by its name: the version, or the problems with it.
+type versionLookup struct {
 	key     versionKey
 	version *Version
 	// refused is set if no such version can exist. It is reported at the reference, not at the
@@ -21,7 +21,7 @@ type answer struct {
 }
 
 // at returns all problems of the answer, for a reference at place.
-func (a *answer) at(place Position) Problems {
+func (a *versionLookup) at(place Position) Problems {
 	if a.refused == nil {
 		return a.problems
 	}
@@ -30,7 +30,7 @@ func (a *answer) at(place Position) Problems {
 	return Problems{problem}
 }
 
-func (a *answer) equal(b *answer) bool {
+func (a *versionLookup) equal(b *versionLookup) bool {
 	if (a.refused == nil) != (b.refused == nil) || a.refused != nil && *a.refused != *b.refused {
 		return false
 	}
@@ -39,11 +39,11 @@ func (a *answer) equal(b *answer) bool {
 
 // ask looks up a version by the name in a file, once a Load. The name "" stands for a file that
 // names no version.
-func (l *loader) ask(ctx context.Context, key versionKey) (*answer, error) {
+func (l *loader) ask(ctx context.Context, key versionKey) (*versionLookup, error) {
 	if a, ok := l.answers[key]; ok {
 		return a, nil
 	}
-	a := &answer{key: key, refused: l.refuse(key)}
+	a := &versionLookup{key: key, refused: l.refuse(key)}
 	if a.refused == nil {
 		result, err := l.version(ctx, key.component, key.version)
 		if err != nil {
@@ -74,7 +74,7 @@ func (l *loader) refuse(key versionKey) *Problem {
 }
 
 // still reports whether an answer of an earlier Load is still correct.
-func (l *loader) still(ctx context.Context, before *answer) (bool, error) {
+func (l *loader) still(ctx context.Context, before *versionLookup) (bool, error) {
 	if same, ok := l.same[before]; ok {
 		return same, nil
 	}

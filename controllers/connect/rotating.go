@@ -29,9 +29,9 @@ const (
 // errMoved means that the new settings lead to another API server.
 var errMoved = errors.New("the connection leads to another server")
 
-// Heard are the callbacks of a [Line]; all may be nil. They must not block, and are called one
+// Callbacks are the callbacks of a [RotatingClient]; all may be nil. They must not block, and are called one
 // after the other.
-type Heard struct {
+type Callbacks struct {
 	// Renewed: requests have new credentials from now on.
 	Renewed func()
 	// Trouble: the credentials can't be renewed, and the previous ones stay in use. It is called
@@ -41,7 +41,7 @@ type Heard struct {
 	Moved func(server string)
 }
 
-// Line is a connection to one API server, whose credentials may be replaced while it is in use. All
+// RotatingClient is a connection to one API server, whose credentials may be replaced while it is in use. All
 // clients made from its [Line.Config] go on with the new credentials:
 //
 //   - a request in flight ends with the old credentials;
@@ -52,9 +52,9 @@ type Heard struct {
 //
 // New credentials are first tried with a small request. If they can't be read, are invalid, or are
 // refused by the server, they replace nothing.
-type Line struct {
+type RotatingClient struct {
 	read  func(context.Context) (*rest.Config, error)
-	heard Heard
+	heard Callbacks
 	now   func() time.Time
 
 	config *rest.Config // for clients
@@ -62,7 +62,7 @@ type Line struct {
 	wake   chan struct{}
 
 	mu      sync.Mutex
-	way     *way
+	way     *transportSet
 	running bool
 	// renewal is closed when the requested or running renewal has ended.
 	renewal chan struct{}
@@ -73,8 +73,8 @@ type Line struct {
 	notBefore time.Time
 }
 
-// way is a transport with its credentials.
-type way struct {
+// transportSet is a transport with its credentials.
+type transportSet struct {
 	through http.RoundTripper
 	at      *url.URL
 	content [sha256.Size]byte
@@ -88,16 +88,16 @@ type way struct {
 
 // Dial reads settings and prepares a line to their server, without a call to that server. The
 // credentials are only renewed while [Line.Run] runs.
-func Dial(ctx context.Context, now func() time.Time, read func(context.Context) (*rest.Config, error), heard Heard) (*Line, error) {
+func Dial(ctx context.Context, now func() time.Time, read func(context.Context) (*rest.Config, error), heard Callbacks) (*RotatingClient, error) {
 	c, err := read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWay(c)
+	w, err := newTransportSet(c)
 	if err != nil {
 		return nil, err
 	}
-	l := &Line{read: read, heard: heard, now: now, base: w.at.String(), wake: make(chan struct{}, 1), way: w}
+	l := &RotatingClient{read: read, heard: heard, now: now, base: w.at.String(), wake: make(chan struct{}, 1), way: w}
 	outer := rest.CopyConfig(c)
 	outer.Host, outer.Transport = l.base, l
 	outer.WrapTransport, outer.Dial, outer.Proxy = nil, nil, nil
@@ -109,12 +109,12 @@ func Dial(ctx context.Context, now func() time.Time, read func(context.Context) 
 }
 
 // Config returns settings for clients. They hold no credentials, because the line adds them.
-func (l *Line) Config() *rest.Config { return rest.CopyConfig(l.config) }
+func (l *RotatingClient) Config() *rest.Config { return rest.CopyConfig(l.config) }
 
 // Close closes idle connections.
-func (l *Line) Close() { utilnet.CloseIdleConnectionsFor(l.current().through) }
+func (l *RotatingClient) Close() { utilnet.CloseIdleConnectionsFor(l.current().through) }
 
-func newWay(c *rest.Config) (*way, error) {
+func newTransportSet(c *rest.Config) (*transportSet, error) {
 	c = rest.CopyConfig(c)
 	// Certificates are loaded here, so that the line detects a change itself. client-go would check
 	// the files minutes later. Token files are left to client-go, which reads them again every
@@ -127,7 +127,7 @@ func newWay(c *rest.Config) (*way, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the server's address: %w", err)
 	}
-	w := &way{at: at, itself: c.BearerTokenFile != "" || c.ExecProvider != nil, watches: map[*watchBody]bool{}}
+	w := &transportSet{at: at, itself: c.BearerTokenFile != "" || c.ExecProvider != nil, watches: map[*watchBody]bool{}}
 	if w.content, err = contentOf(c, at); err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func contentOf(c *rest.Config, at *url.URL) (sum [sha256.Size]byte, err error) {
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (l *Line) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l *RotatingClient) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := l.current()
 	answer, err := w.send(r)
 	if err != nil || answer.StatusCode != http.StatusUnauthorized {
@@ -180,7 +180,7 @@ func (l *Line) RoundTrip(r *http.Request) (*http.Response, error) {
 	return next.send(again)
 }
 
-func (l *Line) current() *way {
+func (l *RotatingClient) current() *transportSet {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.way
@@ -202,7 +202,7 @@ func rewound(r *http.Request) (*http.Request, error) {
 
 // after returns the transport with which to repeat a refused request; nil: there are no better
 // credentials.
-func (l *Line) after(ctx context.Context, refused *way) *way {
+func (l *RotatingClient) after(ctx context.Context, refused *transportSet) *transportSet {
 	renewal := l.refused(refused)
 	if renewal == nil {
 		if now := l.current(); now != refused {
@@ -227,7 +227,7 @@ func (l *Line) after(ctx context.Context, refused *way) *way {
 
 // refused requests a read of the credentials after a refusal, and returns a channel that is closed
 // when it has ended. nil: they were already replaced or recently read, or [Line.Run] does not run.
-func (l *Line) refused(w *way) <-chan struct{} {
+func (l *RotatingClient) refused(w *transportSet) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.way != w || !l.running {
@@ -244,7 +244,7 @@ func (l *Line) refused(w *way) <-chan struct{} {
 	return l.askLocked()
 }
 
-func (l *Line) askLocked() <-chan struct{} {
+func (l *RotatingClient) askLocked() <-chan struct{} {
 	if l.renewal == nil {
 		l.renewal = make(chan struct{})
 	}
@@ -256,7 +256,7 @@ func (l *Line) askLocked() <-chan struct{} {
 }
 
 // Again requests a read of the credentials, because they may have changed.
-func (l *Line) Again() {
+func (l *RotatingClient) Again() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.askLocked()
@@ -264,7 +264,7 @@ func (l *Line) Again() {
 
 // Run renews the credentials on request until ctx ends. After a failure it retries until a renewal
 // succeeds, or until the settings are again those in use.
-func (l *Line) Run(ctx context.Context) {
+func (l *RotatingClient) Run(ctx context.Context) {
 	l.mu.Lock()
 	l.running = true
 	l.mu.Unlock()
@@ -299,7 +299,7 @@ func (l *Line) Run(ctx context.Context) {
 }
 
 // endLocked wakes the callers that wait for a renewal.
-func (l *Line) endLocked() {
+func (l *RotatingClient) endLocked() {
 	if l.renewal != nil {
 		close(l.renewal)
 		l.renewal = nil
@@ -307,7 +307,7 @@ func (l *Line) endLocked() {
 }
 
 // renew reads the settings, and switches to them if they are new and work.
-func (l *Line) renew(ctx context.Context) error {
+func (l *RotatingClient) renew(ctx context.Context) error {
 	before := l.current()
 	defer func() {
 		l.mu.Lock()
@@ -320,7 +320,7 @@ func (l *Line) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next, err := newWay(c)
+	next, err := newTransportSet(c)
 	switch {
 	case err != nil:
 		return err
@@ -346,7 +346,7 @@ func (l *Line) renew(ctx context.Context) error {
 }
 
 // tell reports trouble, or its end, if the text changed.
-func (l *Line) tell(err error) {
+func (l *RotatingClient) tell(err error) {
 	text := ""
 	if err != nil && !errors.Is(err, errMoved) {
 		text = err.Error()
@@ -365,7 +365,7 @@ func (l *Line) tell(err error) {
 }
 
 // try sends a small request, and returns why the credentials can't be used.
-func (w *way) try(ctx context.Context) error {
+func (w *transportSet) try(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.at.JoinPath("/version").String(), nil)
 	if err != nil {
 		return fmt.Errorf("the server's address: %w", err)
@@ -383,7 +383,7 @@ func (w *way) try(ctx context.Context) error {
 	return nil
 }
 
-func (w *way) send(r *http.Request) (*http.Response, error) {
+func (w *transportSet) send(r *http.Request) (*http.Response, error) {
 	if r.URL.Query().Get("watch") == "" {
 		return w.through.RoundTrip(r) //nolint:wrapcheck // a transport passes on what it gets
 	}
@@ -405,7 +405,7 @@ func (w *way) send(r *http.Request) (*http.Response, error) {
 }
 
 // retire ends the watches, and closes idle connections after [RequestTimeout].
-func (w *way) retire() {
+func (w *transportSet) retire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.retired = true
@@ -418,7 +418,7 @@ func (w *way) retire() {
 // watchBody is the body of a watch. It ends when the credentials of the watch are replaced.
 type watchBody struct {
 	io.ReadCloser
-	way    *way
+	way    *transportSet
 	cancel context.CancelFunc
 }
 

@@ -26,9 +26,9 @@ func (e *MalformedSecretError) Error() string {
 	return fmt.Sprintf("%s: %s: %s has to be %s", e.At, e.ID, e.Path, e.Want)
 }
 
-// hideTarget registers the secrets of a target with the redactor, before any step that could quote
+// registerTargetSecrets registers the secrets of a target with the redactor, before any step that could quote
 // them.
-func (c *Cluster) hideTarget(w Want) error {
+func (c *Cluster) registerTargetSecrets(w Desired) error {
 	c.redactor.Set(c.hiding+w.Component+" wanted", w.Target.Hash, func() []redact.Value { return w.Target.Hidden() })
 	for _, o := range slices.Concat(w.Target.Objects, w.Target.Hooks) {
 		if err := checkSecret(o); err != nil {
@@ -38,8 +38,8 @@ func (c *Cluster) hideTarget(w Want) error {
 	return nil
 }
 
-// hideLive registers the same Secrets as they are in the cluster.
-func (c *Cluster) hideLive(w Want, states []differ.State) {
+// registerLiveSecrets registers the same Secrets as they are in the cluster.
+func (c *Cluster) registerLiveSecrets(w Desired, states []differ.State) {
 	generation := []string{w.Target.Hash}
 	var live []map[string]any
 	for i := range states {

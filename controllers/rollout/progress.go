@@ -10,9 +10,9 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Stand is the progress of a component towards its targets in git. It is the evidence for a next
+// Progress is the progress of a component towards its targets in git. It is the evidence for a next
 // step.
-type Stand struct {
+type Progress struct {
 	// Halt is why nothing more may begin; empty: no cluster with known facts is on its way.
 	Halt string
 	// Passed is when each stage passed with its current targets in git, by name.
@@ -21,42 +21,42 @@ type Stand struct {
 	NotPassed map[string]string
 }
 
-// StandOf returns the progress of a component with a pipeline, from its Rollout (nil: there is
+// ProgressOf returns the progress of a component with a pipeline, from its Rollout (nil: there is
 // none) and its Deliveries in the hub. It fails if the pipeline is broken.
 //
 // Reports about another revision or another hash are no evidence. A stage that passed without its
 // bake is no evidence either: a person promoted it, it took a change back, or it had nothing to do.
-func StandOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, deliveries []v1alpha1.Delivery) (Stand, error) {
-	seen := map[string]*sight{}
+func ProgressOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, deliveries []v1alpha1.Delivery) (Progress, error) {
+	seen := map[string]*observation{}
 	for i := range deliveries {
 		if d := &deliveries[i]; d.Labels[v1alpha1.LabelComponent] == component {
-			seen[d.Labels[v1alpha1.LabelCluster]] = sightOf(d)
+			seen[d.Labels[v1alpha1.LabelCluster]] = observationOf(d)
 		}
 	}
 	if r != nil && !isOf(r, f) {
 		r = nil
 	}
-	return standOf(f, component, r, seen)
+	return progressOf(f, component, r, seen)
 }
 
-// Stand is [StandOf] with the state that the loop has cached. The error is [ErrUnknown] until the
+// Progress is [ProgressOf] with the state that the loop has cached. The error is [ErrUnknown] until the
 // hub was read.
-func (l *Loop) Stand(f *registry.Fleet, component string) (Stand, error) {
+func (l *Loop) Progress(f *registry.Fleet, component string) (Progress, error) {
 	r, err := l.board.Of(f, component)
 	if err != nil {
-		return Stand{}, err
+		return Progress{}, err
 	}
 	seen, known := l.sights.at(component)
 	if !known {
-		return Stand{}, ErrUnknown
+		return Progress{}, ErrUnknown
 	}
-	return standOf(f, component, r, seen)
+	return progressOf(f, component, r, seen)
 }
 
-func standOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, seen map[string]*sight) (Stand, error) {
+func progressOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, seen map[string]*observation) (Progress, error) {
 	stages, err := Stages(f, component)
 	if err != nil {
-		return Stand{}, err
+		return Progress{}, err
 	}
 	clusters := map[string]known{}
 	for _, stage := range stages {
@@ -69,7 +69,7 @@ func standOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, seen map[
 			}
 			inputs, err := InputsOf(cluster, d)
 			if err != nil {
-				return Stand{}, err
+				return Progress{}, err
 			}
 			clusters[name] = knownOf(cluster, d, inputs, seen[name])
 		}
@@ -78,12 +78,12 @@ func standOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, seen map[
 	if r != nil {
 		status = r.Status
 	}
-	return stand(stages, f.PipelineOf(component).Name, status, clusters), nil
+	return progress(stages, f.PipelineOf(component).Name, status, clusters), nil
 }
 
-// stand computes the progress. A zero status means that there is no Rollout.
-func stand(stages []Stage, pipeline string, s v1alpha1.RolloutStatus, clusters map[string]known) Stand {
-	out := Stand{Halt: halt(stages, s, clusters), Passed: map[string]time.Time{}, NotPassed: map[string]string{}}
+// progress computes the progress. A zero status means that there is no Rollout.
+func progress(stages []Stage, pipeline string, s v1alpha1.RolloutStatus, clusters map[string]known) Progress {
+	out := Progress{Halt: halt(stages, s, clusters), Passed: map[string]time.Time{}, NotPassed: map[string]string{}}
 	entries := map[string]v1alpha1.RolloutCluster{}
 	for _, c := range s.Clusters {
 		entries[c.Name] = c

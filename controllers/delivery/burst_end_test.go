@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestRushOver: what a rush is and when it is over, by what is told of it.
-func TestRushOver(t *testing.T) {
+// TestBurstOver: when a burst begins and ends, by the calls that the detector makes.
+func TestBurstOver(t *testing.T) {
 	never := func(int) bool { return false }
 	everyOther := func(i int) bool { return i%2 == 0 } // a component that was written is looked at once more
 	type look struct {
@@ -22,28 +22,28 @@ func TestRushOver(t *testing.T) {
 		want  []string
 	}{
 		"a start learns until it is over, and too few looks leave nothing to give back": {
-			[]look{{manyLooks - 1, fast, never}}, []string{"learns 0s", "ends 10s"},
+			[]look{{manyReconciles - 1, fast, never}}, []string{"learns 0s", "ends 10s"},
 		},
 		"while nothing is known yet a start is not over": {
-			[]look{{0, time.Minute, nil}, {manyLooks, fast, never}}, []string{"learns 0s", "ends 1m10s", "over 1m10s"},
+			[]look{{0, time.Minute, nil}, {manyReconciles, fast, never}}, []string{"learns 0s", "ends 1m10s", "over 1m10s"},
 		},
 		"a few looks are no rush": {
-			[]look{{1, time.Minute, never}, {manyLooks - 1, fast, never}}, []string{"learns 0s", "ends 5s"},
+			[]look{{1, time.Minute, never}, {manyReconciles - 1, fast, never}}, []string{"learns 0s", "ends 5s"},
 		},
 		"many looks are one, although it is no start": {
-			[]look{{1, time.Minute, never}, {manyLooks + someLooks, fast, never}}, []string{"learns 0s", "ends 5s", "learns 1m4.995s", "ends 1m15s", "over 1m15s"},
+			[]look{{1, time.Minute, never}, {manyReconciles + sampledReconciles, fast, never}}, []string{"learns 0s", "ends 5s", "learns 1m4.995s", "ends 1m15s", "over 1m15s"},
 		},
 		"a component that is looked at again and again keeps no rush from its end": {
-			[]look{{manyLooks, fast, never}, {300, 200 * time.Millisecond, everyOther}}, []string{"learns 0s", "ends 10s", "over 10s"},
+			[]look{{manyReconciles, fast, never}, {300, 200 * time.Millisecond, everyOther}}, []string{"learns 0s", "ends 10s", "over 10s"},
 		},
 		"a rush that writes learns nothing that stays": {
-			[]look{{2 * manyLooks, fast, everyOther}}, []string{"learns 0s", "ends 495ms", "over 15s"},
+			[]look{{2 * manyReconciles, fast, everyOther}}, []string{"learns 0s", "ends 495ms", "over 15s"},
 		},
 		"nor does it at another time": {
-			[]look{{1, time.Minute, never}, {2 * manyLooks, fast, everyOther}}, []string{"learns 0s", "ends 5s", "over 1m15s"},
+			[]look{{1, time.Minute, never}, {2 * manyReconciles, fast, everyOther}}, []string{"learns 0s", "ends 5s", "over 1m15s"},
 		},
 		"what has been written may be followed by what is learnt": {
-			[]look{{400, fast, everyOther}, {manyLooks, fast, never}}, []string{"learns 0s", "ends 495ms", "learns 4.995s", "ends 15s", "over 15s"},
+			[]look{{400, fast, everyOther}, {manyReconciles, fast, never}}, []string{"learns 0s", "ends 495ms", "learns 4.995s", "ends 15s", "over 15s"},
 		},
 	} {
 		t.Run(why, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestRushOver(t *testing.T) {
 						<-time.After(l.every)
 					}
 					for i := range l.times {
-						r.looked(l.wrote(i))
+						r.reconciled(l.wrote(i))
 						<-time.After(l.every)
 					}
 				}

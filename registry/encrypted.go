@@ -19,9 +19,9 @@ import (
 const encryptValues = "decrypt it, and encrypt values alone: sops encrypt --encrypted-regex '^(password|token)$', " +
 	"or '^values$' for all of them"
 
-// Seal is a file with values that SOPS encrypted, as it is in git. The registry has no keys: it
+// EncryptedFile is a file with values that SOPS encrypted, as it is in git. The registry has no keys: it
 // stores, hashes and shows only encrypted text.
-type Seal struct {
+type EncryptedFile struct {
 	File string
 	Data []byte
 	// Hash is the SHA-256 of Data, in hexadecimal digits.
@@ -37,15 +37,15 @@ type Secret struct {
 	At    Position
 }
 
-// Seals returns the encrypted files of the values, the weakest first. A file is verified as a
+// EncryptedFiles returns the encrypted files of the values, the weakest first. A file is verified as a
 // whole, so it is included even if none of these values is encrypted.
-func (v *Values) Seals() []Seal {
+func (v *Values) EncryptedFiles() []EncryptedFile {
 	if v == nil {
 		return nil
 	}
-	out := v.base.Seals()
+	out := v.base.EncryptedFiles()
 	if v.source.sealed != nil {
-		out = append(out, v.source.seal())
+		out = append(out, v.source.encryptedFile())
 	}
 	return out
 }
@@ -56,12 +56,12 @@ func (v *Values) Confidential() bool {
 	return v != nil && (v.source.sealed != nil || v.source.opened || v.base.Confidential())
 }
 
-// Open decrypts the values. The function open gets each of [Values.Seals] and returns its leaves.
-// Open returns its error. Values without a Seal are returned unchanged. Otherwise the result has
+// Open decrypts the values. The function open gets each of [Values.EncryptedFiles] and returns its leaves.
+// Open returns its error. Values without an EncryptedFile are returned unchanged. Otherwise the result has
 // the same origins, with all encrypted values in clear text, and is not shared. A value that stays
 // encrypted is an error.
-func (v *Values) Open(open func(Seal) ([]sops.Leaf, error)) (*Values, []Secret, error) {
-	if len(v.Seals()) == 0 {
+func (v *Values) Open(open func(EncryptedFile) ([]sops.Leaf, error)) (*Values, []Secret, error) {
+	if len(v.EncryptedFiles()) == 0 {
 		return v, nil, nil
 	}
 	base, secrets, err := v.base.Open(open)
@@ -70,7 +70,7 @@ func (v *Values) Open(open func(Seal) ([]sops.Leaf, error)) (*Values, []Secret, 
 	}
 	opened := *v.source
 	if opened.sealed != nil {
-		leaves, err := open(v.source.seal())
+		leaves, err := open(v.source.encryptedFile())
 		if err != nil {
 			return nil, nil, err
 		}
@@ -92,8 +92,8 @@ func (v *Values) Open(open func(Seal) ([]sops.Leaf, error)) (*Values, []Secret, 
 	return newValues(base, &opened), secrets, nil
 }
 
-func (s *source) seal() Seal {
-	return Seal{File: s.file, Data: s.sealed.data, Hash: s.sealed.hash}
+func (s *source) encryptedFile() EncryptedFile {
+	return EncryptedFile{File: s.file, Data: s.sealed.data, Hash: s.sealed.hash}
 }
 
 // encryptedValue finds a value that is still encrypted.
@@ -185,21 +185,21 @@ func putValue(in any, path []string, value any) any {
 	return in
 }
 
-// sealed is the content of a file that SOPS encrypted.
-type sealed struct {
+// encryptedDocument is the content of a file that SOPS encrypted.
+type encryptedDocument struct {
 	data []byte
 	hash string
 }
 
-// unseal removes the key of SOPS from an encrypted document. The rest is then as the author wrote
+// readEncrypted removes the key of SOPS from an encrypted document. The rest is then as the author wrote
 // it, except for the encrypted values.
-func (d *document) unseal(data []byte, kind string) {
+func (d *document) readEncrypted(data []byte, kind string) {
 	encrypted := encryptedIn(d.root, nil)
 	key, _ := d.lookup(sops.Key)
 	if key == nil && len(encrypted) == 0 {
 		return
 	}
-	if p, message, hint := d.checkSeal(key, encrypted, kind); message != "" {
+	if p, message, hint := d.checkEncryption(key, encrypted, kind); message != "" {
 		d.broken = true
 		d.add(p, []string{sops.Key}, message, hint)
 		return
@@ -217,7 +217,7 @@ func (d *document) unseal(data []byte, kind string) {
 		return
 	}
 	sum := sha256.Sum256(data)
-	d.sealed = &sealed{data: slices.Clone(data), hash: hex.EncodeToString(sum[:])}
+	d.sealed = &encryptedDocument{data: slices.Clone(data), hash: hex.EncodeToString(sum[:])}
 	for i := 0; i+1 < len(d.root.Content); i += 2 {
 		if d.root.Content[i] == key {
 			d.root.Content = slices.Delete(d.root.Content, i, i+2)
@@ -230,8 +230,8 @@ func (d *document) unseal(data []byte, kind string) {
 	d.value = dropComments(d.root, d.value)
 }
 
-// checkSeal reports encrypted content that must not be encrypted.
-func (d *document) checkSeal(key *yaml.Node, encrypted [][]string, kind string) (p point, message, hint string) {
+// checkEncryption reports encrypted content that must not be encrypted.
+func (d *document) checkEncryption(key *yaml.Node, encrypted [][]string, kind string) (p point, message, hint string) {
 	switch {
 	case kind != v1alpha1.KindMetaConfig && kind != v1alpha1.KindLayer:
 		p = d.keyPoint(sops.Key)

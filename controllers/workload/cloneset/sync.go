@@ -22,8 +22,8 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
-// look is one reconcile of a CloneSet: the observed and desired state, and the results.
-type look struct {
+// syncContext is one reconcile of a CloneSet: the observed and desired state, and the results.
+type syncContext struct {
 	*Reconciler
 	set      *v1beta1.CloneSet
 	want     want
@@ -43,8 +43,8 @@ type look struct {
 	after time.Duration // when to reconcile again; 0: when something changes
 }
 
-func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, error) {
-	l := &look{Reconciler: r, set: set.DeepCopy(), at: r.now(), roster: r.rosters.Of(set), plans: inplace.NewPlans(r.options)}
+func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.CloneSet) (*syncContext, error) {
+	l := &syncContext{Reconciler: r, set: set.DeepCopy(), at: r.now(), roster: r.rosters.Of(set), plans: inplace.NewPlans(r.options)}
 	l.want, _ = newWant(&set.Spec) // check has validated it
 	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: set.Spec.Lifecycle, Now: l.at}
 	l.policy = v1beta1.PodUpdateRecreate
@@ -80,7 +80,7 @@ func check(s *v1beta1.CloneSetSpec) error {
 }
 
 // readRevisions finds the revision of the template, and creates it if it is missing.
-func (l *look) readRevisions(ctx context.Context) error {
+func (l *syncContext) readRevisions(ctx context.Context) error {
 	owner := revision.Owner{Object: l.set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: l.set.Spec.Selector.MatchLabels, Collisions: l.set.Status.CollisionCount}
 	var err error
 	if l.history, err = l.Revisions.Sync(ctx, owner, &l.set.Spec.Template); err != nil {
@@ -95,7 +95,7 @@ func (l *look) readRevisions(ctx context.Context) error {
 }
 
 // readPods reads the changes of the pods and their claims.
-func (l *look) readPods() error {
+func (l *syncContext) readPods() error {
 	var err error
 	if l.selector, err = metav1.LabelSelectorAsSelector(l.set.Spec.Selector); err != nil {
 		return fmt.Errorf("spec.selector: %w", err)
@@ -104,14 +104,14 @@ func (l *look) readPods() error {
 	for _, r := range l.history.Revisions {
 		b.history += r.Name + " "
 	}
-	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return l.Known.Since(m, l.set) }
+	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return l.Owned.Since(m, l.set) }
 	l.again(l.roster.sync(b, since, l.judge, l.at))
 	l.readClaims()
 	return nil
 }
 
 // judge returns the facts about a pod.
-func (l *look) judge(p *corev1.Pod) facts {
+func (l *syncContext) judge(p *corev1.Pod) facts {
 	o := podorder.Options{Now: l.at, MinReadySeconds: l.set.Spec.MinReadySeconds}
 	f := facts{
 		active: active(p), ready: podclient.Ready(p), stranger: !l.selector.Matches(labels.Set(p.Labels)), revision: revision.Hash(p.Labels[revision.Label]),
@@ -130,21 +130,21 @@ func (l *look) judge(p *corev1.Pod) facts {
 }
 
 // target returns the revision that a member moves to.
-func (l *look) target(m member) *appsv1.ControllerRevision {
+func (l *syncContext) target(m member) *appsv1.ControllerRevision {
 	if m.updated {
 		return l.current
 	}
 	return l.updated
 }
 
-func (l *look) marked(p *corev1.Pod) bool {
+func (l *syncContext) marked(p *corev1.Pod) bool {
 	_, labelled := p.Labels[v1beta1.LabelSpecifiedDelete]
 	return labelled || slices.Contains(l.set.Spec.ScaleStrategy.PodsToDelete, p.Name)
 }
 
 // again requests a reconcile after a time, even without a change. The shortest time is used; 0
 // requests nothing.
-func (l *look) again(after time.Duration) {
+func (l *syncContext) again(after time.Duration) {
 	l.timer.Lock()
 	defer l.timer.Unlock()
 	if after > 0 && (l.after == 0 || after < l.after) {
@@ -153,7 +153,7 @@ func (l *look) again(after time.Duration) {
 }
 
 // plan returns the plan to update a pod in place to a revision; nil if that is not possible.
-func (l *look) plan(p *corev1.Pod, to *appsv1.ControllerRevision) *inplace.Plan {
+func (l *syncContext) plan(p *corev1.Pod, to *appsv1.ControllerRevision) *inplace.Plan {
 	if l.policy == v1beta1.PodUpdateRecreate {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (l *look) plan(p *corev1.Pod, to *appsv1.ControllerRevision) *inplace.Plan 
 }
 
 // grace returns how long a pod is out of its Services before an update in place.
-func (l *look) grace() time.Duration {
+func (l *syncContext) grace() time.Duration {
 	u := l.set.Spec.UpdateStrategy.RollingUpdate
 	if u == nil || u.InPlaceUpdateStrategy == nil {
 		return 0

@@ -15,9 +15,9 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// sight is the observed state of a Delivery. There is one for each delivery of a fleet, so it keeps
+// observation is the observed state of a Delivery. There is one for each delivery of a fleet, so it keeps
 // only the fields in use.
-type sight struct {
+type observation struct {
 	uid     types.UID
 	version string // its resourceVersion
 	wanted  *v1alpha1.WantedDelivery
@@ -30,9 +30,9 @@ type sight struct {
 	checks  []v1alpha1.DeliveryCheck
 }
 
-func sightOf(d *v1alpha1.Delivery) *sight {
+func observationOf(d *v1alpha1.Delivery) *observation {
 	s := &d.Status
-	out := &sight{
+	out := &observation{
 		uid: d.UID, version: d.ResourceVersion, wanted: s.Wanted, hash: s.TargetHash, applied: s.AppliedVersion,
 		sync: s.Sync, health: s.Health, message: s.Message, checks: s.Checks,
 	}
@@ -45,24 +45,24 @@ func sightOf(d *v1alpha1.Delivery) *sight {
 	return out
 }
 
-// says reports whether two sights differ in more than the resourceVersion.
-func (s *sight) says(o *sight) bool {
+// differs reports whether two observations differ in more than the resourceVersion.
+func (s *observation) differs(o *observation) bool {
 	x, y := *s, *o
 	x.version, y.version = "", ""
 	return !reflect.DeepEqual(x, y)
 }
 
-// sights holds the observed Deliveries of the components that go through a pipeline. It is safe for
+// observations holds the observed Deliveries of the components that go through a pipeline. It is safe for
 // concurrent use.
-type sights struct {
+type observations struct {
 	client client.WithWatch
 	// changed is called with each component that has new observations; "": all components.
 	changed func(component string)
 
 	mu    sync.Mutex
-	known map[string]map[string]*sight // by component and cluster; nil: not read yet
-	stop  context.CancelFunc           // ends the watch
-	of    string                       // selector of the watch
+	known map[string]map[string]*observation // by component and cluster; nil: not read yet
+	stop  context.CancelFunc                 // ends the watch
+	of    string                             // selector of the watch
 }
 
 // maxSelected bounds the names in a selector: it is part of a URL.
@@ -70,7 +70,7 @@ const maxSelected = 100
 
 // follow watches the Deliveries of components until the context ends, or until a call with other
 // components.
-func (s *sights) follow(ctx context.Context, components []string) {
+func (s *observations) follow(ctx context.Context, components []string) {
 	selector := v1alpha1.LabelComponent + " in (" + strings.Join(components, ",") + ")"
 	if len(components) > maxSelected {
 		selector = v1alpha1.LabelComponent
@@ -96,13 +96,13 @@ func (s *sights) follow(ctx context.Context, components []string) {
 
 // at returns the observations of a component by cluster; false: nothing was read yet. The caller
 // must not modify the values.
-func (s *sights) at(component string) (map[string]*sight, bool) {
+func (s *observations) at(component string) (map[string]*observation, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return copied(s.known[component]), s.known != nil
 }
 
-func (s *sights) take(ctx context.Context, d *v1alpha1.Delivery, gone bool) {
+func (s *observations) take(ctx context.Context, d *v1alpha1.Delivery, gone bool) {
 	cluster, component := d.Labels[v1alpha1.LabelCluster], d.Labels[v1alpha1.LabelComponent]
 	s.mu.Lock()
 	if ctx.Err() != nil || s.known == nil { // another watch has begun
@@ -110,31 +110,31 @@ func (s *sights) take(ctx context.Context, d *v1alpha1.Delivery, gone bool) {
 		return
 	}
 	was := s.known[component][cluster]
-	var now *sight
+	var now *observation
 	if gone {
 		delete(s.known[component], cluster)
 	} else {
-		now = sightOf(d)
+		now = observationOf(d)
 		if s.known[component] == nil {
-			s.known[component] = map[string]*sight{}
+			s.known[component] = map[string]*observation{}
 		}
 		s.known[component][cluster] = now
 	}
 	s.mu.Unlock()
-	if was == nil || now == nil || was.says(now) {
+	if was == nil || now == nil || was.differs(now) {
 		s.changed(component)
 	}
 }
 
 // replace stores a full list.
-func (s *sights) replace(ctx context.Context, list []*v1alpha1.Delivery) {
-	found := map[string]map[string]*sight{}
+func (s *observations) replace(ctx context.Context, list []*v1alpha1.Delivery) {
+	found := map[string]map[string]*observation{}
 	for _, d := range list {
 		cluster, component := d.Labels[v1alpha1.LabelCluster], d.Labels[v1alpha1.LabelComponent]
 		if found[component] == nil {
-			found[component] = map[string]*sight{}
+			found[component] = map[string]*observation{}
 		}
-		found[component][cluster] = sightOf(d)
+		found[component][cluster] = observationOf(d)
 	}
 	s.mu.Lock()
 	if ctx.Err() != nil { // another watch has begun

@@ -23,8 +23,8 @@ func (r *Repo) Refuses(component, version string) (*Problem, error) {
 	return l.unpublished(component, version, Position{}), nil
 }
 
-// Made is the author's data of a commit, which is not verified.
-type Made struct {
+// CommitInfo is the author's data of a commit, which is not verified.
+type CommitInfo struct {
 	Parents []string // full hashes
 	// Author and Committer have the form NAME <EMAIL>.
 	Author, Committer string
@@ -32,21 +32,21 @@ type Made struct {
 }
 
 // Commit reads a commit by its full hash.
-func (r *Repo) Commit(hash string) (Made, error) {
+func (r *Repo) Commit(hash string) (CommitInfo, error) {
 	h := plumbing.NewHash(hash)
 	raw, err := r.current().objects.readTyped(plumbing.CommitObject, h, maxCommitBytes)
 	if err != nil {
-		return Made{}, fmt.Errorf("read commit %.12s: %w", hash, err)
+		return CommitInfo{}, fmt.Errorf("read commit %.12s: %w", hash, err)
 	}
 	var data plumbing.MemoryObject
 	data.SetType(plumbing.CommitObject)
 	_, _ = data.Write(raw) // a write into memory can't fail
 	var c object.Commit
 	if err := c.Decode(&data); err != nil {
-		return Made{}, fmt.Errorf("commit %.12s is malformed: %w", hash, err)
+		return CommitInfo{}, fmt.Errorf("commit %.12s is malformed: %w", hash, err)
 	}
 	by := func(s object.Signature) string { return fmt.Sprintf("%s <%s>", s.Name, s.Email) }
-	out := Made{Author: by(c.Author), Committer: by(c.Committer), Message: c.Message}
+	out := CommitInfo{Author: by(c.Author), Committer: by(c.Committer), Message: c.Message}
 	for _, p := range c.ParentHashes {
 		out.Parents = append(out.Parents, p.String())
 	}
@@ -91,19 +91,19 @@ func (r *Repo) Branches(prefix string) map[string]string {
 	return out
 }
 
-// Stood returns a commit at which a file, of a layer or of a cluster, named a version of a
+// FindVersionCommit returns a commit at which a file, of a layer or of a cluster, named a version of a
 // component. The commit is the given commit, a full hash, or one of its ancestors; "" if there is
 // none. No file could name a version before it was tagged, so ancestors of the tag's commit are
 // skipped. All other ancestors are searched, because commits do not record which commit a branch
 // had when.
-func (r *Repo) Stood(ctx context.Context, commit, file, component, version string) (string, error) {
+func (r *Repo) FindVersionCommit(ctx context.Context, commit, file, component, version string) (string, error) {
 	now := r.current()
 	tagged, err := now.commitOf(component + "/" + version)
 	if err != nil {
 		return "", err
 	}
 	seen := map[plumbing.Hash]bool{}
-	l := &lookout{
+	l := &historySearch{
 		paths: paths{objects: now.objects, found: map[pathKey]plumbing.Hash{}}, file: file, component: component, version: version,
 		says: map[plumbing.Hash]bool{plumbing.ZeroHash: false},
 	}
@@ -113,7 +113,7 @@ func (r *Repo) Stood(ctx context.Context, commit, file, component, version strin
 			continue
 		}
 		seen[h] = true
-		says, parents, err := l.at(h)
+		says, parents, err := l.matches(h)
 		switch {
 		case ctx.Err() != nil:
 			return "", ctx.Err()
@@ -130,15 +130,15 @@ func (r *Repo) Stood(ctx context.Context, commit, file, component, version strin
 	return "", nil
 }
 
-// lookout searches commits for a version in a file.
-type lookout struct {
+// historySearch searches commits for a version in a file.
+type historySearch struct {
 	paths
 	file, component, version string
 	says                     map[plumbing.Hash]bool // by blob
 }
 
-// at reports whether the file names the version at a commit, and returns the parents of the commit.
-func (l *lookout) at(h plumbing.Hash) (says bool, parents []plumbing.Hash, err error) {
+// matches reports whether the file names the version at a commit, and returns the parents of the commit.
+func (l *historySearch) matches(h plumbing.Hash) (says bool, parents []plumbing.Hash, err error) {
 	c, err := l.objects.commit(h)
 	if err != nil {
 		return false, nil, err

@@ -22,8 +22,8 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// told is what a notification has sent. Anything that is not in it was not sent.
-type told struct {
+// sentState is what a notification has sent. Anything that is not in it was not sent.
+type sentState struct {
 	// At is when the world was last compared.
 	At metav1.Time
 	// Serial is how many messages were taken, or refused for good.
@@ -36,13 +36,13 @@ type told struct {
 }
 
 // same reports whether both have sent the same, whatever At is.
-func (t told) same(o told) bool {
+func (t sentState) same(o sentState) bool {
 	return t.Serial == o.Serial && maps.Equal(t.Deliveries, o.Deliveries) && (t.Warned == nil) == (o.Warned == nil) && maps.Equal(t.Warned, o.Warned) && equality.Semantic.DeepEqual(t.Rollouts, o.Rollouts)
 }
 
-// ToldName returns the name of the ConfigMap, in the hub, that stores what a notification of a
+// SentStateName returns the name of the ConfigMap, in the hub, that stores what a notification of a
 // fleet has sent. Several fleets may share a hub.
-func ToldName(fleet, notification string) string {
+func SentStateName(fleet, notification string) string {
 	sum := sha256.Sum256([]byte(fleet))
 	return "keelson-told-" + hex.EncodeToString(sum[:4]) + "-" + notification
 }
@@ -65,7 +65,7 @@ type written struct {
 	Warned map[string]map[string][]string `json:"warned"`
 }
 
-func encodeTold(t told) ([]byte, error) {
+func encodeSentState(t sentState) ([]byte, error) {
 	w := written{At: t.At, Serial: t.Serial, Rollouts: t.Rollouts, Deliveries: map[v1alpha1.NotificationEvent]map[string][]string{}}
 	for at, is := range t.Deliveries {
 		add(w.Deliveries, is.event(), at.component, at.cluster)
@@ -96,16 +96,16 @@ func add[K comparable](lists map[K]map[string][]string, key K, name, cluster str
 	lists[key][name] = slices.Insert(lists[key][name], i, cluster)
 }
 
-func decodeTold(data []byte) (told, error) {
+func decodeSentState(data []byte) (sentState, error) {
 	packed, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
-		return told{}, fmt.Errorf("read what was told: %w", err)
+		return sentState{}, fmt.Errorf("read what was told: %w", err)
 	}
 	var w written
 	if err := json.NewDecoder(io.LimitReader(packed, maxTold)).Decode(&w); err != nil {
-		return told{}, fmt.Errorf("read what was told: %w", err)
+		return sentState{}, fmt.Errorf("read what was told: %w", err)
 	}
-	t := told{At: w.At, Serial: w.Serial, Rollouts: w.Rollouts, Deliveries: map[place]state{}}
+	t := sentState{At: w.At, Serial: w.Serial, Rollouts: w.Rollouts, Deliveries: map[place]state{}}
 	for _, is := range []state{failing, held, blocked} {
 		for component, clusters := range w.Deliveries[is.event()] {
 			for _, cluster := range clusters {
@@ -126,8 +126,8 @@ func decodeTold(data []byte) (told, error) {
 	return t, nil
 }
 
-// memory stores what was sent, in a ConfigMap of the hub.
-type memory struct {
+// sentStateStore stores what was sent, in a ConfigMap of the hub.
+type sentStateStore struct {
 	configMaps typedcorev1.ConfigMapInterface
 	fleet      string
 	name       string // of the notification
@@ -135,31 +135,31 @@ type memory struct {
 }
 
 // read returns what was sent. there is false if nothing was ever stored.
-func (m *memory) read(ctx context.Context) (t told, there bool, err error) {
-	c, err := m.configMaps.Get(ctx, ToldName(m.fleet, m.name), metav1.GetOptions{})
+func (m *sentStateStore) read(ctx context.Context) (t sentState, there bool, err error) {
+	c, err := m.configMaps.Get(ctx, SentStateName(m.fleet, m.name), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		m.object = nil
-		return told{}, false, nil
+		return sentState{}, false, nil
 	}
 	if err != nil {
-		return told{}, false, fmt.Errorf("read ConfigMap %s: %w", ToldName(m.fleet, m.name), err)
+		return sentState{}, false, fmt.Errorf("read ConfigMap %s: %w", SentStateName(m.fleet, m.name), err)
 	}
 	m.object = c
-	t, err = decodeTold(c.BinaryData[toldKey])
+	t, err = decodeSentState(c.BinaryData[toldKey])
 	if err != nil {
-		return told{}, false, fmt.Errorf("ConfigMap %s: %w", c.Name, err)
+		return sentState{}, false, fmt.Errorf("ConfigMap %s: %w", c.Name, err)
 	}
 	return t, true, nil
 }
 
 // write stores what was sent, if no other process has written meanwhile.
-func (m *memory) write(ctx context.Context, t told) error {
-	data, err := encodeTold(t)
+func (m *sentStateStore) write(ctx context.Context, t sentState) error {
+	data, err := encodeSentState(t)
 	if err != nil {
 		return err
 	}
 	next := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Name: ToldName(m.fleet, m.name), Namespace: v1alpha1.Namespace,
+		Name: SentStateName(m.fleet, m.name), Namespace: v1alpha1.Namespace,
 		Annotations: map[string]string{v1alpha1.AnnotationFleet: m.fleet},
 	}}
 	write := func() (*corev1.ConfigMap, error) {
@@ -181,16 +181,16 @@ func (m *memory) write(ctx context.Context, t told) error {
 }
 
 // remove deletes what was stored: git no longer has the notification.
-func (m *memory) remove(ctx context.Context) error {
-	err := m.configMaps.Delete(ctx, ToldName(m.fleet, m.name), metav1.DeleteOptions{})
+func (m *sentStateStore) remove(ctx context.Context) error {
+	err := m.configMaps.Delete(ctx, SentStateName(m.fleet, m.name), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete ConfigMap %s: %w", ToldName(m.fleet, m.name), err)
+		return fmt.Errorf("delete ConfigMap %s: %w", SentStateName(m.fleet, m.name), err)
 	}
 	return nil
 }
 
 // summary counts what a notification does not send, since it was so at its begin.
-func (t told) summary() string {
+func (t sentState) summary() string {
 	var parts []string
 	for _, is := range []state{failing, held, blocked} {
 		n := 0
