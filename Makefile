@@ -97,7 +97,7 @@ of = $(foreach p,$(PKG:./%=%),$(if $(filter $1,$(call module,$p)),$(call pattern
 comma := ,
 empty :=
 space := $(empty) $(empty)
-bench := .,./addons,./apply,./fleet,./keelson,./render,./workloads$(if $(RACE),$(comma)./hub$(comma)./sim)
+bench := .,./addons,./apply,./registry,./keelson,./render,./workloads$(if $(RACE),$(comma)./fleet$(comma)./sim)
 packages := $(if $(PKG),$(foreach m,. $(nested),$(if $(strip $(call of,$m)),$m:$(subst $(space),$(comma),$(strip $(call of,$m))))),.:./... lab:./... tools:./... lab/bench:$(bench))
 # The race detector is for packages that start goroutines or synchronize them: the others
 # have nothing that it could find. RACE=all is for every package, those of slow_races too:
@@ -316,7 +316,7 @@ bench: lab ## time Keelson beside Argo CD, Flux and Helm (BENCHTIME=200ms COUNT=
 .PHONY: bench-registry
 bench-registry: build ## time a cold start, small commits and previews on a fleet of 60,000 deliveries (FLEET="200 300 2000")
 	@go build -C lab -o ../bin/lab .
-	go build -C lab/bench -o ../../bin/bench-registry ./fleet
+	go build -C lab/bench -o ../../bin/bench-registry ./registry
 	dir=$$(mktemp -d)
 	trap 'rm -rf "$$dir"' EXIT
 	set -- $(FLEET)
@@ -329,7 +329,7 @@ bench-fleet: build bin-bench-fleet ## run the controller on hundreds of simulate
 
 .PHONY: bin-bench-fleet
 bin-bench-fleet:
-	go build -C lab/bench -o ../../bin/bench-fleet ./hub
+	go build -C lab/bench -o ../../bin/bench-fleet ./fleet
 
 .PHONY: bench-apply
 bench-apply: build lab bin-bench-apply ## bring a cluster to 1,000 components, beside a bare loop of applies (APPLY=1000)
@@ -389,7 +389,7 @@ lint: bin/golangci-lint ## run the linters of .golangci.yaml, formatting include
 
 .PHONY: lint-bench
 lint-bench: ## the same for the simulation and the engines of the benchmarks, which take minutes to compile
-	$(MAKE) --no-print-directory lint PKG="./lab/bench/hub ./lab/bench/sim ./lab/bench/engines"
+	$(MAKE) --no-print-directory lint PKG="./lab/bench/fleet ./lab/bench/sim ./lab/bench/engines"
 
 .PHONY: vuln
 vuln: bin/govulncheck ## fail where the program reaches a known vulnerability that tools/vulncheck/accepted.txt does not accept (VULNDB=latest)

@@ -140,7 +140,7 @@ func (a *applying) run(ctx context.Context) error {
 	if err := a.fence(ctx); err != nil {
 		return err
 	}
-	a.again()
+	a.requestNextPass()
 	if err := a.sweepHooks(ctx); err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func (j CheckJob) object(id differ.ID) (*renderer.Object, error) {
 func (c *Cluster) AwaitCheck(ctx context.Context, j CheckJob, live map[string]any) error {
 	id, uid, last := checkID(j.Want.Namespace, j.Name), uidOf(live), live
 	var end hookEnd
-	err := Follow(ctx, c.dynamic, jobsMapping(), Point{id, live}, func(live map[string]any) bool {
+	err := Follow(ctx, c.dynamic, jobsMapping(), ObservedObject{id, live}, func(live map[string]any) bool {
 		switch {
 		case live == nil:
 			if end = endOf(last); !end.over {

@@ -28,8 +28,8 @@ type claim struct {
 	moves             string // when the claim ends; empty: never
 }
 
-// tell describes what a component does about an object, and where and when it wants the object.
-func (c claim) tell(does string) string {
+// describe describes what a component does about an object, and where and when it wants the object.
+func (c claim) describe(does string) string {
 	text := fmt.Sprintf("component %s%s (%s)", c.component, does, c.source)
 	if c.when != "" {
 		text += " " + c.when
@@ -167,7 +167,7 @@ func (p *Prepared) concernsOthers(i int) bool {
 // waits returns what the end of an object's record waits for; empty: nothing.
 func (c *Claims) waits(id differ.ID) string {
 	if by := c.wanted[id]; len(by) > 0 {
-		return "waits until " + by[0].tell(" has taken it over, which wants it")
+		return "waits until " + by[0].describe(" has taken it over, which wants it")
 	}
 	if name, why := c.unknowns(); name != "" {
 		return fmt.Sprintf("waits until it is known whether component %s wants it: %s", name, why)
@@ -187,7 +187,7 @@ func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, 
 		case pin != nil:
 			what = "this one is " + pin.String() + ", so end the pin, or leave it out of the other"
 		}
-		s.Contested = fmt.Sprintf("%s, beside this one (%s): %s", by[0].tell(" wants it, too"), s.Target.Source, what)
+		s.Contested = fmt.Sprintf("%s, beside this one (%s): %s", by[0].describe(" wants it, too"), s.Target.Source, what)
 		return nil
 	}
 	if why, unknown := claims.unknown[from]; unknown {

@@ -84,9 +84,9 @@ type Cluster struct {
 	// namespaces that existed when they were read.
 	namespaces map[string]bool
 	mayCreate  *bool // whether Keelson may create namespaces; nil: not asked yet
-	// doubted are objects that exist although the cache lacked them.
-	doubted map[differ.ID]bool
-	maskKey []byte
+	// distrusted are objects that exist although the cache lacked them.
+	distrusted map[differ.ID]bool
+	maskKey    []byte
 	// named: the Secret mask-key has this cluster's name. It got the name when kube-system had the
 	// UID namedUID. sure: the name was confirmed for this API server.
 	named, sure bool
@@ -162,7 +162,7 @@ func New(o Options) (*Cluster, error) {
 		redactor: o.Redactor, hiding: o.Name + "/" + rand.Text() + "/", writer: o.Writer, secrets: secrets, metadata: meta,
 		name: o.Name, config: o.Config, accounts: map[string]*account{}, dynamic: dyn, reader: o.Reader, progress: o.Progress,
 		discovery: newDiscoverer(disco, o.Schemas),
-		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
+		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, distrusted: map[differ.ID]bool{},
 		records: map[string]*record{}, inventories: map[string][]uint64{}, littered: map[string]bool{}, answers: map[differ.ID]answered{}, familiar: map[sum]bool{}, skipsDryRuns: o.SkipDryRuns,
 		settled: map[string]map[differ.ID]differ.Inputs{}, settledCache: map[string]*settledEntry{}, healthy: map[string]unique.Handle[Delivered]{},
 		limits: defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},

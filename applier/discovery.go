@@ -225,7 +225,7 @@ func (c *Cluster) Restart() {
 	c.dropRecords()
 	c.nodes.forget()
 	clear(c.namespaces)
-	clear(c.doubted)
+	clear(c.distrusted)
 	clear(c.lookedAt)
 	clear(c.settled)
 	c.maskKey, c.named, c.sure, c.mayCreate = nil, false, false, nil

@@ -20,7 +20,7 @@ func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, o
 	waiting, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	finalizers := old.GetFinalizers()
-	err := Follow(waiting, a.cluster.dynamic, m, Point{ID: h.id}, func(live map[string]any) bool {
+	err := Follow(waiting, a.cluster.dynamic, m, ObservedObject{ID: h.id}, func(live map[string]any) bool {
 		u := unstructured.Unstructured{Object: live}
 		finalizers = u.GetFinalizers()
 		return live == nil || u.GetUID() != old.GetUID()
@@ -38,7 +38,7 @@ func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, o
 // enough returns true. The error is of ctx or of a read.
 //
 // It watches instead of polling: a finished Job with a short time to live exists only for a moment.
-func Follow(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, from Point, enough func(live map[string]any) bool) error {
+func Follow(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, from ObservedObject, enough func(live map[string]any) bool) error {
 	id, live := from.ID, from.Live
 	objects := resourceOf(d, m, id)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
@@ -66,8 +66,8 @@ func Follow(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, from 
 	}
 }
 
-// Point is an object in a known state, after which no change may be missed; nil: it is read first.
-type Point struct {
+// ObservedObject is an object in a known state, after which no change may be missed; nil: it is read first.
+type ObservedObject struct {
 	ID   differ.ID
 	Live map[string]any
 }

@@ -28,7 +28,7 @@ func (r HealthRules) Of(id differ.ID, live map[string]any) ObjectHealth {
 	}
 	h, decided := unsettled(id, live)
 	if !decided {
-		h, decided = r.ask(id, live)
+		h, decided = r.evaluate(id, live)
 	}
 	if !decided {
 		h, decided = builtinHealth(live)

@@ -92,18 +92,18 @@ func (r HealthRules) write(h io.Writer) {
 	}
 }
 
-// ask evaluates the first rule that matches the object. decided is false without such a rule, or if
+// evaluate evaluates the first rule that matches the object. decided is false without such a rule, or if
 // it leaves the rest to later checks.
-func (r HealthRules) ask(id differ.ID, live map[string]any) (h ObjectHealth, decided bool) {
+func (r HealthRules) evaluate(id differ.ID, live map[string]any) (h ObjectHealth, decided bool) {
 	for i := range r.rules {
 		if rule := &r.rules[i]; differ.Matches(rule.match, id) {
-			return rule.ask(live, r.labels)
+			return rule.evaluate(live, r.labels)
 		}
 	}
 	return ObjectHealth{}, false
 }
 
-func (r *healthRule) ask(live map[string]any, labels map[string]string) (h ObjectHealth, decided bool) {
+func (r *healthRule) evaluate(live map[string]any, labels map[string]string) (h ObjectHealth, decided bool) {
 	for _, c := range []struct {
 		condition differ.Condition
 		health    v1alpha1.Health

@@ -421,7 +421,7 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 	defer cancel()
 	var last map[string]any
 	var end hookEnd
-	err := Follow(waiting, a.cluster.dynamic, m, Point{h.id, live}, func(live map[string]any) bool {
+	err := Follow(waiting, a.cluster.dynamic, m, ObservedObject{h.id, live}, func(live map[string]any) bool {
 		switch {
 		case live == nil && last == nil:
 			end = hookEnd{over: true, message: "it was deleted before it was seen to come to its end"}

@@ -82,7 +82,7 @@ func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool
 		}
 	}
 	for _, version := range judge.Versions() {
-		if err := c.look(ctx, judge, version); err != nil {
+		if err := c.judgeInstances(ctx, judge, version); err != nil {
 			return nil, false, err
 		}
 	}
@@ -113,8 +113,8 @@ func (c *Cluster) stillRefused(ctx context.Context, judge *differ.CRDJudge, last
 	return judge.Instances().Refused > 0, err
 }
 
-// look passes all objects, in a version, to the judge, page by page.
-func (c *Cluster) look(ctx context.Context, judge *differ.CRDJudge, version string) error {
+// judgeInstances passes all objects, in a version, to the judge, page by page.
+func (c *Cluster) judgeInstances(ctx context.Context, judge *differ.CRDJudge, version string) error {
 	gvr, seen := judge.Resource(version), 0
 	for next := ""; ; {
 		page, err := c.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: c.limits.page, Continue: next})

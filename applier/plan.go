@@ -138,7 +138,7 @@ func (c *Cluster) plan(ctx context.Context, w Desired) (*Prepared, error) {
 	if p := c.settledPlan(ctx, w); p != nil {
 		return p, nil
 	}
-	mark := c.wake(w.Component)
+	mark := c.unsettle(w.Component)
 	rec, err := c.readRecord(ctx, w.Component)
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (c *Cluster) plan(ctx context.Context, w Desired) (*Prepared, error) {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
 	c.rememberSettled(p)
-	if err := c.ask(ctx, p); err != nil {
+	if err := c.complete(ctx, p); err != nil {
 		return nil, err
 	}
 	p.Plan.NoteApprovals(w.Approvals)
@@ -192,17 +192,17 @@ func (c *Cluster) plan(ctx context.Context, w Desired) (*Prepared, error) {
 			p.Health = append(p.Health, w.Health.Of(s.ID, s.Live))
 		}
 	}
-	c.rest(p, mark, versions)
+	c.storeSettled(p, mark, versions)
 	return p, nil
 }
 
-// ask reads what the first comparison lacked, each only where it is needed, and compares again. It
+// complete reads what the first comparison lacked, each only where it is needed, and compares again. It
 // reads owners of fields, the nodes, the wishes of other components, the custom resources of a CRD,
 // and the API server's dry-run answers.
 //
 // Nodes may turn out to be needed late, for example once another component's record of an object is
 // known. Then everything is decided again.
-func (c *Cluster) ask(ctx context.Context, p *Prepared) error {
+func (c *Cluster) complete(ctx context.Context, p *Prepared) error {
 	if err := c.readOwners(ctx, p); err != nil {
 		return err
 	}
@@ -426,7 +426,7 @@ type getFunc func(context.Context, *meta.RESTMapping, *differ.State) (map[string
 // it is recorded or doubted. Its creation fails if the object exists.
 func (c *Cluster) current(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
 	c.mu.Lock()
-	doubted := c.doubted[s.ID]
+	doubted := c.distrusted[s.ID]
 	c.mu.Unlock()
 	live, err := c.reader.Get(ctx, m, s.ID)
 	if live != nil || err != nil || s.Recorded == nil && !doubted {

@@ -38,11 +38,11 @@ func (c *Cluster) forgetNamespace(name string) {
 	delete(c.namespaces, name)
 }
 
-// doubt makes later reads ask the API server for an object that the cache lacks.
-func (c *Cluster) doubt(id differ.ID) {
+// distrustCache makes later reads ask the API server for an object that the cache lacks.
+func (c *Cluster) distrustCache(id differ.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.doubted[id] = true
+	c.distrusted[id] = true
 }
 
 // makeNamespace first tries to create the namespace, if Keelson may: the answer shows whether it

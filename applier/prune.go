@@ -169,8 +169,8 @@ func (p *Prepared) Waits() string {
 	return ""
 }
 
-// again requests another pass when an object waits, can't be read, or is contested.
-func (a *applying) again() {
+// requestNextPass requests another pass when an object waits, can't be read, or is contested.
+func (a *applying) requestNextPass() {
 	waits := slices.ContainsFunc(a.states, func(s differ.State) bool {
 		return s.Waits != "" || s.Unread != "" || s.Contested != ""
 	})

@@ -103,8 +103,8 @@ func (c *Cluster) wasHealthy(component string, d Delivered) bool {
 	return ok && h.Value() == d
 }
 
-// wake ends the rest of a component, so that its record is read again.
-func (c *Cluster) wake(component string) (mark uint64) {
+// unsettle removes a component from settledCache, so that its record is read again.
+func (c *Cluster) unsettle(component string) (mark uint64) {
 	if c.keeper == nil {
 		return 0
 	}
@@ -117,9 +117,9 @@ func (c *Cluster) wake(component string) (mark uint64) {
 	return c.keeper.Wake(component)
 }
 
-// rest drops what a settled plan was made from.
-func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.GroupVersionKind) {
-	if c.keeper == nil || !p.still() {
+// storeSettled drops the input of a settled plan, and keeps its fingerprint.
+func (c *Cluster) storeSettled(p *Prepared, mark uint64, versions map[differ.ID]schema.GroupVersionKind) {
+	if c.keeper == nil || !p.isIdle() {
 		return
 	}
 	ids := make([]differ.ID, 0, len(p.states))
@@ -149,8 +149,8 @@ func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.G
 	}
 }
 
-// still reports whether a plan has nothing to do, to wait for or to show.
-func (p *Prepared) still() bool {
+// isIdle reports whether a plan has nothing to do, to wait for or to show.
+func (p *Prepared) isIdle() bool {
 	if p.want.Absent || p.record.version == "" || !p.Settled() || len(p.Health) != len(p.want.Target.Objects) {
 		return false
 	}

@@ -240,7 +240,7 @@ func (a *applying) batch(ctx context.Context, b batch) error {
 // failed withdraws the intent of a write that was refused for certain.
 func (a *applying) failed(c *differ.Change, err error) {
 	if errors.Is(err, ErrStale) && c.Op == differ.OpCreate {
-		a.cluster.doubt(c.ID)
+		a.cluster.distrustCache(c.ID)
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		a.cluster.forgetNamespace(c.ID.Namespace) // it may be deleted, or terminating

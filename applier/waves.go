@@ -129,7 +129,7 @@ func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]unheal
 			return nil, fmt.Errorf("wait for %s: %w", c.ID, err)
 		}
 		h := a.want.Health.Of(c.ID, live)
-		if written, seen := a.seen(c.ID, live); seen < written {
+		if written, seen := a.recordGeneration(c.ID, live); seen < written {
 			h = progressing("generation %d was applied, and %d is what was read last", written, seen)
 			h.ID = c.ID
 		}
@@ -140,9 +140,9 @@ func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]unheal
 	return out, nil
 }
 
-// seen stores what was read of an object. If that is older than the answer to a write, it is not
+// recordGeneration stores what was read of an object. If that is older than the answer to a write, it is not
 // stored, and seen returns both generations.
-func (a *applying) seen(id differ.ID, live map[string]any) (written, seen int64) {
+func (a *applying) recordGeneration(id differ.ID, live map[string]any) (written, seen int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now, before := unstructured.Unstructured{Object: live}, unstructured.Unstructured{Object: a.live[id]}

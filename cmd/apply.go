@@ -435,11 +435,11 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 		if soon {
 			pause = secondPass
 		}
-		result, why := r.look(ctx, p)
+		result, why := r.resultOf(ctx, p)
 		if why == "" {
 			return result
 		}
-		progress.say(p.Component + ": waiting for " + r.lasting(ctx, p, pause, why))
+		progress.print(p.Component + ": waiting for " + r.lasting(ctx, p, pause, why))
 		look := time.NewTimer(pause)
 		select {
 		case <-look.C:
@@ -474,8 +474,8 @@ func (r *applyRun) secondPass(ctx context.Context, p planned) (after planned, so
 	return after, after.Absent || after.Plan.Count(differ.OpDelete) > 0, err
 }
 
-// look returns the result of a component, or why it has none yet.
-func (r *applyRun) look(ctx context.Context, p planned) (result applyResult, why string) {
+// resultOf returns the result of a component, or why it has none yet.
+func (r *applyRun) resultOf(ctx context.Context, p planned) (result applyResult, why string) {
 	health, why := p.health()
 	switch {
 	case len(stopped(p.Plan)) > 0:

@@ -56,7 +56,7 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputPatch, outputMarkdown); err != nil {
 				return err
 			}
-			if files.asked() {
+			if files.isSet() {
 				return a.diffFiles(cmd.Context(), files)
 			}
 			ctx := cmd.Context()

@@ -55,12 +55,12 @@ func (o *offline) add(f *pflag.FlagSet) {
 	f.StringVar(&o.maskKey, "mask-key", "", "`KEY` of the hashes that stand for the data of\nSecrets (default: a new one each time)")
 }
 
-func (o *offline) asked() bool { return o.recorded != "" || o.target != "" || o.live != "" }
+func (o *offline) isSet() bool { return o.recorded != "" || o.target != "" || o.live != "" }
 
 // args checks the arguments of diff: with files there are none.
 func (o *offline) args(cmd *cobra.Command, given []string) error {
 	switch {
-	case o.asked():
+	case o.isSet():
 		return args("", 0, 0)(cmd, given)
 	case o.rules != "":
 		return usagef("--rules is for files; a cluster has the danger rules of git")

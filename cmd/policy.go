@@ -84,7 +84,7 @@ Exit codes: 0 printed, 2 a file can't be read or a rule is malformed.`,
 			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
 				return err
 			}
-			if !files.asked() {
+			if !files.isSet() {
 				return usagef("give files with --recorded, --target or --live")
 			}
 			return a.tryRules(cmd.Context(), files)

@@ -102,7 +102,7 @@ func (a *app) replay(ctx context.Context, o previewOptions, base, head string, m
 	defer progress.clear()
 	out := make([]replayed, 0, len(commits))
 	for i, commit := range commits {
-		progress.say(fmt.Sprintf("replayed %d of %s", i, plural(len(commits), "commit", "commits")))
+		progress.print(fmt.Sprintf("replayed %d of %s", i, plural(len(commits), "commit", "commits")))
 		made, err := repo.Commit(commit)
 		if err != nil {
 			return nil, err

@@ -105,7 +105,7 @@ func (a *app) preview(ctx context.Context, o previewOptions, base string) (*prev
 	defer progress.clear()
 	return p.compare(ctx, before, after, func(done, all int) {
 		if progress.columns > 0 || done == all {
-			progress.say(fmt.Sprintf("compared %d of %s", done, plural(all, "cluster", "clusters")))
+			progress.print(fmt.Sprintf("compared %d of %s", done, plural(all, "cluster", "clusters")))
 		}
 	})
 }

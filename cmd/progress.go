@@ -114,7 +114,7 @@ func newProgress(a *app) *progress {
 	return &progress{err: a.env.Err, columns: a.env.Columns(a.env.Err)}
 }
 
-func (p *progress) say(text string) {
+func (p *progress) print(text string) {
 	text = oneLine(text)
 	if text == p.last {
 		return

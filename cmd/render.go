@@ -45,7 +45,7 @@ Exit codes: 0 rendered, 2 it can't be.`,
 			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
 				return err
 			}
-			if o.live && o.caps.given() {
+			if o.live && o.caps.isSet() {
 				return usagef("--live asks the cluster: --kube-version and --api-versions contradict it")
 			}
 			if o.showSecrets {

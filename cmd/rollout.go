@@ -69,7 +69,7 @@ revert it in git.`,
 // saying is a command that changes the state of a rollout.
 type saying struct {
 	use, short, long, example, done string
-	say                             func(v1alpha1.RolloutStatus, rollout.Word) (v1alpha1.RolloutStatus, error)
+	say                             func(v1alpha1.RolloutStatus, rollout.Command) (v1alpha1.RolloutStatus, error)
 }
 
 func (a *app) newRolloutWord(s saying) *cobra.Command {
@@ -113,7 +113,7 @@ Exit codes: 0 it is so, 2 it can't be, or makes no sense now.`,
 			}
 			return a.sayRollout(cmd.Context(), args[0], reason, saying{
 				done: "promoted",
-				say: func(s v1alpha1.RolloutStatus, w rollout.Word) (v1alpha1.RolloutStatus, error) {
+				say: func(s v1alpha1.RolloutStatus, w rollout.Command) (v1alpha1.RolloutStatus, error) {
 					return rollout.Promote(s, stage, w)
 				},
 			})
@@ -145,7 +145,7 @@ func (a *app) sayRollout(ctx context.Context, component, reason string, s saying
 		if r, err = a.rolloutOf(ctx, hub, component); err != nil {
 			return err
 		}
-		if r.Status, err = s.say(r.Status, rollout.Word{By: person(), Because: reason, At: a.env.Now().UTC()}); err != nil {
+		if r.Status, err = s.say(r.Status, rollout.Command{By: person(), Because: reason, At: a.env.Now().UTC()}); err != nil {
 			return fmt.Errorf("rollout of %s: %w", component, err)
 		}
 		err = hub.Status().Update(ctx, r) // the resourceVersion makes a concurrent write a conflict

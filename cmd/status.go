@@ -462,7 +462,7 @@ func (s *statusView) watch(ctx context.Context) error {
 			if !open || e.Type == watch.Error {
 				return nil // list again
 			}
-			dirty = s.take(found, e) || dirty
+			dirty = s.apply(found, e) || dirty
 		case <-redraw.C:
 			if dirty && s.env.Columns(s.env.Out) > 0 {
 				s.draw(found)
@@ -472,9 +472,9 @@ func (s *statusView) watch(ctx context.Context) error {
 	}
 }
 
-// take applies an event to the deliveries, and reports whether the event concerns a shown one.
+// apply applies an event to the deliveries, and reports whether the event concerns a shown one.
 // Without a terminal it also prints a line.
-func (s *statusView) take(found map[string]v1alpha1.Delivery, e watch.Event) bool {
+func (s *statusView) apply(found map[string]v1alpha1.Delivery, e watch.Event) bool {
 	d, ok := e.Object.(*v1alpha1.Delivery)
 	if !ok || !s.wanted(d) {
 		return false

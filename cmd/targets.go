@@ -22,7 +22,7 @@ func (f *capabilityFlags) add(cmd *cobra.Command) {
 		"more API `VERSIONS` that the cluster serves,\nas monitoring.coreos.com/v1")
 }
 
-func (f *capabilityFlags) given() bool { return f.kubeVersion != "" || len(f.apiVersions) > 0 }
+func (f *capabilityFlags) isSet() bool { return f.kubeVersion != "" || len(f.apiVersions) > 0 }
 
 func (f *capabilityFlags) capabilities() renderer.Capabilities {
 	caps := renderer.DefaultCapabilities()

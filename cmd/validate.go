@@ -163,7 +163,7 @@ func (v *validation) run(ctx context.Context) error {
 			if err := v.cluster(ctx, c, i%v.workers); err != nil {
 				return err
 			}
-			v.tell()
+			v.showProgress()
 			return nil
 		})
 	}
@@ -333,13 +333,13 @@ func (w wishes) conflicts() registry.Problems {
 	return out
 }
 
-// tell shows the progress if there is a terminal.
-func (v *validation) tell() {
+// showProgress shows the progress if there is a terminal.
+func (v *validation) showProgress() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.looked++
 	if v.progress.columns > 0 {
-		v.progress.say(fmt.Sprintf("rendered %d of %d clusters", v.looked, len(v.fleet.Clusters)))
+		v.progress.print(fmt.Sprintf("rendered %d of %d clusters", v.looked, len(v.fleet.Clusters)))
 	}
 }
 

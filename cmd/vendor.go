@@ -149,7 +149,7 @@ func (a *app) vendor(ctx context.Context, o vendorOptions, components []string) 
 	client, err := chartsource.New(chartsource.Options{
 		RegistryConfigs: registryConfigs(), RepositoryConfig: cmp.Or(os.Getenv("HELM_REPOSITORY_CONFIG"), helmConfig("repositories.yaml")),
 		PlainHTTP: o.plainHTTP, UserAgent: "keelson/" + cmp.Or(a.env.Version, "dev"), Root: a.repo,
-		Progress: func(what string) { p.say(what) },
+		Progress: func(what string) { p.print(what) },
 	})
 	if err != nil {
 		return err
@@ -257,7 +257,7 @@ func (v *vendoring) one(ctx context.Context, out *vendored) error {
 		return err
 	}
 	out.State, out.Differences = vendorWritten, nil
-	return v.look(out)
+	return v.addWarnings(out)
 }
 
 func (out *vendored) describe(chart, version, url, digest string) {
@@ -333,8 +333,8 @@ func (v *vendoring) touched(ctx context.Context, c *chartsource.Component) strin
 	return few(names)
 }
 
-// look adds warnings about causes that keep a written chart from being delivered.
-func (v *vendoring) look(out *vendored) error {
+// addWarnings adds warnings about causes that keep a written chart from being delivered.
+func (v *vendoring) addWarnings(out *vendored) error {
 	c, err := v.tree.Component(out.Component)
 	if err != nil {
 		return err

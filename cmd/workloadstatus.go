@@ -375,7 +375,7 @@ type followed struct {
 // from prints a workload and its changes until the API server ends the watch. It returns errDone,
 // errFound if the workload has failed, or the error of the watch.
 func (f *followed) from(ctx context.Context, found *kruiseSet) error {
-	if err := f.look(found); err != nil {
+	if err := f.printChange(found); err != nil {
 		return err
 	}
 	events, err := f.client.Watch(ctx, listOf(found.kind), &client.ListOptions{
@@ -401,15 +401,15 @@ func (f *followed) from(ctx context.Context, found *kruiseSet) error {
 			if e.Type == watch.Deleted {
 				return fmt.Errorf("%s was deleted while it was watched", found.title())
 			}
-			if err := f.look(asWorkload(found.kind, o)); err != nil {
+			if err := f.printChange(asWorkload(found.kind, o)); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// look prints the health if it has changed.
-func (f *followed) look(found *kruiseSet) error {
+// printChange prints the health if it has changed.
+func (f *followed) printChange(found *kruiseSet) error {
 	if string(found.GetUID()) != f.uid {
 		return fmt.Errorf("%s was deleted while it was watched, and another one made", found.title())
 	}

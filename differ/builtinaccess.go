@@ -225,19 +225,19 @@ func (g grant) alike() string {
 		resources = append(resources, "'"+resource+"'")
 	}
 	of := func(rule string) string {
-		return "([" + strings.Join(resources, ", ") + "].exists(r, r in " + rule + ".?resources.orValue([])) && " + g.rest(rule) + ")"
+		return "([" + strings.Join(resources, ", ") + "].exists(r, r in " + rule + ".?resources.orValue([])) && " + g.conditionOnRest(rule) + ")"
 	}
 	return `new != null && new.exists(n, ` + of("n") + `) && (old == null || !old.exists(o, ` + of("o") + `))`
 }
 
-// of returns a CEL condition: the rule of a role gives the right on the resource r. r lists the
+// condition returns a CEL condition: the rule of a role gives the right on the resource r. r lists the
 // name of the resource, and the pattern for its subresource of every resource.
-func (g grant) of(rule string) string {
-	return "(" + anyIn(rule, "resources", []string{"r[0]", "r[1]", "'*'"}) + " && " + g.rest(rule) + ")"
+func (g grant) condition(rule string) string {
+	return "(" + anyIn(rule, "resources", []string{"r[0]", "r[1]", "'*'"}) + " && " + g.conditionOnRest(rule) + ")"
 }
 
-// rest returns a CEL condition on the fields of a rule other than the resources.
-func (g grant) rest(rule string) string {
+// conditionOnRest returns a CEL condition on the fields of a rule other than the resources.
+func (g grant) conditionOnRest(rule string) string {
 	quoted := func(words []string) []string {
 		var out []string
 		for _, word := range append(words, "*") {
@@ -275,7 +275,7 @@ func granted(grants ...grant) string {
 			}
 			resources = append(resources, "['"+resource+"', '"+pattern+"']")
 		}
-		out = append(out, "["+strings.Join(resources, ", ")+"].exists(r, new.exists(n, "+g.of("n")+") && (old == null || !old.exists(o, "+g.of("o")+")))")
+		out = append(out, "["+strings.Join(resources, ", ")+"].exists(r, new.exists(n, "+g.condition("n")+") && (old == null || !old.exists(o, "+g.condition("o")+")))")
 	}
 	return `new != null && (` + strings.Join(out, " || ") + `)`
 }

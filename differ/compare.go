@@ -187,7 +187,7 @@ func (c *comparison) run() error {
 			return err
 		}
 	default:
-		if err := c.bring(); err != nil {
+		if err := c.planTarget(); err != nil {
 			return err
 		}
 	}
@@ -269,8 +269,8 @@ func nested(object map[string]any, path ...string) any {
 	return object[path[len(path)-1]]
 }
 
-// bring plans the change to the target.
-func (c *comparison) bring() error {
+// planTarget plans the change to the target.
+func (c *comparison) planTarget() error {
 	if why := c.policy.Fence.Refuses(c.state.ID); why != "" {
 		c.change.stop(StateDenied, c.policy.Fence.Rule(), why)
 		return nil
@@ -301,7 +301,7 @@ func (c *comparison) bring() error {
 	case c.change.OwnersUnread, c.change.InstancesUnread:
 		c.change.Op, c.change.RecordStale = OpNone, false
 	case deleting(c.state.Live):
-		c.goes(worst)
+		c.awaitDeletion(worst)
 	case worst == StateHeld || worst == StateDenied:
 		c.change.Op, c.change.RecordStale = OpNone, false
 	default:
@@ -317,9 +317,9 @@ func (c *comparison) bring() error {
 	return nil
 }
 
-// goes leaves alone an object that is being deleted. A held change stays held: the rest of the
+// awaitDeletion leaves alone an object that is being deleted. A held change stays held: the rest of the
 // component must not count it as done.
-func (c *comparison) goes(worst ObjectState) {
+func (c *comparison) awaitDeletion(worst ObjectState) {
 	hash, approved := c.change.Hash, c.change.Approved
 	if c.change.State != StateHeld && c.change.State != StateDenied {
 		worst = StateChanged
@@ -395,13 +395,13 @@ func (c *comparison) decideAll(rows []row) ObjectState {
 // record returns the object to record after the target was applied. Fields that wait stay as they
 // were recorded.
 func (c *comparison) record() map[string]any {
-	target := c.mask.of(c.target)
+	target := c.mask.apply(c.target)
 	if c.waiting.Empty() {
 		return target
 	}
 	carve := carver{c.typ.Schema}
 	rest := carve.without(c.typ.TypeRef, target, c.waiting)
-	out, _ := carve.graft(c.typ.TypeRef, rest, carve.extract(c.typ.TypeRef, c.mask.of(c.recorded), c.waiting)).(map[string]any)
+	out, _ := carve.graft(c.typ.TypeRef, rest, carve.extract(c.typ.TypeRef, c.mask.apply(c.recorded), c.waiting)).(map[string]any)
 	return out
 }
 
@@ -435,7 +435,7 @@ func (c *comparison) findRecorded() error {
 		c.change.OwnersUnread = true
 		return nil
 	}
-	if c.newToKeelson = lost && !c.who.known(); c.newToKeelson {
+	if c.newToKeelson = lost && !c.who.includesKeelson(); c.newToKeelson {
 		c.change.Migrate = c.who.migrate()
 	}
 	c.rebuilt = true

@@ -21,8 +21,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Misfit is a field of a rendered object that does not fit the schema of its kind.
-type Misfit struct {
+// SchemaViolation is a field of a rendered object that does not fit the schema of its kind.
+type SchemaViolation struct {
 	ID     ID
 	Source registry.Position
 	// Path of the field: ".spec.replicas".
@@ -37,7 +37,7 @@ type Misfit struct {
 }
 
 // String returns the object, the field and the problem.
-func (m Misfit) String() string { return fmt.Sprintf("%s: %s %s", m.ID, m.Path, m.Problem) }
+func (m SchemaViolation) String() string { return fmt.Sprintf("%s: %s %s", m.ID, m.Path, m.Problem) }
 
 // maxMisfits bounds the misfits that are reported for one object: one mistake in a template can
 // affect every field of a large object.
@@ -50,8 +50,8 @@ const maxMisfits = 10
 type Checker struct {
 	mu      sync.Mutex
 	builtIn map[schema.GroupVersionKind]*kindSchema
-	known   map[string]*targetKinds // by hash of the target
-	found   map[string][]Misfit     // by hash of the target, and of the targets that define its kinds
+	known   map[string]*targetKinds      // by hash of the target
+	found   map[string][]SchemaViolation // by hash of the target, and of the targets that define its kinds
 }
 
 // targetKinds are the kinds that a target uses or defines.
@@ -74,7 +74,7 @@ type kindSchema struct {
 
 // NewChecker returns a Checker with an empty cache.
 func NewChecker() *Checker {
-	return &Checker{builtIn: map[schema.GroupVersionKind]*kindSchema{}, known: map[string]*targetKinds{}, found: map[string][]Misfit{}}
+	return &Checker{builtIn: map[schema.GroupVersionKind]*kindSchema{}, known: map[string]*targetKinds{}, found: map[string][]SchemaViolation{}}
 }
 
 // ClusterChecker checks the targets of one cluster with the CRDs among these targets.
@@ -97,7 +97,7 @@ func (c *Checker) Cluster(targets []*renderer.Target) *ClusterChecker {
 
 // Misfits returns the misfits of a target's objects and hooks, warnings last. The error names a CRD
 // or an object whose schema can't be read.
-func (c *ClusterChecker) Misfits(t *renderer.Target) ([]Misfit, error) {
+func (c *ClusterChecker) Misfits(t *renderer.Target) ([]SchemaViolation, error) {
 	k := c.kindsOf(t)
 	if k.err != nil {
 		return nil, k.err
@@ -127,7 +127,7 @@ func (c *ClusterChecker) Misfits(t *renderer.Target) ([]Misfit, error) {
 		}
 		found = append(found, of...)
 	}
-	slices.SortStableFunc(found, func(a, b Misfit) int { return cmp.Compare(a.rank(), b.rank()) })
+	slices.SortStableFunc(found, func(a, b SchemaViolation) int { return cmp.Compare(a.rank(), b.rank()) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.found[key] = found
@@ -174,7 +174,7 @@ func define(to map[schema.GroupVersionKind]*kindSchema, content map[string]any) 
 }
 
 // misfits returns the misfits of an object of the kind, without the ID of the object.
-func (k *kindSchema) misfits(content map[string]any) ([]Misfit, error) {
+func (k *kindSchema) misfits(content map[string]any) ([]SchemaViolation, error) {
 	k.once.Do(func() {
 		if k.made, k.err = k.make(); k.err == nil && k.made.schema != nil {
 			k.err = k.made.prepareValues()
@@ -196,16 +196,16 @@ func (k *kindSchema) misfits(content map[string]any) ([]Misfit, error) {
 	}
 	found := k.refused(v.invalid(o), content)
 	found = append(found, dropped(unknown, found)...)
-	slices.SortStableFunc(found, func(a, b Misfit) int {
+	slices.SortStableFunc(found, func(a, b SchemaViolation) int {
 		return cmp.Or(cmp.Compare(a.rank(), b.rank()), strings.Compare(a.Path, b.Path))
 	})
 	return found[:min(len(found), maxMisfits)], nil
 }
 
 // refused returns the first maxMisfits misfits from the problems that a schema finds.
-func (k *kindSchema) refused(invalid []problem, content map[string]any) []Misfit {
+func (k *kindSchema) refused(invalid []problem, content map[string]any) []SchemaViolation {
 	slices.SortStableFunc(invalid, func(a, b problem) int { return strings.Compare(a.path, b.path) })
-	var found []Misfit
+	var found []SchemaViolation
 	for _, p := range invalid {
 		if len(found) == maxMisfits {
 			break
@@ -217,7 +217,7 @@ func (k *kindSchema) refused(invalid []problem, content map[string]any) []Misfit
 		if known && value == nil {
 			continue // a null for which the schema has a default
 		}
-		found = append(found, Misfit{
+		found = append(found, SchemaViolation{
 			Path: p.path, Problem: strings.TrimSpace(p.what), Value: value,
 			Warning: p.absent || k.stock && p.listed,
 		})
@@ -227,14 +227,14 @@ func (k *kindSchema) refused(invalid []problem, content map[string]any) []Misfit
 
 // dropped returns misfits for fields that a schema does not know: the first maxMisfits that are not
 // below another misfit.
-func dropped(unknown []problem, besides []Misfit) []Misfit {
-	var found []Misfit
+func dropped(unknown []problem, besides []SchemaViolation) []SchemaViolation {
+	var found []SchemaViolation
 	for _, p := range unknown {
 		if len(found) == maxMisfits {
 			break
 		}
-		if !slices.ContainsFunc(besides, func(m Misfit) bool { return strings.HasPrefix(p.path, m.Path+".") }) {
-			found = append(found, Misfit{Path: p.path, Problem: "is unknown, and an API server drops it", Warning: true})
+		if !slices.ContainsFunc(besides, func(m SchemaViolation) bool { return strings.HasPrefix(p.path, m.Path+".") }) {
+			found = append(found, SchemaViolation{Path: p.path, Problem: "is unknown, and an API server drops it", Warning: true})
 		}
 	}
 	return found
@@ -243,7 +243,7 @@ func dropped(unknown []problem, besides []Misfit) []Misfit {
 // Blame returns the misfit as a problem. It is at a value of the meta-config if exactly that value
 // has the field's value, and else in the template. The message quotes the value unless any of the
 // values is confidential, the object is a Secret, or the value is long.
-func (m Misfit) Blame(values *registry.Values) registry.Problem {
+func (m SchemaViolation) Blame(values *registry.Values) registry.Problem {
 	p := registry.Problem{At: m.Source, Message: m.String()}
 	if text, ok := m.Value.(string); ok && m.ID.Kind != "Secret" && !values.Confidential() && len(text) <= maxValueShown {
 		p.Message += fmt.Sprintf(", and is %q", text)
@@ -265,7 +265,7 @@ func (m Misfit) Blame(values *registry.Values) registry.Problem {
 const maxValueShown = 40
 
 // rank sorts warnings last.
-func (m Misfit) rank() int {
+func (m SchemaViolation) rank() int {
 	if m.Warning {
 		return 1
 	}

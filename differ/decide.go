@@ -300,7 +300,7 @@ func (c *comparison) spared(e ownerEntry, item fieldpath.Path) bool {
 
 // ownerOf returns the owner of a field. If the owners were not read, it sets OwnersUnread.
 func (c *comparison) ownerOf(w *row) owner {
-	who := c.who.of(w.path)
+	who := c.who.ownerOf(w.path)
 	if who == ownerUnread {
 		c.change.OwnersUnread = true
 	}

@@ -153,7 +153,7 @@ func (c carver) without(ref smdschema.TypeRef, v any, set *fieldpath.Set) any {
 		}
 		out := make(map[string]any, len(v))
 		for name, child := range v {
-			if left := c.left(fieldType(atom.Map, name), child, fieldpath.PathElement{FieldName: &name}, set); left != nil {
+			if left := c.withoutFields(fieldType(atom.Map, name), child, fieldpath.PathElement{FieldName: &name}, set); left != nil {
 				out[name] = left
 			}
 		}
@@ -178,7 +178,7 @@ func (c carver) listWithout(list *smdschema.List, v []any, set *fieldpath.Set) a
 			out = append(out, item)
 			continue
 		}
-		left := c.left(list.ElementType, item, pe, set)
+		left := c.withoutFields(list.ElementType, item, pe, set)
 		if m, ok := left.(map[string]any); ok {
 			left = withKeys(m, item, pe)
 		}
@@ -192,7 +192,7 @@ func (c carver) listWithout(list *smdschema.List, v []any, set *fieldpath.Set) a
 	return out
 }
 
-func (c carver) left(ref smdschema.TypeRef, child any, pe fieldpath.PathElement, set *fieldpath.Set) any {
+func (c carver) withoutFields(ref smdschema.TypeRef, child any, pe fieldpath.PathElement, set *fieldpath.Set) any {
 	if set.Members.Has(pe) {
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 const handOverManager = v1alpha1.FieldManager + "-hand-over"
 
 // owner is the kind of client that set a live field. A later value is harder to overrule; see
-// [owners.of].
+// [owners.ownerOf].
 type owner uint8
 
 const (
@@ -159,9 +159,9 @@ func (e ownerEntry) at(p fieldpath.Path) owner {
 	return ownerUnknown
 }
 
-// of returns the owner of a field or of anything below it. Of several owners, it returns the one
+// ownerOf returns the owner of a field or of anything below it. Of several owners, it returns the one
 // that is hardest to overrule: a controller, then an unknown client, a borrowed name, a person.
-func (o owners) of(p fieldpath.Path) owner {
+func (o owners) ownerOf(p fieldpath.Path) owner {
 	if !o.read {
 		return ownerUnread
 	}
@@ -190,8 +190,8 @@ func (o owners) any(p fieldpath.Path, is func(ownerEntry) bool) bool {
 	return slices.ContainsFunc(o.entries, func(e ownerEntry) bool { return is(e) && owns(e.fields, p) })
 }
 
-// known reports whether Keelson is a manager of any of the object's fields.
-func (o owners) known() bool {
+// includesKeelson reports whether Keelson is a manager of any of the object's fields.
+func (o owners) includesKeelson() bool {
 	return slices.ContainsFunc(o.entries, func(e ownerEntry) bool { return e.who == ownerOurs })
 }
 

@@ -348,7 +348,7 @@ func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 		if err := c.effort.spend(1); err != nil {
 			return finding{rule: r, failed: err}, true
 		}
-		f, fires := c.ask(r, event, w)
+		f, fires := c.evaluate(r, event, w)
 		switch {
 		case !fires:
 			continue
@@ -362,8 +362,8 @@ func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 	return finding{}, false
 }
 
-// ask reports whether a rule fires, and records the trial if the rule's path matches.
-func (c *comparison) ask(r *rule, event v1alpha1.Event, w *row) (finding, bool) {
+// evaluate reports whether a rule fires, and records the trial if the rule's path matches.
+func (c *comparison) evaluate(r *rule, event v1alpha1.Event, w *row) (finding, bool) {
 	rest, ok := pattern(nil), event != v1alpha1.OnCreateObject || r.Path == ""
 	if w != nil {
 		rest, ok = r.concerns(w)
@@ -371,7 +371,7 @@ func (c *comparison) ask(r *rule, event v1alpha1.Event, w *row) (finding, bool) 
 	if !ok {
 		return finding{}, false
 	}
-	if !c.asked(r, event) {
+	if !c.concerns(r, event) {
 		c.tried(r, event, w, OutcomeOtherEvent)
 		return finding{}, false
 	}
@@ -398,10 +398,10 @@ func (c *comparison) decides(f finding) bool {
 	return true
 }
 
-// asked reports whether a rule is about an event. On a creation every field is added. Then a rule
+// concerns reports whether a rule is about an event. On a creation every field is added. Then a rule
 // that warns is asked only if it names the creation, so that not every new add-on has warnings. A
 // rule without a path is about the object as a whole.
-func (c *comparison) asked(r *rule, event v1alpha1.Event) bool {
+func (c *comparison) concerns(r *rule, event v1alpha1.Event) bool {
 	if c.live == nil && event == v1alpha1.OnAdd {
 		return r.Path != "" && r.on(v1alpha1.OnCreateObject) || r.Effect != v1alpha1.EffectWarn && r.on(event)
 	}
@@ -450,7 +450,7 @@ func (c *comparison) applies(r *rule, w *row, inside pattern) (yes bool, said st
 	if c.unanswerable(r) {
 		return false, "", errStatusGone
 	}
-	list := []values{{old: orNull(c.mask.of(c.live))}}
+	list := []values{{old: orNull(c.mask.apply(c.live))}}
 	if w != nil {
 		list = changes(w, inside)
 	}
@@ -467,14 +467,14 @@ func (c *comparison) applies(r *rule, w *row, inside pattern) (yes bool, said st
 				continue
 			}
 		}
-		said, err := c.say(r, v)
+		said, err := c.messageOf(r, v)
 		return true, said, err
 	}
 	return r.condition == nil, "", nil
 }
 
-// say returns the rule's message about one change.
-func (c *comparison) say(r *rule, v values) (string, error) {
+// messageOf returns the rule's message about one change.
+func (c *comparison) messageOf(r *rule, v values) (string, error) {
 	if r.message == nil {
 		return "", nil
 	}

@@ -213,7 +213,7 @@ func (c *comparison) additions(answer map[string]any) []Addition {
 		out = append(out, Addition{Path: w.path.String(), Live: live.value, Predicted: predicted.value})
 	}}
 	side := func(object map[string]any) cell {
-		return cell{value: c.mask.of(object), present: object != nil}
+		return cell{value: c.mask.apply(object), present: object != nil}
 	}
 	w.walk(make(fieldpath.Path, 0, pathCapacity), c.typ.TypeRef, side(c.live), side(answer), side(c.change.Patch))
 	return out

@@ -89,7 +89,7 @@ func (c *comparison) restore(was *comparison, recorded map[string]any, worst Obj
 	}
 	c.change.Op, c.change.State = OpCreate, was.change.State
 	c.change.Because = becauseRestored
-	c.change.Patch, c.change.Probe, c.change.Record = object, object, c.mask.of(object)
+	c.change.Patch, c.change.Probe, c.change.Record = object, object, c.mask.apply(object)
 	c.change.RecordStale = !equal(c.change.Record, any(c.state.Recorded))
 	c.differing = nil // nothing of git's is sent that could not fit
 	c.foresee()

@@ -26,7 +26,7 @@ func (c *comparison) rows(recorded map[string]any) []row {
 		out = append(out, w)
 	}}
 	side := func(object map[string]any) cell {
-		return cell{value: c.mask.of(object), present: object != nil}
+		return cell{value: c.mask.apply(object), present: object != nil}
 	}
 	w.walk(make(fieldpath.Path, 0, pathCapacity), c.typ.TypeRef, side(recorded), side(c.target), side(c.live))
 	return out

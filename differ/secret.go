@@ -91,8 +91,8 @@ func maskFor(id ID, key []byte) mask {
 	return mask{key: key, id: id, secret: id.Group == "" && id.Kind == "Secret"}
 }
 
-// of returns a canonical object, masked. It returns the object itself if no value is secret.
-func (m mask) of(object map[string]any) map[string]any {
+// apply returns a canonical object, masked. It returns the object itself if no value is secret.
+func (m mask) apply(object map[string]any) map[string]any {
 	if object == nil {
 		return nil
 	}

@@ -334,7 +334,7 @@ type values struct{ recorded, old, target any }
 // facts returns the variables of a condition for one change.
 func (c *comparison) facts(v values) map[string]any {
 	if c.known == nil {
-		live, object := c.mask.of(c.live), c.mask.of(c.target)
+		live, object := c.mask.apply(c.live), c.mask.apply(c.target)
 		if object == nil {
 			object = live
 		}
@@ -381,7 +381,7 @@ func targetsOf(states []State, maskKey []byte) func() map[string]any {
 			if s.Target == nil {
 				continue
 			}
-			object := maskFor(s.ID, maskKey).of(canonical(s.Target.Content))
+			object := maskFor(s.ID, maskKey).apply(canonical(s.Target.Content))
 			lists[s.ID.Kind] = append(lists[s.ID.Kind], orNull(object))
 		}
 		out := make(map[string]any, len(lists))

@@ -151,7 +151,7 @@ func (l *loader) unchangedCluster(ctx context.Context, was *madeCluster, folder 
 		return false, nil
 	}
 	for _, a := range was.answers {
-		if same, err := l.still(ctx, a); err != nil || !same {
+		if same, err := l.isCurrent(ctx, a); err != nil || !same {
 			return false, err
 		}
 	}
@@ -471,7 +471,7 @@ func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFi
 		}
 		place = Position{File: own.path}
 	}
-	a, err := r.ask(ctx, versionKey{d.Component, d.VersionName})
+	a, err := r.lookupVersion(ctx, versionKey{d.Component, d.VersionName})
 	if err != nil {
 		return err
 	}

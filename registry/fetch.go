@@ -340,7 +340,7 @@ func (r *Repo) fetchObjects(ctx context.Context, in incoming, storage *filesyste
 	case err != nil:
 		return name, fmt.Errorf("receive the pack: %w", err)
 	}
-	in.dog.rest()
+	in.dog.stop()
 	pack, err := indexPack(ctx, f, in.limits)
 	if err != nil {
 		return name, fmt.Errorf("refuse the pack: %w", err)

@@ -134,7 +134,7 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 		fetching: make(chan struct{}, 1),
 	}
 	if opts.Memory != nil {
-		r.memory = &sharedMemory{in: opts.Memory, kept: map[string]Kept{}}
+		r.memory = &sharedMemory{in: opts.Memory, kept: map[string]MemoryEntry{}}
 	}
 	if err := os.MkdirAll(r.folder, 0o700); err != nil {
 		return nil, fmt.Errorf("open %s: make its folder in the cache: %w", l.shown(), err)

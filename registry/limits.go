@@ -92,8 +92,8 @@ func (w *watchdog) allow(bytes int64) {
 	w.left.Store(bytes)
 }
 
-// rest stops the watchdog after the last byte. The time after it is Keelson's own work.
-func (w *watchdog) rest() { w.timer.Stop() }
+// stop stops the watchdog after the last byte. The time after it is Keelson's own work.
+func (w *watchdog) stop() { w.timer.Stop() }
 
 // reader returns a reader that resets the watchdog at each read from r, and fails with ErrTooMuch.
 func (w *watchdog) reader(r io.Reader) io.Reader { return &watchedReader{w, r} }

@@ -16,14 +16,14 @@ import (
 // safe for concurrent use.
 type Memory interface {
 	// Read returns the entry of a name. A missing entry has no data and no version.
-	Read(ctx context.Context, name string) (Kept, error)
+	Read(ctx context.Context, name string) (MemoryEntry, error)
 	// Write replaces the entry of a name if it still has the version; "" means that it must not
 	// exist. The error is [ErrMemoryChanged] if the entry has changed.
-	Write(ctx context.Context, name, version string, data []byte) (Kept, error)
+	Write(ctx context.Context, name, version string, data []byte) (MemoryEntry, error)
 }
 
-// Kept is an entry of a [Memory].
-type Kept struct {
+// MemoryEntry is an entry of a [Memory].
+type MemoryEntry struct {
 	Data    []byte
 	Version string
 }
@@ -60,11 +60,11 @@ func MemoryNames() []string {
 type sharedMemory struct {
 	in   Memory
 	mu   sync.Mutex
-	kept map[string]Kept
+	kept map[string]MemoryEntry
 }
 
 // read returns the entry of a name, from the cache if possible.
-func (m *sharedMemory) read(ctx context.Context, name string) (Kept, error) {
+func (m *sharedMemory) read(ctx context.Context, name string) (MemoryEntry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if k, ok := m.kept[name]; ok {

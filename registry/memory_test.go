@@ -19,34 +19,34 @@ import (
 // table is a memory, as the hub's is, with what can go wrong there.
 type table struct {
 	mu     sync.Mutex
-	kept   map[string]registry.Kept
+	kept   map[string]registry.MemoryEntry
 	writes int
 	broken error // of each request
 	lost   bool  // the next write happens, and its answer is lost
 }
 
-func newTable() *table { return &table{kept: map[string]registry.Kept{}} }
+func newTable() *table { return &table{kept: map[string]registry.MemoryEntry{}} }
 
-func (m *table) Read(_ context.Context, name string) (registry.Kept, error) {
+func (m *table) Read(_ context.Context, name string) (registry.MemoryEntry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.kept[name], m.broken
 }
 
-func (m *table) Write(_ context.Context, name, version string, data []byte) (registry.Kept, error) {
+func (m *table) Write(_ context.Context, name, version string, data []byte) (registry.MemoryEntry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken != nil {
-		return registry.Kept{}, m.broken
+		return registry.MemoryEntry{}, m.broken
 	}
 	if m.kept[name].Version != version {
-		return registry.Kept{}, registry.ErrMemoryChanged
+		return registry.MemoryEntry{}, registry.ErrMemoryChanged
 	}
 	m.writes++
-	m.kept[name] = registry.Kept{Data: data, Version: strconv.Itoa(m.writes)}
+	m.kept[name] = registry.MemoryEntry{Data: data, Version: strconv.Itoa(m.writes)}
 	if m.lost {
 		m.lost = false
-		return registry.Kept{}, errors.New("the answer is lost")
+		return registry.MemoryEntry{}, errors.New("the answer is lost")
 	}
 	return m.kept[name], nil
 }
@@ -204,7 +204,7 @@ func TestMemoryDamaged(t *testing.T) {
 	t.Parallel()
 	for _, name := range registry.MemoryNames() {
 		r := newReplicas(t)
-		r.memory.kept[name] = registry.Kept{Data: []byte("what is this\n"), Version: "x"}
+		r.memory.kept[name] = registry.MemoryEntry{Data: []byte("what is this\n"), Version: "x"}
 		o := r.opts
 		o.CacheDir = t.TempDir()
 		repo, err := registry.Open(t.Context(), o)

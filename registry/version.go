@@ -132,7 +132,7 @@ func (r *versionReader) walk(ctx context.Context, folder string) error {
 	for _, e := range entries {
 		switch e.kind {
 		case entryFile:
-			err = r.take(ctx, e)
+			err = r.addFile(ctx, e)
 		case entryFolder:
 			err = r.walk(ctx, e.path)
 		default:
@@ -145,8 +145,8 @@ func (r *versionReader) walk(ctx context.Context, folder string) error {
 	return nil
 }
 
-// take records one file, unless it exceeds a limit.
-func (r *versionReader) take(ctx context.Context, e entry) error {
+// addFile records one file, unless it exceeds a limit.
+func (r *versionReader) addFile(ctx context.Context, e entry) error {
 	size, err := r.tree.size(ctx, e)
 	if err != nil {
 		return r.trouble(ctx, e.path, err)

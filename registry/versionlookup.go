@@ -37,9 +37,9 @@ func (a *versionLookup) equal(b *versionLookup) bool {
 	return a.key == b.key && a.version == b.version && slices.Equal(a.problems, b.problems)
 }
 
-// ask looks up a version by the name in a file, once a Load. The name "" stands for a file that
+// lookupVersion looks up a version by the name in a file, once a Load. The name "" stands for a file that
 // names no version.
-func (l *loader) ask(ctx context.Context, key versionKey) (*versionLookup, error) {
+func (l *loader) lookupVersion(ctx context.Context, key versionKey) (*versionLookup, error) {
 	if a, ok := l.answers[key]; ok {
 		return a, nil
 	}
@@ -73,12 +73,12 @@ func (l *loader) refuse(key versionKey) *Problem {
 	return l.unpublished(key.component, key.version, Position{})
 }
 
-// still reports whether an answer of an earlier Load is still correct.
-func (l *loader) still(ctx context.Context, before *versionLookup) (bool, error) {
+// isCurrent reports whether an answer of an earlier Load is still correct.
+func (l *loader) isCurrent(ctx context.Context, before *versionLookup) (bool, error) {
 	if same, ok := l.same[before]; ok {
 		return same, nil
 	}
-	now, err := l.ask(ctx, before.key)
+	now, err := l.lookupVersion(ctx, before.key)
 	if err != nil {
 		return false, err
 	}

@@ -66,7 +66,7 @@ func (t *workTree) list(ctx context.Context, folder string) ([]entry, error) {
 			return nil, errors.New(wrong)
 		}
 		e := entry{name: item.Name(), path: join(folder, item.Name())}
-		if err := t.look(&e, item.Type()); err != nil {
+		if err := t.classify(&e, item.Type()); err != nil {
 			return nil, err
 		}
 		out = append(out, e)
@@ -76,8 +76,8 @@ func (t *workTree) list(ctx context.Context, folder string) ([]entry, error) {
 	return out, nil
 }
 
-// look sets the kind of an entry, and reads it if it is a file.
-func (t *workTree) look(e *entry, mode fs.FileMode) error {
+// classify sets the kind of an entry, and reads it if it is a file.
+func (t *workTree) classify(e *entry, mode fs.FileMode) error {
 	switch {
 	case mode&fs.ModeSymlink != 0:
 		e.kind = entrySymlink

@@ -108,7 +108,7 @@ func (p *Pool) run(ctx context.Context, j *job) (*Target, *Error) {
 		return nil, interrupted(j.version(), err)
 	}
 	defer done()
-	w, err := p.take(ctx)
+	w, err := p.acquire(ctx)
 	if err != nil {
 		e := newError(j.version(), chartPosition(j.version(), "Chart.yaml", 0), "no worker can be started to render it: "+err.Error(), err)
 		e.Transient = true
@@ -168,8 +168,8 @@ func (p *Pool) turn(ctx context.Context) (done func(), _ error) {
 	}, nil
 }
 
-// take returns an idle worker, or a new one.
-func (p *Pool) take(ctx context.Context) (*worker, error) {
+// acquire returns an idle worker, or a new one.
+func (p *Pool) acquire(ctx context.Context) (*worker, error) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
 		w := p.idle[n-1]

@@ -30,7 +30,7 @@ func newSecrets(list []registry.Secret) *Secrets {
 	return s
 }
 
-func (s *Secrets) of(found redact.Found) registry.Secret {
+func (s *Secrets) secretOf(found redact.Found) registry.Secret {
 	i, _ := strconv.Atoi(found.Owner)
 	return s.list[i]
 }
@@ -64,7 +64,7 @@ func (s *Secrets) find(leaf string) []registry.Secret {
 	var out []registry.Secret
 	for _, found := range s.seen.Find(leaf) {
 		if len(found.Text) >= wordSecret || found.Text == leaf {
-			out = append(out, s.of(found))
+			out = append(out, s.secretOf(found))
 		}
 	}
 	return out
@@ -84,7 +84,7 @@ func (s *Secrets) checkName(content map[string]any) string {
 			if len(found.Text) < wordSecret {
 				continue
 			}
-			from := s.of(found)
+			from := s.secretOf(found)
 			return fmt.Sprintf("the %s of an object of kind %s holds the value of %s, which is encrypted at %s: names can't be kept secret "+
 				"(leave that value unencrypted, or change it)",
 				part.what, s.seen.Text(stringAt(content, "kind")), registry.FormatPath(from.Path), from.At)
@@ -113,8 +113,8 @@ type exposure struct {
 	more  int
 }
 
-// look searches an object. It skips the data of a Secret, where secrets belong.
-func (e *exposures) look(o *Object) {
+// search searches an object. It skips the data of a Secret, where secrets belong.
+func (e *exposures) search(o *Object) {
 	isSecret := stringAt(o.Content, "kind") == "Secret" && stringAt(o.Content, "apiVersion") == "v1"
 	var walk func(value any, path string)
 	walk = func(value any, path string) {

@@ -25,7 +25,7 @@ func seenBy(r Request) seen {
 		if u.all = u.all || strings.HasSuffix(f.Name, ".tgz"); u.all {
 			break
 		}
-		u.look(f.Data)
+		u.scan(f.Data)
 	}
 	u.lookInto(r.Values.Map()) // values may hold templates
 	s := seen{kubeVersion: defaultKubeVersion}
@@ -58,7 +58,7 @@ func newUse() *use {
 	}
 }
 
-func (u *use) look(text []byte) {
+func (u *use) scan(text []byte) {
 	const (
 		kubeVersion = "ubeVersion" // and kubeVersion in Chart.yaml
 		apiVersions = ".APIVersions"
@@ -82,14 +82,14 @@ func (u *use) look(text []byte) {
 func (u *use) lookInto(v any) {
 	switch v := v.(type) {
 	case string:
-		u.look([]byte(v))
+		u.scan([]byte(v))
 	case []any:
 		for _, e := range v {
 			u.lookInto(e)
 		}
 	case map[string]any:
 		for k, e := range v {
-			u.look([]byte(k))
+			u.scan([]byte(k))
 			u.lookInto(e)
 		}
 	}

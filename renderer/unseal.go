@@ -178,7 +178,7 @@ func (s *Secrets) guard(v *registry.Version, t *Target, salts []byte) (*Target, 
 		if message := s.checkName(o.Content); message != "" {
 			return nil, newError(v, o.Source, message, nil)
 		}
-		shown.look(o)
+		shown.search(o)
 	}
 	out.Exposed = shown.list()
 	mac := hmac.New(sha256.New, salts)

@@ -288,7 +288,7 @@ func (l *RotatingClient) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.tell(err)
+		l.report(err)
 		if err == nil || errors.Is(err, errMoved) {
 			backoff.Forget("")
 			again.Stop()
@@ -345,8 +345,8 @@ func (l *RotatingClient) renew(ctx context.Context) error {
 	return nil
 }
 
-// tell reports trouble, or its end, if the text changed.
-func (l *RotatingClient) tell(err error) {
+// report reports trouble, or its end, if the text changed.
+func (l *RotatingClient) report(err error) {
 	text := ""
 	if err != nil && !errors.Is(err, errMoved) {
 		text = err.Error()

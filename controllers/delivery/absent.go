@@ -18,7 +18,7 @@ func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, err
 	if t.wanted, err = a.wanted(s, nil); err != nil {
 		return t.stop(v1alpha1.SyncBlocked, err.Error()), err
 	}
-	target, t, err := a.goes(ctx, s, t)
+	target, t, err := a.renderForRemoval(ctx, s, t)
 	if err != nil || t.sync != "" {
 		return t, err
 	}
@@ -52,9 +52,9 @@ func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, err
 	return t, err
 }
 
-// goes renders a component that is to be removed, because its hooks are needed. The target is nil
+// renderForRemoval renders a component that is to be removed, because its hooks are needed. The target is nil
 // if the component has no record. A non-empty t.sync ends the attempt here.
-func (a *agent) goes(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
+func (a *agent) renderForRemoval(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
 	record, err := s.link.cluster.Record(ctx, s.delivery.Component)
 	if err != nil {
 		return nil, t.stop(a.failed(), err.Error()), err
@@ -70,7 +70,7 @@ func (a *agent) neededBy(d *registry.Delivery) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, o := range a.desired.Deliveries {
-		if o.Version != nil && slices.Contains(o.Version.Spec.DependsOn, d.Component) && a.statuses.of(o.Component).Sync != v1alpha1.SyncAbsent {
+		if o.Version != nil && slices.Contains(o.Version.Spec.DependsOn, d.Component) && a.statuses.get(o.Component).Sync != v1alpha1.SyncAbsent {
 			return o.Component
 		}
 	}

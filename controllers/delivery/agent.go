@@ -66,7 +66,7 @@ type agent struct {
 	redactor *redact.Redactor
 	// board shows which clusters are released; nil: this process works on a single cluster
 	// (--cluster).
-	board *rollout.Board
+	board *rollout.RolloutCache
 	// publish takes every changed status, and returns the status to hold. retract takes components
 	// that have no status any more.
 	publish func(*v1alpha1.DeliveryStatus, urgency) *v1alpha1.DeliveryStatus
@@ -118,7 +118,7 @@ func newAgent(name string, c *Controller) *agent {
 		publish: c.writer.publish, release: c.writer.release, retract: c.writer.retract, shown: c.writer.shown,
 		moved: c.movedTo, announce: c.writer.credentials,
 		statuses: statuses{}, diagnoses: map[string]diagnosis{}, podLooks: map[string]podLook{}, pruning: map[string]bool{}, checks: checks{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
-		line:    &waiting{now: c.now, took: c.metrics.left},
+		line:    &waiting{now: c.now, took: c.metrics.observeWait},
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
 	}
 	a.queue = newQueue(a.line, retryFirst, retryLast)
@@ -219,8 +219,8 @@ func (a *agent) run(ctx context.Context) {
 	}
 }
 
-// known returns the statuses of all components.
-func (a *agent) known() []*v1alpha1.DeliveryStatus {
+// allStatuses returns the statuses of all components.
+func (a *agent) allStatuses() []*v1alpha1.DeliveryStatus {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Collect(maps.Values(a.statuses))

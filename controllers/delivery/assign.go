@@ -121,17 +121,17 @@ func (c *Controller) dismiss(ctx context.Context, fleet *registry.Fleet, name st
 		defer close(left)
 		<-r.done // a write in progress must not come after the cleanup
 		if orphaned {
-			for _, s := range r.agent.known() {
+			for _, s := range r.agent.allStatuses() {
 				c.writer.retract(s.Cluster, s.Component) // no process would keep the Delivery current
 			}
 			if err := c.probes.store.Retract(ctx, fleet, name); err != nil && ctx.Err() == nil {
 				c.log.Warn("the results of its probes can't be removed", "cluster", name, "error", err)
 			}
 		}
-		c.metrics.gone(name)
+		c.metrics.deleteCluster(name)
 		c.probes.metrics.Forget(name)
 		if c.shard != nil {
-			c.writer.letGo(ctx, name)
+			c.writer.releaseCluster(ctx, name)
 			c.log.Info("the cluster was put down", "cluster", name)
 			c.shard.Done(name)
 		}

@@ -59,7 +59,7 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	}
 	if d.Absent {
 		v, err := a.decideRelease(ctx, s, v1alpha1.HashAbsent)
-		if t = a.judged(v, err, s, t); t.sync != "" {
+		if t = a.withDecision(v, err, s, t); t.sync != "" {
 			return t, retryable(err)
 		}
 		if v.waits == "" {
@@ -103,7 +103,7 @@ func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t
 	health, worst := applier.Worst(t.health)
 	about := t.targetHash + " " + worst
 	a.mu.Lock()
-	late := waited(a.statuses.of(component), a.now()) > t.timeout
+	late := waited(a.statuses.get(component), a.now()) > t.timeout
 	known := a.diagnoses[component]
 	if health == v1alpha1.HealthHealthy {
 		delete(a.diagnoses, component)
@@ -263,7 +263,7 @@ func (a *agent) render(ctx context.Context, s snapshot, t attempt) (*renderer.Ta
 // warn logs the warnings of a new render.
 func (a *agent) warn(d *registry.Delivery, target *renderer.Target) {
 	a.mu.Lock()
-	known := a.statuses.of(d.Component).TargetHash == target.Hash
+	known := a.statuses.get(d.Component).TargetHash == target.Hash
 	a.mu.Unlock()
 	if known {
 		return
@@ -336,7 +336,7 @@ func (a *agent) waitsFor(d *registry.Delivery) (string, string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, name := range d.Version.Spec.DependsOn {
-		s := a.statuses.of(name)
+		s := a.statuses.get(name)
 		on := a.desired.Delivery(name)
 		switch {
 		case on == nil:
@@ -355,7 +355,7 @@ func (a *agent) waitsFor(d *registry.Delivery) (string, string) {
 func (a *agent) takesTurns(component string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.statuses.of(component)
+	s := a.statuses.get(component)
 	return s.Sync == v1alpha1.SyncWaiting && s.Health == v1alpha1.HealthHealthy && s.Wanted != nil && s.Wanted.TargetHash != s.TargetHash
 }
 

@@ -208,8 +208,8 @@ func (l *liveCache) touch(g *group) {
 	g.movedAt = now
 }
 
-// tell passes the news to the callbacks.
-func (l *liveCache) tell(n news) {
+// notify passes the news to the callbacks.
+func (l *liveCache) notify(n news) {
 	for _, group := range n.groups {
 		l.schemaChanged(group)
 	}
@@ -240,7 +240,7 @@ func (l *liveCache) disturb(n *news, w *watched) {
 		g := l.group(o.component)
 		l.drop(g, place{w, key})
 		l.touch(g)
-		n.of(o.component)
+		n.concern(o.component)
 	}
 }
 
@@ -265,14 +265,14 @@ func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 	} else {
 		at.key.namespace = unique.Make("")
 	}
-	if o, there := l.known(at, id); o != nil || !there {
+	if o, there := l.lookup(at, id); o != nil || !there {
 		return o, nil
 	}
 	live, err := applier.Get(ctx, l.dynamic, m, id)
 	if err != nil || live == nil {
 		return nil, err
 	}
-	content := l.digests.of(live)
+	content := l.digests.digest(live)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was, had := w.objects[at.key]
@@ -286,9 +286,9 @@ func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 	return live, nil
 }
 
-// known returns an object from memory, and whether the object is known to exist. If it exists, but
+// lookup returns an object from memory, and whether the object is known to exist. If it exists, but
 // the returned object is nil, it has to be read.
-func (l *liveCache) known(at place, id differ.ID) (object map[string]any, there bool) {
+func (l *liveCache) lookup(at place, id differ.ID) (object map[string]any, there bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was, had := at.kind.objects[at.key]

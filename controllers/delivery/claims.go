@@ -107,7 +107,7 @@ func (a *agent) claimDue(ctx context.Context, s snapshot, target *renderer.Targe
 	v, err := a.decideRelease(ctx, s, hash)
 	var has applier.Desired
 	if err == nil && v.waits != "" && v.keeps.TargetHash != "" {
-		has, err = a.kept(ctx, s, v.keeps)
+		has, err = a.renderDelivered(ctx, s, v.keeps)
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -28,7 +28,7 @@ func concerned(was, now *registry.Cluster, known statuses) (components []string,
 	}
 	out := map[string]bool{}
 	for _, d := range now.Deliveries {
-		s := known.of(d.Component)
+		s := known.get(d.Component)
 		out[d.Component] = changed[d.Component] || s.Sync != v1alpha1.SyncSynced || s.Health != v1alpha1.HealthHealthy ||
 			d.Version != nil && slices.ContainsFunc(d.Version.Spec.DependsOn, func(on string) bool { return changed[on] })
 	}

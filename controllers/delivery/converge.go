@@ -32,7 +32,7 @@ func (c clocks) start(was, is *registry.Cluster, known statuses, now time.Time) 
 		if !whole && was.Delivery(d.Component) == d {
 			continue
 		}
-		s := known.of(d.Component)
+		s := known.get(d.Component)
 		on, runs := c[d.Component]
 		if runs && !on.synced && !stalled(&s) && s.Sync != v1alpha1.SyncPaused {
 			continue
@@ -45,9 +45,9 @@ func (c clocks) start(was, is *registry.Cluster, known statuses, now time.Time) 
 	return c
 }
 
-// look updates the clock after a reconcile that began at started. It returns how long the component
+// update updates the clock after a reconcile that began at started. It returns how long the component
 // took until it was in sync, and until it was healthy as well. 0: it did not become so now.
-func (c clocks) look(before, after v1alpha1.DeliveryStatus, started, now time.Time) (_ clocks, synced, healthy time.Duration) {
+func (c clocks) update(before, after v1alpha1.DeliveryStatus, started, now time.Time) (_ clocks, synced, healthy time.Duration) {
 	name := after.Component
 	clock, runs := c[name]
 	switch absent := after.Sync == v1alpha1.SyncAbsent; {

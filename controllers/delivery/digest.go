@@ -21,8 +21,8 @@ type digester struct {
 // digesters is a pool of digesters.
 type digesters struct{ pool sync.Pool }
 
-// of returns the digest of an object.
-func (d *digesters) of(object map[string]any) digest {
+// digest returns the digest of an object.
+func (d *digesters) digest(object map[string]any) digest {
 	e, _ := d.pool.Get().(*digester)
 	if e == nil {
 		e = &digester{}

@@ -32,24 +32,24 @@ func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) 
 // repository writes an event when the fleet repository becomes unreadable or readable.
 func (w *writer) repository(err error) {
 	if err != nil {
-		w.tell(corev1.EventTypeWarning, "RepositoryUnreadable", "every cluster stays as it is: "+err.Error())
+		w.writeEvent(corev1.EventTypeWarning, "RepositoryUnreadable", "every cluster stays as it is: "+err.Error())
 		return
 	}
-	w.tell(corev1.EventTypeNormal, "RepositoryReadable", "the fleet repository can be read again")
+	w.writeEvent(corev1.EventTypeNormal, "RepositoryReadable", "the fleet repository can be read again")
 }
 
 // Forge writes an event when the forge of the pull requests becomes unreachable (err) or reachable
 // again (nil).
 func (c *Controller) Forge(err error) {
 	if err != nil {
-		c.writer.tell(corev1.EventTypeWarning, "ForgeUnreachable", "pull requests keep the previews that they have: "+err.Error())
+		c.writer.writeEvent(corev1.EventTypeWarning, "ForgeUnreachable", "pull requests keep the previews that they have: "+err.Error())
 		return
 	}
-	c.writer.tell(corev1.EventTypeNormal, "ForgeReachable", "pull requests get previews again")
+	c.writer.writeEvent(corev1.EventTypeNormal, "ForgeReachable", "pull requests get previews again")
 }
 
-// tell writes an event about Keelson's own namespace, if the writer to the hub runs.
-func (w *writer) tell(kind, reason, text string) {
+// writeEvent writes an event about Keelson's own namespace, if the writer to the hub runs.
+func (w *writer) writeEvent(kind, reason, text string) {
 	w.mu.Lock()
 	events := w.events
 	w.mu.Unlock()

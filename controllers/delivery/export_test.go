@@ -70,7 +70,7 @@ func Tell(states ...v1alpha1.Sync) (told []Told) {
 	}
 	for _, s := range states {
 		component, _ := a.queue.Get()
-		a.tell(v1alpha1.DeliveryStatus{}, &v1alpha1.DeliveryStatus{Component: component, Sync: s})
+		a.publishStatus(v1alpha1.DeliveryStatus{}, &v1alpha1.DeliveryStatus{Component: component, Sync: s})
 		a.queue.Done(component)
 	}
 	return told
@@ -92,7 +92,7 @@ func Deliveries(ctx context.Context, hub *rest.Config, cluster string, page int6
 
 // Digest is what is kept of an object's content.
 func Digest(object map[string]any) [16]byte {
-	return new(digesters).of(object)
+	return new(digesters).digest(object)
 }
 
 // Events reads the events of a watch, goes on with the next one where there is one,
@@ -195,7 +195,7 @@ func (c *Clocks) See(desired *registry.Cluster, now time.Time) {
 
 // Look is what [agent.reconcile] does with a status.
 func (c *Clocks) Look(s v1alpha1.DeliveryStatus, began, now time.Time) (synced, healthy time.Duration) {
-	c.clocks, synced, healthy = c.clocks.look(c.statuses.of(s.Component), s, began, now)
+	c.clocks, synced, healthy = c.clocks.update(c.statuses.get(s.Component), s, began, now)
 	c.Recall(s)
 	return synced, healthy
 }
@@ -244,7 +244,7 @@ func Forgotten(r prometheus.Registerer, back bool) error {
 	m := newMetrics()
 	first := m.cluster("prod")
 	first.request("GET", 200)
-	m.gone("prod")
+	m.deleteCluster("prod")
 	first.request("GET", 200) // an answer that comes late
 	if back {
 		m.cluster("prod").request("GET", 404)
@@ -312,7 +312,7 @@ func (b Bodies) Wrote(u *unstructured.Unstructured) {
 // Known says whether an object is known, and whether its body is.
 func (b Bodies) Known(u *unstructured.Unstructured) (body, known bool) {
 	id, _ := differ.Identify(u.Object)
-	o, known := b.cache.known(place{b.feed.watched, keyOf(u)}, id)
+	o, known := b.cache.lookup(place{b.feed.watched, keyOf(u)}, id)
 	return o != nil, known
 }
 

@@ -67,9 +67,9 @@ func (w *writer) read(ctx context.Context, clusters []string) error {
 	return nil
 }
 
-// letGo writes the pending statuses of a cluster, for at most drainTimeout, and forgets the
+// releaseCluster writes the pending statuses of a cluster, for at most drainTimeout, and forgets the
 // cluster: another process will write its Deliveries. When letGo returns, no write is in flight.
-func (w *writer) letGo(ctx context.Context, cluster string) {
+func (w *writer) releaseCluster(ctx context.Context, cluster string) {
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {

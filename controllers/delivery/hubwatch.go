@@ -42,7 +42,7 @@ func (w *writer) keepUp(ctx context.Context, version string) {
 		}
 		if err == nil {
 			begun := w.now()
-			err = w.hear(ctx, deliveries, version)
+			err = w.watchDeliveries(ctx, deliveries, version)
 			if w.now().Sub(begun) > retryLast {
 				backoff.Forget("")
 			}
@@ -64,9 +64,9 @@ func (w *writer) keepUp(ctx context.Context, version string) {
 	}
 }
 
-// hear handles the events of Deliveries from a resourceVersion on. It returns, with the reason,
+// watchDeliveries handles the events of Deliveries from a resourceVersion on. It returns, with the reason,
 // when the Deliveries must be read again.
-func (w *writer) hear(ctx context.Context, from metadata.Interface, version string) error {
+func (w *writer) watchDeliveries(ctx context.Context, from metadata.Interface, version string) error {
 	ctx, stop := context.WithCancelCause(klog.NewContext(ctx, klog.Logger{}))
 	defer stop(nil)
 	deliveries := from.Resource(v1alpha1.GroupVersion.WithResource("deliveries")).Namespace(v1alpha1.Namespace)
@@ -87,13 +87,13 @@ func (w *writer) hear(ctx context.Context, from metadata.Interface, version stri
 		if !ok || event.Type == watch.Error {
 			return fmt.Errorf("watch Deliveries: %w", apierrors.FromObject(event.Object))
 		}
-		w.sees(ctx, m, event.Type == watch.Deleted)
+		w.onDelivery(ctx, m, event.Type == watch.Deleted)
 	}
 	return fmt.Errorf("watch Deliveries: %w", context.Cause(ctx))
 }
 
-// sees handles a new version or the deletion of a Delivery. Mostly the write was our own.
-func (w *writer) sees(ctx context.Context, m *metav1.PartialObjectMetadata, gone bool) {
+// onDelivery handles a new version or the deletion of a Delivery. Mostly the write was our own.
+func (w *writer) onDelivery(ctx context.Context, m *metav1.PartialObjectMetadata, gone bool) {
 	name, version := m.Name, m.ResourceVersion
 	w.mu.Lock()
 	d := w.written[name]
@@ -163,7 +163,7 @@ func (w *writer) reread(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	strangers := w.takeIn(found)
+	strangers := w.replaceSeen(found)
 	for _, d := range strangers {
 		w.onUnknownDelivery(d)
 	}
@@ -176,9 +176,9 @@ type seen struct {
 	marks *v1alpha1.Delivery
 }
 
-// takeIn replaces what is known of the hub. It returns the Deliveries that this process neither
+// replaceSeen replaces what is known of the hub. It returns the Deliveries that this process neither
 // wants, nor wrote, nor deletes.
-func (w *writer) takeIn(found map[string]seen) (strangers []*v1alpha1.Delivery) {
+func (w *writer) replaceSeen(found map[string]seen) (strangers []*v1alpha1.Delivery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name := range w.written {

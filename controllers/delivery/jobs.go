@@ -57,8 +57,8 @@ func (c checks) recall(s *v1alpha1.DeliveryStatus) {
 	}
 }
 
-// of returns the runs of a component with a known state, as its status shows them.
-func (c checks) of(component string) []v1alpha1.DeliveryCheck {
+// runsOf returns the runs of a component with a known state, as its status shows them.
+func (c checks) runsOf(component string) []v1alpha1.DeliveryCheck {
 	var out []v1alpha1.DeliveryCheck
 	for _, r := range c[component] {
 		if r.state != "" {
@@ -78,7 +78,7 @@ func (a *agent) attendChecks(ctx context.Context, component string, t attempt) e
 		return nil //nolint:nilerr // a probe finds out when to go on
 	}
 	a.mu.Lock()
-	pinned := t.pin != nil || !t.planned && a.statuses.of(component).Pinned != nil
+	pinned := t.pin != nil || !t.planned && a.statuses.get(component).Pinned != nil
 	a.mu.Unlock()
 	asked, known := a.askedJobs(s, component, pinned)
 	if !known {

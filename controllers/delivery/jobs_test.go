@@ -120,7 +120,7 @@ func (tr *train) resume() {
 		var r v1alpha1.Rollout
 		err := tr.hub.Get(tr.t.Context(), client.ObjectKey{Namespace: v1alpha1.Namespace, Name: tr.name + "-web"}, &r)
 		if err == nil {
-			r.Status, err = rollout.Resume(r.Status, rollout.Word{By: "ada", Because: "again", At: tr.now()})
+			r.Status, err = rollout.Resume(r.Status, rollout.Command{By: "ada", Because: "again", At: tr.now()})
 		}
 		return err == nil && tr.hub.Status().Update(tr.t.Context(), &r) == nil
 	})

@@ -68,8 +68,8 @@ func (l limiter) acquire(ctx context.Context) (leave func(), err error) {
 // isFull reports whether all slots are taken.
 func (l limiter) isFull() bool { return len(l.slots) == cap(l.slots) }
 
-// look begins the first reconcile of a cluster. It ends when each component was reconciled.
-func (a *agent) look(leave func()) {
+// beginFirstReconcile begins the first reconcile of a cluster. It ends when each component was reconciled.
+func (a *agent) beginFirstReconcile(leave func()) {
 	names := a.components()
 	a.mu.Lock()
 	a.unseen, a.leave = make(map[string]bool, len(names)), leave
@@ -83,8 +83,8 @@ func (a *agent) look(leave func()) {
 	}
 }
 
-// seen notes that a component was reconciled.
-func (a *agent) seen(component string) {
+// markReconciled notes that a component was reconciled.
+func (a *agent) markReconciled(component string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.unseen, component)
@@ -94,8 +94,8 @@ func (a *agent) seen(component string) {
 	}
 }
 
-// seenAll ends the first reconcile early, because the cluster became unreachable.
-func (a *agent) seenAll() {
+// endFirstReconcile ends the first reconcile early, because the cluster became unreachable.
+func (a *agent) endFirstReconcile() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.leave != nil {

@@ -62,7 +62,7 @@ func (a *agent) connectUntil(ctx context.Context) {
 }
 
 func (a *agent) dial(ctx context.Context) error {
-	line, err := connect.Dial(ctx, a.now, a.connect, a.heard())
+	line, err := connect.Dial(ctx, a.now, a.connect, a.connectionCallbacks())
 	if err != nil {
 		return fmt.Errorf("connection: %w", err)
 	}
@@ -88,7 +88,7 @@ func (a *agent) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	live.changed, live.later, live.doubt = a.changed, a.queue.AddAfter, a.doubt
+	live.changed, live.later, live.doubt = a.changed, a.queue.AddAfter, a.probeReachability
 	live.schemaChanged = func(group string) {
 		relearn := func() { cluster.Rediscover(group); a.all() }
 		relearn()
@@ -130,7 +130,7 @@ func (a *agent) dial(ctx context.Context) error {
 		line.Again()
 	default:
 	}
-	a.look(leave)
+	a.beginFirstReconcile(leave)
 	a.checking.Go(func() { a.findChecks(ctx, made) })
 	return nil
 }

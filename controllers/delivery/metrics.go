@@ -89,10 +89,10 @@ func (m *metrics) read(took time.Duration, err error) {
 // statusWritten counts a write of a Delivery.
 func (m *metrics) statusWritten(err error) { m.statuses.WithLabelValues(result(err)).Inc() }
 
-// left observes how long a component was queued.
-func (m *metrics) left(waited time.Duration) { m.waited.Observe(waited.Seconds()) }
+// observeWait observes how long a component was queued.
+func (m *metrics) observeWait(waited time.Duration) { m.waited.Observe(waited.Seconds()) }
 
-// arrived observes the durations that [clocks.look] returned.
+// arrived observes the durations that [clocks.update] returned.
 func (m *metrics) arrived(synced, healthy time.Duration) {
 	if synced > 0 {
 		m.converged.WithLabelValues("synced").Observe(synced.Seconds())
@@ -121,8 +121,8 @@ func (m *metrics) cluster(name string) *counted {
 	return c
 }
 
-// gone deletes the series of a cluster that this process no longer works on.
-func (m *metrics) gone(cluster string) {
+// deleteCluster deletes the series of a cluster that this process no longer works on.
+func (m *metrics) deleteCluster(cluster string) {
 	m.mu.Lock()
 	c := m.clusters[cluster]
 	delete(m.clusters, cluster)

@@ -30,7 +30,7 @@ func (c *Controller) reading(ctx context.Context) (context.Context, func(*regist
 // observed updates the convergence clock of a component. The agent's lock is held.
 func (a *agent) observed(before, after v1alpha1.DeliveryStatus, began time.Time) {
 	var synced, healthy time.Duration
-	a.clocks, synced, healthy = a.clocks.look(before, after, began, a.now())
+	a.clocks, synced, healthy = a.clocks.update(before, after, began, a.now())
 	a.metrics.arrived(synced, healthy)
 }
 

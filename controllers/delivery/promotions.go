@@ -22,8 +22,8 @@ type Promotions interface {
 // Promotion writes an event when promotions begin to fail, or work again.
 func (c *Controller) Promotion(err error) {
 	if err != nil {
-		c.writer.tell(corev1.EventTypeWarning, "PromotionFailed", "versions stay as they are in git: "+err.Error())
+		c.writer.writeEvent(corev1.EventTypeWarning, "PromotionFailed", "versions stay as they are in git: "+err.Error())
 		return
 	}
-	c.writer.tell(corev1.EventTypeNormal, "PromotionWorks", "versions are promoted again")
+	c.writer.writeEvent(corev1.EventTypeNormal, "PromotionWorks", "versions are promoted again")
 }

@@ -44,9 +44,9 @@ func newProbe(config *rest.Config) (func(context.Context) error, error) {
 	}, nil
 }
 
-// doubt is called after a request without an answer, and triggers a probe. One lost request is no
+// probeReachability is called after a request without an answer, and triggers a probe. One lost request is no
 // outage. But in an outage no other request may fail: an open watch can be silent for minutes.
-func (a *agent) doubt() {
+func (a *agent) probeReachability() {
 	select {
 	case a.doubts <- struct{}{}:
 	default: // a probe is already due
@@ -85,7 +85,7 @@ func (a *agent) watchOver(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(backoff.When("")):
-			a.doubt()
+			a.probeReachability()
 		}
 	}
 }
@@ -127,7 +127,7 @@ func (a *agent) reached(err error) {
 	}
 	if err != nil {
 		a.log.Warn("the API server does not answer", "error", err)
-		a.seenAll()
+		a.endFirstReconcile()
 	} else {
 		a.log.Info("the API server answers again")
 	}

@@ -48,18 +48,18 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	started := a.now()
 	result, err := a.traced(ctx, component)
 	a.bursts.reconciled(result.outcome.Wrote())
-	defer a.seen(component)
+	defer a.markReconciled(component)
 	unattended := a.attendChecks(ctx, component, result)
 	a.mu.Lock()
 	result.aside = a.aside
-	before := a.statuses.of(component)
+	before := a.statuses.get(component)
 	if result.connecting && len(before.Conditions) > 0 {
 		a.mu.Unlock()
 		return // the hub already shows everything that is known
 	}
 	before.Cluster, before.Component = a.name, component
 	found := next(before, result, a.now())
-	found.Checks = a.checks.of(component)
+	found.Checks = a.checks.runsOf(component)
 	status := redacted(a.redactor, &found)
 	a.statuses[component] = status
 	if result.waits == "" {
@@ -96,7 +96,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 		a.metrics.applied(o, a.now().Sub(started))
 	}
 	if !result.connecting { // that lasts a second, or a probe will tell why it lasts longer
-		a.hold(status, a.tell(before, status))
+		a.replaceStatus(status, a.publishStatus(before, status))
 	}
 	if result.planned && status.Health == v1alpha1.HealthProgressing {
 		// No event would show that the timeout has passed, or that a pod does not start.
@@ -112,12 +112,12 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	for _, from := range result.outcome.TakenFrom {
 		a.queue.Add(from) // its record lost objects to this component
 	}
-	a.again(component, result.outcome.Again, errors.Join(err, unattended))
+	a.requeue(component, result.outcome.Again, errors.Join(err, unattended))
 }
 
-// tell publishes a status. Trouble and changed checks are prompt. While components are queued, a
-// status that is Synced, Progressing or Waiting is delayed. tell returns the status to hold.
-func (a *agent) tell(before v1alpha1.DeliveryStatus, s *v1alpha1.DeliveryStatus) *v1alpha1.DeliveryStatus {
+// publishStatus publishes a status. Trouble and changed checks are prompt. While components are queued, a
+// status that is Synced, Progressing or Waiting is delayed. It returns the status to keep.
+func (a *agent) publishStatus(before v1alpha1.DeliveryStatus, s *v1alpha1.DeliveryStatus) *v1alpha1.DeliveryStatus {
 	u := prompt
 	if !slices.Equal(before.Checks, s.Checks) {
 		return a.publish(s, u)
@@ -133,8 +133,8 @@ func (a *agent) tell(before v1alpha1.DeliveryStatus, s *v1alpha1.DeliveryStatus)
 	return a.publish(s, u)
 }
 
-// hold replaces a status by an equal one.
-func (a *agent) hold(s, same *v1alpha1.DeliveryStatus) {
+// replaceStatus replaces a status by an equal one.
+func (a *agent) replaceStatus(s, same *v1alpha1.DeliveryStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.statuses[s.Component] == s {
@@ -142,8 +142,8 @@ func (a *agent) hold(s, same *v1alpha1.DeliveryStatus) {
 	}
 }
 
-// again queues a component once more if a retry may help and no event would queue it.
-func (a *agent) again(component string, after time.Duration, err error) {
+// requeue queues a component once more if a retry may help and no event would queue it.
+func (a *agent) requeue(component string, after time.Duration, err error) {
 	if err == nil || !applier.Refused(err) {
 		a.refused.Forget(component)
 	}

@@ -43,7 +43,7 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 				return nil, err
 			}
 			o.LabelSelector = applier.RecordLabel
-			pages.left(o)
+			pages.remaining(o)
 			list, err := secrets.List(ctx, o)
 			if err == nil {
 				err = pages.add(len(list.Items))

@@ -120,7 +120,7 @@ func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t 
 		hash = target.Hash
 	}
 	v, err := a.decideRelease(ctx, s, hash)
-	if t = a.judged(v, err, s, t); t.sync != "" {
+	if t = a.withDecision(v, err, s, t); t.sync != "" {
 		return applier.Desired{}, t, retryable(err)
 	}
 	if v.waits == "" {
@@ -130,7 +130,7 @@ func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t 
 		}
 		return want, t, nil
 	}
-	want, err := a.kept(ctx, s, v.keeps)
+	want, err := a.renderDelivered(ctx, s, v.keeps)
 	var gone *applier.HistoricalError
 	switch {
 	case errors.As(err, &gone):
@@ -143,9 +143,9 @@ func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t 
 	return want, t, nil
 }
 
-// judged returns the attempt with the decision in it. It sets a result if the decision or its error
+// withDecision returns the attempt with the decision in it. It sets a result if the decision or its error
 // already ends the attempt.
-func (a *agent) judged(v releaseDecision, err error, s snapshot, t attempt) attempt {
+func (a *agent) withDecision(v releaseDecision, err error, s snapshot, t attempt) attempt {
 	t.waits, t.keeps = v.waits, v.keeps
 	var gone *applier.HistoricalError
 	switch {
@@ -174,8 +174,8 @@ func retryable(err error) error {
 	return err
 }
 
-// kept renders the version that a component has, from the revision of its delivery.
-func (a *agent) kept(ctx context.Context, s snapshot, has applier.Delivered) (applier.Desired, error) {
+// renderDelivered renders the version that a component has, from the revision of its delivery.
+func (a *agent) renderDelivered(ctx context.Context, s snapshot, has applier.Delivered) (applier.Desired, error) {
 	then, err := a.past.at(ctx, has.Revision)
 	if err != nil {
 		if ctx.Err() != nil {

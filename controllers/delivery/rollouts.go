@@ -24,7 +24,7 @@ import (
 type rollouts struct {
 	// board shows which clusters are released. loop decides about that, in one process of the
 	// fleet.
-	board *rollout.Board
+	board *rollout.RolloutCache
 	loop  *rollout.Loop
 	// shown: the board is watched, because the fleet has had a pipeline.
 	shown    bool
@@ -36,7 +36,7 @@ func (c *Controller) newRollouts(o Options) error {
 	if o.Only != "" {
 		return nil
 	}
-	board, err := rollout.NewBoard(o.Hub, c.rolls)
+	board, err := rollout.NewRolloutCache(o.Hub, c.rolls)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func regoverned(was, now *registry.Fleet, cluster *registry.Cluster, known statu
 	}
 	thawed := !slices.Equal(was.Freezes, now.Freezes)
 	for _, d := range cluster.Deliveries {
-		waits := known.of(d.Component).Sync == v1alpha1.SyncWaiting
+		waits := known.get(d.Component).Sync == v1alpha1.SyncWaiting
 		if thawed && waits || (was.PipelineOf(d.Component) == nil) != (now.PipelineOf(d.Component) == nil) {
 			components = append(components, d.Component)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-io/keelson/controllers/connect"
 )
 
-// heard returns the callbacks of an agent for changes of its connection.
-func (a *agent) heard() connect.Callbacks {
+// connectionCallbacks returns the callbacks of an agent for changes of its connection.
+func (a *agent) connectionCallbacks() connect.Callbacks {
 	return connect.Callbacks{
 		Renewed: func() {
 			a.log.Info("the connection has new credentials")
@@ -66,7 +66,7 @@ func (a *agent) tryNow() {
 		a.refused.Forget(name)
 	}
 	if a.lost() {
-		a.doubt()
+		a.probeReachability()
 	}
 	a.all()
 }

@@ -60,9 +60,9 @@ func (s *snapshots) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	agents := maps.Clone(c.agents)
 	c.mu.Unlock()
-	all := standing{held: map[string]int{}, warnings: map[string]int{}, clusters: map[string]int{"connected": 0, "connecting": 0, "unreachable": 0}}
+	all := stateCounts{held: map[string]int{}, warnings: map[string]int{}, clusters: map[string]int{"connected": 0, "connecting": 0, "unreachable": 0}}
 	for name, r := range agents {
-		for state, n := range r.agent.stand(&all) {
+		for state, n := range r.agent.countStates(&all) {
 			gauge(s.deliveries, float64(n), name, string(state.sync), string(state.health))
 		}
 		n, oldest := r.agent.line.age()
@@ -83,8 +83,8 @@ func (s *snapshots) Collect(ch chan<- prometheus.Metric) {
 	gauge(s.oldestStatus, oldest.Seconds())
 }
 
-// standing counts over all clusters of a process.
-type standing struct {
+// stateCounts counts over all clusters of a process.
+type stateCounts struct {
 	held     map[string]int // changes, by rule
 	warnings map[string]int // by rule
 	clusters map[string]int // by state
@@ -96,9 +96,9 @@ type state struct {
 	health v1alpha1.Health
 }
 
-// stand counts deliveries by state, and adds to all. It holds the agent's lock while it goes
+// countStates counts deliveries by state, and adds to all. It holds the agent's lock while it goes
 // through the statuses.
-func (a *agent) stand(all *standing) map[state]int {
+func (a *agent) countStates(all *stateCounts) map[state]int {
 	out := map[state]int{}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 // status is never changed in place.
 type statuses map[string]*v1alpha1.DeliveryStatus
 
-// of returns a copy of the status of a component; the zero value if there is none.
-func (s statuses) of(component string) v1alpha1.DeliveryStatus {
+// get returns a copy of the status of a component; the zero value if there is none.
+func (s statuses) get(component string) v1alpha1.DeliveryStatus {
 	if one := s[component]; one != nil {
 		return *one
 	}

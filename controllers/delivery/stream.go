@@ -176,8 +176,8 @@ func tooMany() error {
 // server may name a next page for ever.
 type pages struct{ seen int }
 
-// left returns how many objects the next page may have.
-func (p *pages) left(o metav1.ListOptions) int {
+// remaining returns how many objects the next page may have.
+func (p *pages) remaining(o metav1.ListOptions) int {
 	if o.Continue == "" {
 		p.seen = 0
 	}

@@ -107,7 +107,7 @@ type news struct {
 	groups     []string // API groups of changed CRDs
 }
 
-func (n *news) of(component unique.Handle[string]) {
+func (n *news) concern(component unique.Handle[string]) {
 	n.components = append(n.components, component.Value())
 }
 
@@ -150,7 +150,7 @@ func (f *feed) listWatch() cache.ListerWatcher {
 			if o.Continue == "" {
 				f.begin()
 			}
-			list, err := f.cache.streamer.list(ctx, from, o, pages.left(o), f.observe)
+			list, err := f.cache.streamer.list(ctx, from, o, pages.remaining(o), f.observe)
 			if err == nil {
 				err = pages.add(len(list.Items))
 			}
@@ -188,7 +188,7 @@ func (f *feed) observe(u *unstructured.Unstructured) runtime.Object {
 	o := &observed{
 		ObjectMeta: metav1.ObjectMeta{Namespace: once(u.GetNamespace()), Name: u.GetName(), ResourceVersion: u.GetResourceVersion()},
 		kind:       schema.GroupKind{Group: once(gvk.Group), Kind: once(gvk.Kind)},
-		component:  once(u.GetLabels()[v1alpha1.LabelComponent]), content: f.cache.digests.of(u.Object),
+		component:  once(u.GetLabels()[v1alpha1.LabelComponent]), content: f.cache.digests.digest(u.Object),
 	}
 	if f.whole {
 		if id, what := applier.ScaleTarget(u); what != 0 {
@@ -326,7 +326,7 @@ func (f *feed) locked(do func(*news)) {
 		do(&n)
 	}
 	l.mu.Unlock()
-	l.tell(n)
+	l.notify(n)
 }
 
 // set stores the current state of an object. Listed objects are valid at any resourceVersion,
@@ -370,7 +370,7 @@ func (w *watched) set(n *news, o *observed, listed bool) {
 	}
 	l.touch(g)
 	l.keep(g, place{w, key}, o.whole, o.size)
-	n.of(now.component)
+	n.concern(now.component)
 }
 
 // drop handles the deletion of an object; o is its last state, nil if that is not known.
@@ -400,7 +400,7 @@ func (w *watched) remove(n *news, key objectKey, was kept) {
 	g := w.cache.group(was.component)
 	w.cache.drop(g, place{w, key})
 	w.cache.touch(g)
-	n.of(was.component)
+	n.concern(was.component)
 }
 
 // scale stores what an autoscaler scales, and reports whether that changed.

@@ -284,7 +284,7 @@ func (w *writer) work(ctx context.Context) {
 		err := w.write(ctx, name)
 		done()
 		if err != nil {
-			cluster, component := w.of(name)
+			cluster, component := w.identify(name)
 			w.log.Warn("cannot write status to the hub", "cluster", cluster, "component", component, "error", err)
 			w.queue.AddRateLimited(name)
 		} else {
@@ -435,8 +435,8 @@ func (w *writer) forget(name string) {
 	delete(w.written, name)
 }
 
-// of returns cluster and component of a queued Delivery.
-func (w *writer) of(name string) (cluster, component string) {
+// identify returns cluster and component of a queued Delivery.
+func (w *writer) identify(name string) (cluster, component string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	cluster = w.ofLocked(name)

@@ -174,7 +174,7 @@ func (l *Loop) pass(ctx context.Context) error {
 	})
 	for _, pr := range due {
 		again, began := l.seen[pr.Number].failures > 0, l.Now()
-		l.look(ctx, pr, tip, tags)
+		l.process(ctx, pr, tip, tags)
 		if again && l.Now().Sub(began) > longPreview {
 			l.pace.Soon()
 			return nil
@@ -195,8 +195,8 @@ func (s *seen) due(tip, tags string, now time.Time) bool {
 	return s.state != Success && s.tags != tags
 }
 
-// look brings one pull request up to date.
-func (l *Loop) look(ctx context.Context, pr PullRequest, tip, tags string) {
+// process brings one pull request up to date.
+func (l *Loop) process(ctx context.Context, pr PullRequest, tip, tags string) {
 	s := l.seen[pr.Number]
 	v, err := l.one(ctx, pr, s, tip, tags)
 	if ctx.Err() != nil {

@@ -57,16 +57,16 @@ func New(hub *rest.Config, url string) (*Memory, error) {
 }
 
 // Read implements [registry.Memory].
-func (m *Memory) Read(ctx context.Context, name string) (registry.Kept, error) {
+func (m *Memory) Read(ctx context.Context, name string) (registry.MemoryEntry, error) {
 	c, err := m.get(ctx, prefix+name)
 	if err != nil || c == nil {
-		return registry.Kept{}, err
+		return registry.MemoryEntry{}, err
 	}
 	data, err := unpack(c.BinaryData[m.key])
 	if err != nil {
-		return registry.Kept{}, fmt.Errorf("ConfigMap %s/%s is damaged: %w", c.Namespace, c.Name, err)
+		return registry.MemoryEntry{}, fmt.Errorf("ConfigMap %s/%s is damaged: %w", c.Namespace, c.Name, err)
 	}
-	return registry.Kept{Data: data, Version: c.ResourceVersion}, nil
+	return registry.MemoryEntry{Data: data, Version: c.ResourceVersion}, nil
 }
 
 func (m *Memory) get(ctx context.Context, name string) (*corev1.ConfigMap, error) {
@@ -82,17 +82,17 @@ func (m *Memory) get(ctx context.Context, name string) (*corev1.ConfigMap, error
 
 // Write implements [registry.Memory]. Entries of other repositories in the same ConfigMap stay
 // unchanged.
-func (m *Memory) Write(ctx context.Context, name, version string, data []byte) (registry.Kept, error) {
+func (m *Memory) Write(ctx context.Context, name, version string, data []byte) (registry.MemoryEntry, error) {
 	packed, err := pack(data)
 	if err != nil {
-		return registry.Kept{}, err
+		return registry.MemoryEntry{}, err
 	}
 	c, err := m.get(ctx, prefix+name)
 	if err != nil {
-		return registry.Kept{}, err
+		return registry.MemoryEntry{}, err
 	}
 	if c == nil && version != "" || c != nil && c.ResourceVersion != version {
-		return registry.Kept{}, registry.ErrMemoryChanged
+		return registry.MemoryEntry{}, registry.ErrMemoryChanged
 	}
 	if c == nil {
 		c, err = m.create(ctx, &corev1.ConfigMap{
@@ -109,11 +109,11 @@ func (m *Memory) Write(ctx context.Context, name, version string, data []byte) (
 	}
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-		return registry.Kept{}, registry.ErrMemoryChanged
+		return registry.MemoryEntry{}, registry.ErrMemoryChanged
 	case err != nil:
-		return registry.Kept{}, fmt.Errorf("write ConfigMap %s/%s in the hub: %w", v1alpha1.Namespace, prefix+name, err)
+		return registry.MemoryEntry{}, fmt.Errorf("write ConfigMap %s/%s in the hub: %w", v1alpha1.Namespace, prefix+name, err)
 	}
-	return registry.Kept{Data: bytes.Clone(data), Version: c.ResourceVersion}, nil
+	return registry.MemoryEntry{Data: bytes.Clone(data), Version: c.ResourceVersion}, nil
 }
 
 // create makes a ConfigMap, and in a new hub its namespace.

@@ -126,7 +126,7 @@ func open(t *testing.T, hub *rest.Config, url string) *gitmemory.Memory {
 	return m
 }
 
-func write(t *testing.T, m *gitmemory.Memory, version, data string) registry.Kept {
+func write(t *testing.T, m *gitmemory.Memory, version, data string) registry.MemoryEntry {
 	t.Helper()
 	k, err := m.Write(t.Context(), "heads", version, []byte(data))
 	if err != nil || string(k.Data) != data || k.Version == "" || k.Version == version {

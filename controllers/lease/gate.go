@@ -102,8 +102,8 @@ func (g *Gate) land(why error) {
 	clear(g.flights)
 }
 
-// take registers a write, or refuses it.
-func (g *Gate) take(f *flight) error {
+// register registers a write, or refuses it.
+func (g *Gate) register(f *flight) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.check(); err != nil {
@@ -138,7 +138,7 @@ func (t *gated) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	f := &flight{cancel: cancel}
-	if err := t.gate.take(f); err != nil {
+	if err := t.gate.register(f); err != nil {
 		cancel(nil)
 		if r.Body != nil {
 			_ = r.Body.Close() // the contract of RoundTripper requires it, and errors of a read do not matter

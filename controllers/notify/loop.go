@@ -34,7 +34,7 @@ const (
 
 // Options are the settings of a [Loop]; all are required.
 type Options struct {
-	Board  *rollout.Board
+	Board  *rollout.RolloutCache
 	Hub    typedcorev1.ConfigMapsGetter
 	Sender *Sender
 	Log    *slog.Logger
@@ -104,7 +104,7 @@ func (l *Loop) Run(ctx context.Context) {
 	l.mu.Lock()
 	l.deliveries, l.troubles, l.warned, l.listed, l.tellers = nil, nil, nil, false, map[string]*teller{}
 	l.mu.Unlock()
-	working.Go(func() { l.Board.Deliveries(ctx, l.replace, l.take) })
+	working.Go(func() { l.Board.Deliveries(ctx, l.replace, l.store) })
 	for {
 		l.assign(ctx, &working)
 		select {
@@ -152,7 +152,7 @@ func (l *Loop) assign(ctx context.Context, working *sync.WaitGroup) {
 
 // forget ends a notification that git no longer has, and deletes what the hub stores of it.
 func (l *Loop) forget(ctx context.Context, t *teller) {
-	l.Metrics.gone(t.name)
+	l.Metrics.delete(t.name)
 	l.mu.Lock()
 	again := l.tellers[t.name] != nil
 	l.mu.Unlock()
@@ -177,8 +177,8 @@ func (l *Loop) replace(list []*v1alpha1.Delivery) {
 	l.lookLocked()
 }
 
-// take stores one Delivery.
-func (l *Loop) take(d *v1alpha1.Delivery, gone bool) {
+// store stores one Delivery.
+func (l *Loop) store(d *v1alpha1.Delivery, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := placeOf(d)

@@ -100,7 +100,7 @@ func atDesk(t *testing.T, files map[string]string, test func(*desk)) {
 // run runs a loop until stop is called.
 func (d *desk) run() (l *Loop, stop func()) {
 	d.t.Helper()
-	board, err := rollout.NewBoard(&rest.Config{Host: "http://127.0.0.1:1"}, func(_, _ *v1alpha1.Rollout) {})
+	board, err := rollout.NewRolloutCache(&rest.Config{Host: "http://127.0.0.1:1"}, func(_, _ *v1alpha1.Rollout) {})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func (d *desk) run() (l *Loop, stop func()) {
 // show has the hub show deliveries: "test/web Failed", say.
 func (d *desk) show(l *Loop, deliveries ...string) {
 	for _, text := range deliveries {
-		l.take(d.delivery(text), false)
+		l.store(d.delivery(text), false)
 	}
 }
 

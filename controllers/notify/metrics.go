@@ -40,7 +40,7 @@ func (m *Metrics) begins(name string) {
 	m.failures.WithLabelValues(name)
 }
 
-func (m *Metrics) gone(name string) {
+func (m *Metrics) delete(name string) {
 	m.messages.DeletePartialMatch(prometheus.Labels{"notification": name})
 	m.failures.DeleteLabelValues(name)
 }

@@ -70,7 +70,7 @@ func Make(ctx context.Context, o Options) (*Preview, error) {
 			if err := p.cluster(ctx, o.Base.Cluster(name), o.Head.Cluster(name)); err != nil {
 				return err
 			}
-			p.tell(len(names))
+			p.showProgress(len(names))
 			return nil
 		})
 	}
@@ -98,7 +98,7 @@ type maker struct {
 	out        Preview
 }
 
-func (m *maker) tell(all int) {
+func (m *maker) showProgress(all int) {
 	if m.Looked == nil {
 		return
 	}
@@ -234,7 +234,7 @@ type oneCluster struct {
 // the cluster serves, its dependents are compared, too.
 func (c *oneCluster) delivery(ctx context.Context, head *registry.Delivery, kinds bool) error {
 	if _, known := c.kinds[head.Component]; !known {
-		changes, err := c.look(ctx, head)
+		changes, err := c.compareDelivery(ctx, head)
 		if err != nil {
 			return err
 		}
@@ -255,8 +255,8 @@ func (c *oneCluster) delivery(ctx context.Context, head *registry.Delivery, kind
 	return nil
 }
 
-// look compares one delivery, and reports whether it changes the kinds of the cluster.
-func (c *oneCluster) look(ctx context.Context, head *registry.Delivery) (kinds bool, err error) {
+// compareDelivery compares one delivery, and reports whether it changes the kinds of the cluster.
+func (c *oneCluster) compareDelivery(ctx context.Context, head *registry.Delivery) (kinds bool, err error) {
 	base := c.base.Delivery(head.Component)
 	before := side{problems: c.base.Problems} // with problems, its former state is unknown
 	if len(before.problems) == 0 {
@@ -413,7 +413,7 @@ func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery,
 	}
 	p := c.plan(key{head.Component, before.Hash, after.Hash, policy.Hash(), fmt.Sprint(want.Approved)})
 	p.once.Do(func() {
-		if p.make(ctx, c.schemas, before, after, policy); p.err == nil {
+		if p.compute(ctx, c.schemas, before, after, policy); p.err == nil {
 			p.err = c.keep(&p.plan)
 		}
 	})

@@ -31,9 +31,9 @@ type plan struct {
 	err      error
 }
 
-func (p *plan) make(ctx context.Context, all *schemas, before, after *renderer.Target, policy differ.Policy) {
+func (p *plan) compute(ctx context.Context, all *schemas, before, after *renderer.Target, policy differ.Policy) {
 	states := states(before, after)
-	known, err := all.of(states)
+	known, err := all.forStates(states)
 	if err != nil {
 		p.err = err
 		return
@@ -115,8 +115,8 @@ type schemas struct {
 	asked map[schema.GroupVersion]bool
 }
 
-// of returns the schemas of the objects' kinds, with the schemas that CRDs among them define.
-func (s *schemas) of(states []differ.State) (differ.Schemas, error) {
+// forStates returns the schemas of the objects' kinds, with the schemas that CRDs among them define.
+func (s *schemas) forStates(states []differ.State) (differ.Schemas, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil {

@@ -20,7 +20,7 @@ func Recorded(s v1alpha1.ProbeResultStatus, hash string, begun, ended time.Time,
 
 // Tells reports whether a result is to be written.
 func Tells(shown, is v1alpha1.ProbeResultStatus, asked bool, since time.Duration) bool {
-	return tells(shown, is, asked, since)
+	return needsWrite(shown, is, asked, since)
 }
 
 // Due is when the next run is.

@@ -196,7 +196,7 @@ func (w *worker) probe(ctx context.Context, of work) (again time.Time) {
 		}
 		k.swept = true
 	}
-	asked := w.asked(of)
+	asked := w.requestedAt(of)
 	if at := due(k.is, p.Hash, k.next, asked); w.Now().Before(at) {
 		return w.show(ctx, of, k, at)
 	}
@@ -204,10 +204,10 @@ func (w *worker) probe(ctx context.Context, of work) (again time.Time) {
 		w.failed(ctx, "a probe can't run; trying again", p.Name, err)
 		return w.Now().Add(retry)
 	}
-	return w.show(ctx, of, k, due(k.is, p.Hash, k.next, w.asked(of)))
+	return w.show(ctx, of, k, due(k.is, p.Hash, k.next, w.requestedAt(of)))
 }
 
-func (w *worker) asked(of work) time.Time {
+func (w *worker) requestedAt(of work) time.Time {
 	if w.Asked == nil {
 		return time.Time{}
 	}
@@ -254,7 +254,7 @@ func (w *worker) intend(ctx context.Context, of work, k *kept, r *runner, subjec
 
 // show stores a result with news, and returns when to call it again.
 func (w *worker) show(ctx context.Context, of work, k *kept, at time.Time) time.Time {
-	if ctx.Err() != nil || !tells(k.shown, k.is, !w.asked(of).IsZero(), w.Now().Sub(k.wrote)) {
+	if ctx.Err() != nil || !needsWrite(k.shown, k.is, !w.requestedAt(of).IsZero(), w.Now().Sub(k.wrote)) {
 		return at
 	}
 	if err := w.write(ctx, of, k); err != nil {

@@ -48,9 +48,9 @@ func recorded(s v1alpha1.ProbeResultStatus, hash string, begun, ended time.Time,
 	return s
 }
 
-// tells reports whether a result must be written over the shown result: at once if it has news, and
+// needsWrite reports whether a result must be written over the shown result: at once if it has news, and
 // after every run while a check waits for runs.
-func tells(shown, is v1alpha1.ProbeResultStatus, asked bool, since time.Duration) bool {
+func needsWrite(shown, is v1alpha1.ProbeResultStatus, asked bool, since time.Duration) bool {
 	if equality.Semantic.DeepEqual(shown, is) {
 		return false
 	}

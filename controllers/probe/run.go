@@ -155,7 +155,7 @@ func (r *runner) await(ctx context.Context, m *meta.RESTMapping, s *Subject, liv
 	uid := (&unstructured.Unstructured{Object: live}).GetUID()
 	var health applier.ObjectHealth
 	gone := false
-	err := applier.Follow(ctx, r.Dynamic, m, applier.Point{ID: s.ID, Live: live}, func(now map[string]any) bool {
+	err := applier.Follow(ctx, r.Dynamic, m, applier.ObservedObject{ID: s.ID, Live: live}, func(now map[string]any) bool {
 		if gone = now == nil || (&unstructured.Unstructured{Object: now}).GetUID() != uid; gone {
 			return true
 		}
@@ -193,7 +193,7 @@ func (r *runner) remove(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 		return err
 	}
 	finalizers := u.GetFinalizers()
-	err = applier.Follow(ctx, r.Dynamic, m, applier.Point{ID: id}, func(now map[string]any) bool {
+	err = applier.Follow(ctx, r.Dynamic, m, applier.ObservedObject{ID: id}, func(now map[string]any) bool {
 		live := unstructured.Unstructured{Object: now}
 		finalizers = live.GetFinalizers()
 		return now == nil || live.GetUID() != u.GetUID()

@@ -94,7 +94,7 @@ func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component 
 			l.Log.Info("another push came before the promotion; trying again", "error", err)
 			l.Pushed()
 		default:
-			l.tell(err)
+			l.report(err)
 		}
 		if !l.pace.Wait(ctx) {
 			return
@@ -102,8 +102,8 @@ func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component 
 	}
 }
 
-// tell logs, counts and reports a failure, once.
-func (l *Loop) tell(err error) {
+// report logs, counts and reports a failure, once.
+func (l *Loop) report(err error) {
 	is := ""
 	if err != nil {
 		is = err.Error()

@@ -194,7 +194,7 @@ func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pus
 		return "", nil
 	}
 	if s.By == v1alpha1.ByPullRequest && p.Requests == nil {
-		s.hold(fmt.Sprintf("%s waits: %v", s.To, ErrNoForge))
+		s.stop(fmt.Sprintf("%s waits: %v", s.To, ErrNoForge))
 		return "", nil
 	}
 	if err := p.allowed(ctx, f, s); err != nil || s.To == "" {
@@ -210,7 +210,7 @@ func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pus
 	}
 	after, line, err := edit.Version([]byte(before), s.Component, s.From, s.To)
 	if err != nil {
-		s.hold(fmt.Sprintf("%s can't be changed: %v", s.At.File, err))
+		s.stop(fmt.Sprintf("%s can't be changed: %v", s.At.File, err))
 		return "", nil
 	}
 	s.Before, s.After = lineOf(before, line), lineOf(string(after), line)
@@ -224,14 +224,14 @@ func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pus
 func (p *Promoter) allowed(ctx context.Context, f *registry.Fleet, s *Step) error {
 	why, err := p.refuses(ctx, f, s.Component, s.To)
 	if why != "" {
-		s.hold(fmt.Sprintf("%s %s", s.To, why))
+		s.stop(fmt.Sprintf("%s %s", s.To, why))
 	}
 	if err != nil || why != "" {
 		return err
 	}
 	taken, err := p.stood(ctx, f.Revision, s)
 	if err == nil && taken != "" {
-		s.hold(fmt.Sprintf("%s was there at %.12s, and was taken away: it is not promoted again, but a later tag is", s.To, taken))
+		s.stop(fmt.Sprintf("%s was there at %.12s, and was taken away: it is not promoted again, but a later tag is", s.To, taken))
 	}
 	return err
 }

@@ -199,7 +199,7 @@ func (p *Promoter) inspect(ctx context.Context, f *registry.Fleet, plan *Plan, o
 	case s.To != "":
 		one.fits = base == made.Parents[0] && one.says == s.To && p.fits(ctx, one, base)
 	case one.gone == "":
-		one.gone, err = p.gone(ctx, f, plan.facts[s.Component], one)
+		one.gone, err = p.obsolete(ctx, f, plan.facts[s.Component], one)
 		return err
 	}
 	return nil
@@ -245,10 +245,10 @@ func around(content string, line int) []string {
 	return out
 }
 
-// gone returns why a proposed version must not be merged any more, though no other version is
+// obsolete returns why a proposed version must not be merged any more, though no other version is
 // proposed; empty: it may be merged. A temporary hold closes no request: it was due when it was
 // opened, and a person decides.
-func (p *Promoter) gone(ctx context.Context, f *registry.Fleet, facts Facts, one *proposal) (string, error) {
+func (p *Promoter) obsolete(ctx context.Context, f *registry.Fleet, facts Facts, one *proposal) (string, error) {
 	if why := facts.Outdated(one.step.Stage, one.says); why != "" || one.step.At == nil {
 		return why, nil
 	}
@@ -276,10 +276,10 @@ func (p *Promoter) unknown(one *proposal) bool {
 	case s.To == "":
 		return one.gone != "" && one.ours && is.key != one.key()
 	case one.head != "" && !one.ours && !one.merged:
-		s.hold(fmt.Sprintf("%s waits: branch %s has commits of others, and is left alone until it is merged or deleted", s.To, one.branch))
+		s.stop(fmt.Sprintf("%s waits: branch %s has commits of others, and is left alone until it is merged or deleted", s.To, one.branch))
 		return false
 	case is.key == one.key() && is.because != "":
-		s.hold(is.because)
+		s.stop(is.because)
 		return false
 	case is.key == one.key() && one.fits:
 		s.PullRequest = is.url
@@ -288,8 +288,8 @@ func (p *Promoter) unknown(one *proposal) bool {
 	return true
 }
 
-// hold clears To, and sets the reason.
-func (s *Step) hold(because string) { s.To, s.Because = "", because }
+// stop clears To, and sets the reason.
+func (s *Step) stop(because string) { s.To, s.Because = "", because }
 
 // ours reports whether Keelson wrote a request. It edits only such requests.
 func ours(r *forge.Request) bool { return r.Own && strings.Contains(r.Body, marks) }
@@ -344,10 +344,10 @@ func (p *Promoter) ended(one *proposal, all []forge.Request) {
 		switch r := &all[i]; {
 		case !one.isOf(r) || r.State == forge.RequestOpen:
 		case r.State == forge.RequestMerged:
-			s.hold(fmt.Sprintf("%s was merged with %s, and stands there in a moment", s.To, r.URL))
+			s.stop(fmt.Sprintf("%s was merged with %s, and stands there in a moment", s.To, r.URL))
 			return
 		case !strings.Contains(r.Body, closes):
-			s.hold(fmt.Sprintf("%s was refused: %s was closed; a later version is proposed again", s.To, r.URL))
+			s.stop(fmt.Sprintf("%s was refused: %s was closed; a later version is proposed again", s.To, r.URL))
 			p.known[one.branch] = known{one.key(), r.URL, s.Because}
 			return
 		}
@@ -374,7 +374,7 @@ func (p *Promoter) Propose(ctx context.Context, plan *Plan) error {
 // undone records why nothing was done to the request of a step.
 func (s *Step) undone(because string) {
 	if s.Action = ""; s.To != "" {
-		s.hold(s.To + " waits: " + because)
+		s.stop(s.To + " waits: " + because)
 	}
 }
 

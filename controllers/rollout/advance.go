@@ -43,7 +43,7 @@ func advance(was v1alpha1.RolloutStatus, in input, now time.Time) step {
 		return step{status: was}
 	}
 	j.supersede(now)
-	asked := j.ask(now)
+	asked := j.advanceChecks(now)
 	decision := Decide(j.course(), j.state(), j.facts(now, asked))
 	j.events = append(j.events, decision.Events...)
 	return step{status: j.result(decision, now), events: j.events, wake: sooner(decision.Wake, asked.wake), questions: asked.questions}

@@ -47,9 +47,9 @@ func newWay(t *testing.T) *way {
 }
 
 // word has a person say something.
-func (w *way) word(say func(v1alpha1.RolloutStatus, Word) (v1alpha1.RolloutStatus, error), because string) {
+func (w *way) word(say func(v1alpha1.RolloutStatus, Command) (v1alpha1.RolloutStatus, error), because string) {
 	w.t.Helper()
-	next, err := say(w.status, Word{By: "ada", Because: because, At: w.now})
+	next, err := say(w.status, Command{By: "ada", Because: because, At: w.now})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -564,7 +564,9 @@ func TestWords(t *testing.T) {
 		w.commit("2222", "v2", w.all()...)
 		w.looks(5)
 		w.is(v1alpha1.RolloutProgressing, "test canary") // it bakes
-		w.word(func(s v1alpha1.RolloutStatus, word Word) (v1alpha1.RolloutStatus, error) { return Promote(s, "", word) }, "CVE-2026-1")
+		w.word(func(s v1alpha1.RolloutStatus, word Command) (v1alpha1.RolloutStatus, error) {
+			return Promote(s, "", word)
+		}, "CVE-2026-1")
 		w.look("prod-1")
 		w.is(v1alpha1.RolloutProgressing, "test canary prod-1")
 		w.word(Abort, "it was a hoax")
@@ -594,7 +596,7 @@ func TestWords(t *testing.T) {
 	})
 	t.Run("Senseless", func(t *testing.T) {
 		t.Parallel()
-		word := Word{By: "ada", Because: "so"}
+		word := Command{By: "ada", Because: "so"}
 		ended := v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutComplete}
 		moving := v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutProgressing, Stage: "a", Stages: []v1alpha1.RolloutStage{{Name: "a"}}}
 		for name, says := range map[string]func() error{

@@ -37,9 +37,9 @@ type asked struct {
 	wake      time.Time
 }
 
-// ask advances the checks of the first stage that has not passed, as far as the answers allow.
+// advanceChecks advances the checks of the first stage that has not passed, as far as the answers allow.
 // Results are stored with the stage's evidence. Results for other evidence don't count.
-func (j *rolloutState) ask(now time.Time) asked {
+func (j *rolloutState) advanceChecks(now time.Time) asked {
 	out := asked{results: map[Check]Result{}, pending: map[Check]string{}}
 	now = now.Truncate(time.Second)
 	evidence := j.evidence()

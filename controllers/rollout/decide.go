@@ -130,7 +130,7 @@ func (d *decider) failure(stage *Stage) string {
 		case c.Settled.IsZero() && stage.Timeout > 0 && d.facts.Now.Sub(c.Released) >= stage.Timeout:
 			return fmt.Sprintf("%s did not get there in %s", name, stage.Timeout)
 		case c.Settled.IsZero() && stage.Timeout > 0:
-			d.wake(c.Released.Add(stage.Timeout))
+			d.requeueAt(c.Released.Add(stage.Timeout))
 		}
 	}
 	for _, after := range []bool{false, true} {
@@ -246,7 +246,7 @@ func (d *decider) release(stage *Stage) {
 		delete(d.gates, stage.Name)
 		d.event(stage.Name, name, eventReleased)
 		if stage.Timeout > 0 {
-			d.wake(d.facts.Now.Add(stage.Timeout))
+			d.requeueAt(d.facts.Now.Add(stage.Timeout))
 		}
 	}
 }
@@ -305,14 +305,14 @@ func (d *decider) shut(stage *Stage) string {
 		return ""
 	}
 	if opens, open := stage.Windows.At(d.facts.Now); !open {
-		d.wake(opens)
+		d.requeueAt(opens)
 		if opens.IsZero() {
 			return "its window never opens"
 		}
 		return "the window opens at " + opens.UTC().Format(time.RFC3339)
 	}
 	if last := d.last(stage); !last.IsZero() && d.facts.Now.Sub(last) < stage.Silence {
-		d.wake(last.Add(stage.Silence))
+		d.requeueAt(last.Add(stage.Silence))
 		return "silence until " + last.Add(stage.Silence).UTC().Format(time.RFC3339)
 	}
 	return ""
@@ -341,7 +341,7 @@ func (d *decider) passes(stage *Stage) bool {
 		return true
 	}
 	if last := d.last(stage); !last.IsZero() && d.facts.Now.Sub(last) < stage.Bake {
-		d.wake(last.Add(stage.Bake))
+		d.requeueAt(last.Add(stage.Bake))
 		return false
 	}
 	return d.missing(stage, true) == ""
@@ -394,7 +394,7 @@ func (d *decider) event(stage, cluster, message string) {
 	d.out.Events = append(d.out.Events, Event{Time: d.facts.Now, Stage: stage, Cluster: cluster, Message: message})
 }
 
-func (d *decider) wake(at time.Time) {
+func (d *decider) requeueAt(at time.Time) {
 	if at.After(d.facts.Now) && (d.out.Wake.IsZero() || at.Before(d.out.Wake)) {
 		d.out.Wake = at
 	}

@@ -83,7 +83,7 @@ type estimate struct {
 func (e *estimate) step() (next time.Time, why string) {
 	e.wake = time.Time{}
 	e.arrive()
-	e.ask()
+	e.simulateChecks()
 	d := Decide(e.course, e.state, Facts{Now: e.now, Clusters: e.facts, Frozen: e.frozen(), Checks: e.answers})
 	e.state = d.State
 	e.soon(d.Wake)
@@ -119,8 +119,8 @@ func (e *estimate) arrive() {
 	}
 }
 
-// ask asks checks when their stage is reached, and answers them after the time that they take.
-func (e *estimate) ask() {
+// simulateChecks asks checks when their stage is reached, and answers them after the time that they take.
+func (e *estimate) simulateChecks() {
 	e.answers = map[Check]Result{}
 	for i := range e.course.Stages {
 		stage := &e.course.Stages[i]

@@ -58,12 +58,12 @@ type feed[T client.Object] struct {
 func (f feed[T]) Add(o any) error { return f.Update(o) }
 
 // Update implements [cache.ReflectorStore].
-func (f feed[T]) Update(o any) error { return f.tell(o, false) }
+func (f feed[T]) Update(o any) error { return f.deliver(o, false) }
 
 // Delete implements [cache.ReflectorStore].
-func (f feed[T]) Delete(o any) error { return f.tell(o, true) }
+func (f feed[T]) Delete(o any) error { return f.deliver(o, true) }
 
-func (f feed[T]) tell(o any, gone bool) error {
+func (f feed[T]) deliver(o any, gone bool) error {
 	is, ok := o.(T)
 	if !ok {
 		return fmt.Errorf("watch: a %T", o)

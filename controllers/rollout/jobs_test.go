@@ -253,7 +253,9 @@ func TestJobAskedNoMore(t *testing.T) {
 		"Gone":       {"A check that git has no more.", func(w *jobWay) { w.in.asks["production"].Before, w.in.stages[2].Before = nil, nil }, "none"},
 		"Kind":       {"One that asks in another way.", func(w *jobWay) { w.in.asks["production"].Before = []v1alpha1.Check{{Name: "smoke", CEL: "false"}} }, "none"},
 		"Promoted": {"A person does not wait for it.", func(w *jobWay) {
-			w.word(func(s v1alpha1.RolloutStatus, word Word) (v1alpha1.RolloutStatus, error) { return Promote(s, "", word) }, "now")
+			w.word(func(s v1alpha1.RolloutStatus, word Command) (v1alpha1.RolloutStatus, error) {
+				return Promote(s, "", word)
+			}, "now")
 		}, "none"},
 		"Aborted":  {"It is over.", func(w *jobWay) { w.word(Abort, "no") }, "none"},
 		"Reverted": {"What goes back needs no check.", func(w *jobWay) { w.commit("3333", "v1", w.all()...) }, "none"},

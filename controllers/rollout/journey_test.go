@@ -110,7 +110,7 @@ func (j *journey) happens() {
 	j.now = j.now.Add(time.Duration(rapid.IntRange(0, 180).Draw(t, "seconds")) * time.Second)
 	name := rapid.SampledFrom(j.names()).Draw(t, "cluster")
 	stage := j.in.stages[rapid.IntRange(0, len(j.in.stages)-1).Draw(t, "stage")]
-	person := Word{By: "ada", Because: "so", At: j.now}
+	person := Command{By: "ada", Because: "so", At: j.now}
 	say := func(next v1alpha1.RolloutStatus, err error) {
 		if err == nil {
 			j.status = next
@@ -327,7 +327,7 @@ func TestJourneysEnd(t *testing.T) {
 				j.real[name] = Fact{Hash: j.real[name].Hash, Healthy: true}
 				j.tells(name)
 			}
-			if next, err := Resume(j.status, Word{By: "ada", Because: "so", At: j.now}); err == nil {
+			if next, err := Resume(j.status, Command{By: "ada", Because: "so", At: j.now}); err == nil {
 				j.status = next
 			}
 			s := j.look(false)

@@ -27,7 +27,7 @@ const retry = time.Second
 
 // Options are the settings of a [Loop]. All but Events are required.
 type Options struct {
-	Board    *Board
+	Board    *RolloutCache
 	Probes   *probe.Store // results of probes
 	Log      *slog.Logger
 	Now      func() time.Time
@@ -43,7 +43,7 @@ type Options struct {
 // Two loops would have write conflicts, but would release no cluster twice: each write names the
 // resourceVersion from which it was decided.
 type Loop struct {
-	board    *Board
+	board    *RolloutCache
 	client   client.Client
 	sights   *observations
 	log      *slog.Logger
@@ -51,7 +51,7 @@ type Loop struct {
 	redactor *redact.Redactor
 	metrics  *Metrics
 	events   func() record.EventRecorder
-	asker    *asker
+	asker    *checkRunner
 
 	mu    sync.Mutex
 	fleet *registry.Fleet // nil: git was not read yet
@@ -71,7 +71,7 @@ func NewLoop(o Options) *Loop {
 		board: o.Board, client: o.Board.client, log: o.Log, now: o.Now, redactor: o.Redactor, metrics: o.Metrics, events: o.Events,
 		inputs: map[*registry.Delivery]string{}, dirty: map[string]bool{}, soon: make(chan struct{}, 1), wakes: map[string]time.Time{},
 	}
-	l.asker = newAsker(o.Now, o.Egress)
+	l.asker = newCheckRunner(o.Now, o.Egress)
 	l.asker.probes = o.Probes
 	l.sights = &observations{client: o.Board.client, changed: l.Look}
 	return l
@@ -218,7 +218,7 @@ func (l *Loop) step(ctx context.Context, fleet *registry.Fleet, component string
 	}
 	s := advance(before, in, l.now())
 	if len(s.questions) > 0 {
-		in.checks = l.asker.ask(ctx, s.questions, asking{fleet, pipeline, component, seen, func() { l.Look(component) }})
+		in.checks = l.asker.answersTo(ctx, s.questions, asking{fleet, pipeline, component, seen, func() { l.Look(component) }})
 		s = advance(before, in, l.now())
 	}
 	if !s.wake.IsZero() && (thaw.IsZero() || s.wake.Before(thaw)) {
@@ -330,13 +330,13 @@ func (l *Loop) write(ctx context.Context, was *v1alpha1.Rollout, component strin
 		return fmt.Errorf("write Rollout %s: %w", component, err)
 	}
 	l.board.wrote(next)
-	l.tell(next, s.events)
+	l.record(next, s.events)
 	return nil
 }
 
-// tell logs and counts events. It records a Kubernetes Event for each event that is not about a
+// record logs and counts events. It records a Kubernetes Event for each event that is not about a
 // single cluster.
-func (l *Loop) tell(r *v1alpha1.Rollout, events []Event) {
+func (l *Loop) record(r *v1alpha1.Rollout, events []Event) {
 	for _, e := range events {
 		text := l.redactor.Text(e.Message)
 		l.log.Info("rollout", "component", r.Name, "stage", e.Stage, "cluster", e.Cluster, "event", text)

@@ -89,7 +89,7 @@ func (s *observations) follow(ctx context.Context, components []string) {
 	}
 	ctx, s.stop = context.WithCancel(ctx)
 	go watched(ctx, s.client, &v1alpha1.DeliveryList{}, selector, feed[*v1alpha1.Delivery]{
-		one: func(d *v1alpha1.Delivery, gone bool) { s.take(ctx, d, gone) },
+		one: func(d *v1alpha1.Delivery, gone bool) { s.store(ctx, d, gone) },
 		all: func(list []*v1alpha1.Delivery) { s.replace(ctx, list) },
 	})
 }
@@ -102,7 +102,7 @@ func (s *observations) at(component string) (map[string]*observation, bool) {
 	return copied(s.known[component]), s.known != nil
 }
 
-func (s *observations) take(ctx context.Context, d *v1alpha1.Delivery, gone bool) {
+func (s *observations) store(ctx context.Context, d *v1alpha1.Delivery, gone bool) {
 	cluster, component := d.Labels[v1alpha1.LabelCluster], d.Labels[v1alpha1.LabelComponent]
 	s.mu.Lock()
 	if ctx.Err() != nil || s.known == nil { // another watch has begun

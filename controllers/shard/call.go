@@ -37,9 +37,9 @@ func (m *Member) Call() {
 // Called returns a channel that receives after another member called.
 func (m *Member) Called() <-chan struct{} { return m.called }
 
-// sees handles a change of another replica's Lease; nil: the Lease does not exist. A call in a new
+// onLease handles a change of another replica's Lease; nil: the Lease does not exist. A call in a new
 // Lease counts as new: at worst it causes an extra fetch.
-func (m *Member) sees(before, now *coordinationv1.Lease) {
+func (m *Member) onLease(before, now *coordinationv1.Lease) {
 	if now != nil && now.Labels[v1alpha1.LabelShare] == m.group {
 		topic, _, _ := strings.Cut(now.Annotations[v1alpha1.AnnotationFetch], "@")
 		if topic == m.topic && (before == nil || before.Annotations[v1alpha1.AnnotationFetch] != now.Annotations[v1alpha1.AnnotationFetch]) {

@@ -152,12 +152,12 @@ func (m *Member) begin(ctx context.Context) error {
 	if !ours {
 		return nil // the Lease is lost; the next renewal returns the error
 	}
-	m.take(ask, theirs)
+	m.markHeld(ask, theirs)
 	return nil
 }
 
-// take marks the clusters that no other replica lists as held, and gives up the rest.
-func (m *Member) take(ask []string, theirs map[string]string) {
+// markHeld marks the clusters that no other replica lists as held, and gives up the rest.
+func (m *Member) markHeld(ask []string, theirs map[string]string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var taken, from []string

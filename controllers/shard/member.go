@@ -222,7 +222,7 @@ func (m *Member) Run(ctx context.Context, work func(context.Context) error) erro
 		// Sharing goes on until the work has released its clusters.
 		tending, stop := context.WithCancel(context.WithoutCancel(ctx))
 		var wg sync.WaitGroup
-		wg.Go(func() { m.others.watch(tending, m.watched, m.log, m.sees) })
+		wg.Go(func() { m.others.watch(tending, m.watched, m.log, m.onLease) })
 		wg.Go(func() { m.tend(tending, ctx.Done()) })
 		defer wg.Wait()
 		defer stop()

@@ -17,9 +17,9 @@ import (
 // kinds returns the resources that the cluster must serve before the controller runs.
 func kinds() []string { return []string{"clonesets", "daemonsets"} }
 
-// looks returns the delays between checks for the resources. The CRDs are usually applied
+// pollBackoff returns the delays between checks for the resources. The CRDs are usually applied
 // seconds after the Deployment, or by a person later.
-func looks() wait.Backoff {
+func pollBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 1.5, Steps: 20, Cap: 10 * time.Second, Jitter: 0.1}
 }
 
@@ -28,7 +28,7 @@ func looks() wait.Backoff {
 // reason. A failure of the first check is returned as an error. Later failures are retried.
 func (c *Controller) await(ctx context.Context) error {
 	waits := ""
-	err := looks().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+	err := pollBackoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		missing, err := c.missing(ctx)
 		why := "waits for " + strings.Join(missing, " and ") + " of " + v1beta1.GroupVersion.String() +
 			", which the cluster doesn't serve yet: apply the CRDs of components/workload-controllers"

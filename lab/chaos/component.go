@@ -10,7 +10,7 @@ import (
 )
 
 // component is a component that a scenario makes up, in two versions. Two components
-// of the same recipe differ only in their names.
+// of the same input differ only in their names.
 type component struct {
 	name      string // of the component and of its namespace
 	old, next []piece
@@ -28,8 +28,8 @@ type piece struct {
 	manifest string
 }
 
-// recipe is the input of cook.
-type recipe struct {
+// componentInput is the input of buildComponent.
+type componentInput struct {
 	seed   uint64
 	with   extra
 	secret string // the value of its Secret
@@ -48,10 +48,10 @@ const (
 	few extra = "few"
 )
 
-// cook makes a component. The seed decides how many objects of each kind there
+// buildComponent makes a component. The seed decides how many objects of each kind there
 // are, their contents, and which objects change.
-func cook(name string, r recipe) component {
-	k := kitchen{c: component{name: name}, rand: rand.New(rand.NewPCG(r.seed, 1))} //nolint:gosec // chance to be repeated
+func buildComponent(name string, r componentInput) component {
+	k := fixtureBuilder{c: component{name: name}, rand: rand.New(rand.NewPCG(r.seed, 1))} //nolint:gosec // chance to be repeated
 	k.login(r.secret)
 	k.network()
 	if r.with != few {
@@ -70,7 +70,7 @@ func cook(name string, r recipe) component {
 	return k.c
 }
 
-type kitchen struct {
+type fixtureBuilder struct {
 	c    component
 	rand *rand.Rand
 }
@@ -84,7 +84,7 @@ const (
 )
 
 // add adds an object with its body in the old version and its body in the next version.
-func (k *kitchen) add(in versions, o oracle.Object, head, before, after string) {
+func (k *fixtureBuilder) add(in versions, o oracle.Object, head, before, after string) {
 	o.Namespace = k.c.name
 	manifest := func(body string) string {
 		return fmt.Sprintf("%s\nmetadata:\n  name: %s\n  namespace: %s\n%s\n", head, o.Name, o.Namespace, body)
@@ -100,7 +100,7 @@ func (k *kitchen) add(in versions, o oracle.Object, head, before, after string) 
 	}
 }
 
-func (k *kitchen) word() string { return fmt.Sprintf("%08x", k.rand.Uint32()) }
+func (k *fixtureBuilder) word() string { return fmt.Sprintf("%08x", k.rand.Uint32()) }
 
 func configMap(name string) oracle.Object { return oracle.Object{Resource: "configmaps", Name: name} }
 
@@ -109,14 +109,14 @@ const (
 	secretHead    = "apiVersion: v1\nkind: Secret"
 )
 
-func (k *kitchen) login(secret string) {
+func (k *fixtureBuilder) login(secret string) {
 	body := func() string {
 		return fmt.Sprintf("type: Opaque\nstringData:\n  password: %q\n  more: %q\n", secret, k.word())
 	}
 	k.add(inOld|inNext, oracle.Object{Resource: "secrets", Name: "login"}, secretHead, body(), body())
 }
 
-func (k *kitchen) config() {
+func (k *fixtureBuilder) config() {
 	data := func() string { return fmt.Sprintf("data:\n  key: %q\n  list: |\n    %s\n", k.word(), k.word()) }
 	for i := range 2 + k.rand.IntN(3) {
 		before := data()
@@ -134,7 +134,7 @@ func (k *kitchen) config() {
 	k.add(inOld|inNext, configMap("kept"), configMapHead, "data:\n  kept: before\n  other: a\n", "data:\n  kept: after\n  other: b\n")
 }
 
-func (k *kitchen) rights() {
+func (k *fixtureBuilder) rights() {
 	const group = "rbac.authorization.k8s.io"
 	for i := range 1 + k.rand.IntN(2) {
 		name := fmt.Sprintf("reader-%d", i)
@@ -154,7 +154,7 @@ func (k *kitchen) rights() {
 	}
 }
 
-func (k *kitchen) network() {
+func (k *fixtureBuilder) network() {
 	for i := range 1 + k.rand.IntN(2) {
 		service := func(port int) string {
 			return fmt.Sprintf("spec:\n  clusterIP: None\n  selector: {app: app-%d}\n  ports:\n  - {name: web, port: %d}\n", i, port)
@@ -164,7 +164,7 @@ func (k *kitchen) network() {
 	}
 }
 
-func (k *kitchen) workloads() {
+func (k *fixtureBuilder) workloads() {
 	for i := range 1 + k.rand.IntN(2) {
 		deployment := func(tag, wave string) string {
 			return fmt.Sprintf(`  annotations: {keelson.io/wave: %q}
@@ -188,7 +188,7 @@ spec:
 }
 
 // kinds adds a CRD, which is cluster-scoped, and an object of its kind.
-func (k *kitchen) kinds() {
+func (k *fixtureBuilder) kinds() {
 	group := k.c.name + ".chaos.example"
 	crd := fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -216,7 +216,7 @@ spec:
 }
 
 // hook adds a Job that runs before the upgrade and is deleted after it succeeded.
-func (k *kitchen) hook() {
+func (k *fixtureBuilder) hook() {
 	o := oracle.Object{Group: "batch", Resource: "jobs", Namespace: k.c.name, Name: "migrate"}
 	k.c.next = append(k.c.next, piece{o, fmt.Sprintf(`apiVersion: batch/v1
 kind: Job
@@ -237,7 +237,7 @@ spec:
 }
 
 // later adds a ConfigMap that is applied with kubectl before git contains it.
-func (k *kitchen) later() {
+func (k *fixtureBuilder) later() {
 	k.c.adopted = k.word()
 	k.add(inNext, configMap("adopted"), configMapHead, "", fmt.Sprintf("data: {key: %q}\n", k.c.adopted))
 }

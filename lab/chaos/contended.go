@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	// contendedPlots is the number of plots. Each has four objects with concurrent writers,
+	// contendedComponents is the number of fixture components. Each has four objects with concurrent writers,
 	// 200 in total, and one object that is created and deleted repeatedly.
-	contendedPlots = 50
+	contendedComponents = 50
 	// contendPace is the time between two writes of a writer.
 	contendPace = 40 * time.Millisecond
 	// gitPace is the time between two changes in git.
@@ -39,7 +39,7 @@ const (
 func runContended(ctx context.Context, w *world) (result, error) {
 	r := result{did: "writes of others (apply, PUT, patch, scale) to objects that change", must: 10 * int(w.Contend.Seconds())}
 	// git doesn't set replicas, so that the scaler owns the field.
-	g, err := w.newGardenOf(ctx, "busy", contendedPlots, strings.ReplaceAll(plotTemplate, "  replicas: 0\n", ""))
+	g, err := w.newGardenOf(ctx, "busy", contendedComponents, strings.ReplaceAll(plotTemplate, "  replicas: 0\n", ""))
 	if err != nil {
 		return r, err
 	}
@@ -48,7 +48,7 @@ func runContended(ctx context.Context, w *world) (result, error) {
 	if err != nil {
 		return r, err
 	}
-	s := &scenery{garden: g}
+	s := &disasterFleet{fixtureFleet: g}
 	if s.kubeconfig, err = s.renamed(path); err != nil {
 		return r, err
 	}
@@ -58,7 +58,7 @@ func runContended(ctx context.Context, w *world) (result, error) {
 	if _, err := g.converged(ctx, hungAfter); err != nil {
 		return r, fmt.Errorf("before any other writer: %w (its log: %s)", err, s.controller.log)
 	}
-	c := &contest{garden: g, last: map[string]int{}}
+	c := &contention{fixtureFleet: g, last: map[string]int{}}
 	if err := c.run(ctx, w.Contend); err != nil {
 		return r, err
 	}
@@ -78,7 +78,7 @@ func runContended(ctx context.Context, w *world) (result, error) {
 	for _, line := range append(lost, reverted...) {
 		r.violate("%s", line)
 	}
-	if ours < len(g.plots) {
+	if ours < len(g.components) {
 		r.violate("Keelson wrote %d times while others did: nothing was contended", ours)
 	}
 	if len(r.violations) == 0 {
@@ -89,9 +89,9 @@ func runContended(ctx context.Context, w *world) (result, error) {
 	return r, s.controller.stop(ctx)
 }
 
-// contest is the state of the other writers.
-type contest struct {
-	*garden
+// contention is the state of the other writers.
+type contention struct {
+	*fixtureFleet
 
 	mu        sync.Mutex
 	last      map[string]int // last acknowledged value, by object and field
@@ -99,8 +99,8 @@ type contest struct {
 	conflicts int
 }
 
-// rival is a writer of one field of objects.
-type rival struct {
+// competingWriter is a writer of one field of objects.
+type competingWriter struct {
 	name  string
 	kinds []string
 	write func(context.Context, dynamic.ResourceInterface, string, int) error
@@ -112,9 +112,9 @@ const (
 	patchField = "chaos.example/patch"
 )
 
-func rivals() []rival {
-	all := slices.Sorted(maps.Keys(plotKinds()))
-	return []rival{
+func rivals() []competingWriter {
+	all := slices.Sorted(maps.Keys(fixtureKinds()))
+	return []competingWriter{
 		{ssaField, all, applyField},
 		{putField, all, putAnnotation},
 		{patchField, all, patchLabel},
@@ -179,7 +179,7 @@ func scale(ctx context.Context, objects dynamic.ResourceInterface, name string, 
 	return err //nolint:wrapcheck // by the caller
 }
 
-// shownField returns the value of a rival's field, or 0 if the field is missing.
+// shownField returns the value of a writer's field, or 0 if the field is missing.
 func shownField(field string, u *unstructured.Unstructured) int {
 	var text string
 	switch field {
@@ -199,7 +199,7 @@ func shownField(field string, u *unstructured.Unstructured) int {
 }
 
 // run runs all writers for a time, while git changes.
-func (c *contest) run(ctx context.Context, span time.Duration) error {
+func (c *contention) run(ctx context.Context, span time.Duration) error {
 	bounded, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -212,7 +212,7 @@ func (c *contest) run(ctx context.Context, span time.Duration) error {
 	}
 	chance := rand.New(rand.NewPCG(c.rand.Uint64(), 0)) //nolint:gosec // chance to be repeated
 	wg.Go(func() {
-		errs[len(errs)-1] = every(bounded, gitPace, func() error { return c.grow(ctx, chance, len(c.plots)) })
+		errs[len(errs)-1] = every(bounded, gitPace, func() error { return c.grow(ctx, chance, len(c.components)) })
 	})
 	// A further writer changes Keelson's own fields, which Keelson resets.
 	others := rand.New(rand.NewPCG(c.rand.Uint64(), 0)) //nolint:gosec // chance to be repeated
@@ -245,10 +245,10 @@ func every(ctx context.Context, pace time.Duration, do func() error) error {
 	}
 }
 
-// write does one write of a rival to a random object. A conflict or a deleted
+// write does one write of a writer to a random object. A conflict or a deleted
 // object counts as a conflict, not as a write.
-func (c *contest) write(ctx context.Context, r rival, chance *rand.Rand) error {
-	p := c.plots[chance.IntN(len(c.plots))]
+func (c *contention) write(ctx context.Context, r competingWriter, chance *rand.Rand) error {
+	p := c.components[chance.IntN(len(c.components))]
 	kind := r.kinds[chance.IntN(len(r.kinds))]
 	name := "app"
 	if kind == "ConfigMap" {
@@ -258,7 +258,7 @@ func (c *contest) write(ctx context.Context, r rival, chance *rand.Rand) error {
 	c.mu.Lock()
 	n := c.last[key] + 1
 	c.mu.Unlock()
-	err := r.write(ctx, c.client.Resource(plotKinds()[kind]).Namespace(p.name), name, n)
+	err := r.write(ctx, c.client.Resource(fixtureKinds()[kind]).Namespace(p.name), name, n)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -275,9 +275,9 @@ func (c *contest) write(ctx context.Context, r rival, chance *rand.Rand) error {
 
 // lost compares every field with the value that its writer wrote last. It returns a line
 // per difference.
-func (c *contest) lost(ctx context.Context) ([]string, error) {
+func (c *contention) lost(ctx context.Context) ([]string, error) {
 	var out []string
-	for kind, gvr := range plotKinds() {
+	for kind, gvr := range fixtureKinds() {
 		list, err := c.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabelOf})
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", gvr.Resource, err)
@@ -296,7 +296,7 @@ func (c *contest) lost(ctx context.Context) ([]string, error) {
 }
 
 // reverted returns [revertedFields] of the audit log.
-func (c *contest) reverted() ([]string, int, error) {
+func (c *contention) reverted() ([]string, int, error) {
 	path, err := c.lab.AuditLog(target)
 	if err != nil {
 		return nil, 0, err
@@ -308,7 +308,7 @@ func (c *contest) reverted() ([]string, int, error) {
 	return revertedFields(events, "busy-")
 }
 
-// revertedFields returns a line for each write that decreased a rival's counter, in the
+// revertedFields returns a line for each write that decreased a writer's counter, in the
 // order of resource versions, and the number of Keelson's writes. It considers only
 // objects in namespaces with a prefix.
 func revertedFields(events []audit.Event, prefix string) (reverted []string, ours int, err error) {

@@ -23,8 +23,8 @@ import (
 // be deleted without an approval are of every kind that Keelson holds, or match rules that
 // hold, deny or keep. The audit log shows the deletions.
 func runDeletions(ctx context.Context, w *world) (result, error) {
-	e := &endings{
-		world: w, tally: map[string]*endingTally{},
+	e := &deletionRun{
+		world: w, tally: map[string]*deletionTally{},
 		result: result{did: "plans that end objects: gone, hooks, replaced, moved, renamed, absent", must: w.Plans},
 	}
 	if err := e.install(ctx); err != nil {
@@ -39,15 +39,15 @@ func runDeletions(ctx context.Context, w *world) (result, error) {
 	return e.result, e.control(ctx)
 }
 
-// mortal is a kind of objects that plans end.
-type mortal struct {
+// deletableKind is a kind of objects that plans end.
+type deletableKind struct {
 	name            string // prefix of its objects' names, and name of the kind in notes
 	group, resource string
 	kind            string
 	cluster         bool // cluster-scoped
 	// body returns the rest of the manifest. Most bodies contain an immutable part that
 	// depends on ending.variant.
-	body func(o *ending) string
+	body func(o *deletableObject) string
 	// free objects may be deleted without an approval. never objects may not be deleted
 	// even with an approval.
 	free, never bool
@@ -55,33 +55,33 @@ type mortal struct {
 	replaced bool
 }
 
-func mortals() []mortal {
+func mortals() []deletableKind {
 	const rbac = "rbac.authorization.k8s.io"
-	config := func(o *ending) string {
+	config := func(o *deletableObject) string {
 		return fmt.Sprintf("immutable: true\ndata: {key: %q}\n", fmt.Sprint(o.variant))
 	}
-	return []mortal{
+	return []deletableKind{
 		{name: "free", resource: "configmaps", kind: "v1/ConfigMap", body: config, free: true},
 		{name: "held", resource: "configmaps", kind: "v1/ConfigMap", body: config},
 		{name: "denied", resource: "configmaps", kind: "v1/ConfigMap", body: config, never: true},
 		{name: "kept", resource: "configmaps", kind: "v1/ConfigMap", body: config, never: true},
-		{name: "binding", group: rbac, resource: "rolebindings", kind: rbac + "/v1/RoleBinding", free: true, replaced: true, body: func(o *ending) string {
+		{name: "binding", group: rbac, resource: "rolebindings", kind: rbac + "/v1/RoleBinding", free: true, replaced: true, body: func(o *deletableObject) string {
 			return fmt.Sprintf("roleRef: {apiGroup: %s, kind: Role, name: role-%d}\n", rbac, o.variant)
 		}},
-		{name: "namespace", resource: "namespaces", kind: "v1/Namespace", cluster: true, body: func(*ending) string { return "" }},
-		{name: "claim", resource: "persistentvolumeclaims", kind: "v1/PersistentVolumeClaim", body: func(o *ending) string {
+		{name: "namespace", resource: "namespaces", kind: "v1/Namespace", cluster: true, body: func(*deletableObject) string { return "" }},
+		{name: "claim", resource: "persistentvolumeclaims", kind: "v1/PersistentVolumeClaim", body: func(o *deletableObject) string {
 			return fmt.Sprintf("spec:\n  accessModes: [ReadWriteOnce]\n  storageClassName: none-%d\n  resources: {requests: {storage: 1Gi}}\n", o.variant)
 		}},
-		{name: "volume", resource: "persistentvolumes", kind: "v1/PersistentVolume", cluster: true, body: func(o *ending) string {
+		{name: "volume", resource: "persistentvolumes", kind: "v1/PersistentVolume", cluster: true, body: func(o *deletableObject) string {
 			return fmt.Sprintf("spec:\n  accessModes: [ReadWriteOnce]\n  capacity: {storage: 1Gi}\n  persistentVolumeReclaimPolicy: Retain\n  hostPath: {path: /nowhere-%d}\n", o.variant)
 		}},
-		{name: "class", group: "storage.k8s.io", resource: "storageclasses", kind: "storage.k8s.io/v1/StorageClass", cluster: true, body: func(o *ending) string {
+		{name: "class", group: "storage.k8s.io", resource: "storageclasses", kind: "storage.k8s.io/v1/StorageClass", cluster: true, body: func(o *deletableObject) string {
 			return fmt.Sprintf("provisioner: chaos.example/%d\n", o.variant)
 		}},
 		{name: "stateful", group: "apps", resource: "statefulsets", kind: "apps/v1/StatefulSet", body: statefulWithClaims},
 		{
 			name: "definition", group: "apiextensions.k8s.io", resource: "customresourcedefinitions", kind: "apiextensions.k8s.io/v1/CustomResourceDefinition", cluster: true,
-			body: func(o *ending) string {
+			body: func(o *deletableObject) string {
 				scope := []string{"Namespaced", "Cluster"}[o.variant%2]
 				plural, group, _ := strings.Cut(o.name, ".")
 				return fmt.Sprintf("spec:\n  group: %s\n  scope: %s\n  names: {kind: K%s, plural: %s}\n  versions:\n  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}\n",
@@ -93,7 +93,7 @@ func mortals() []mortal {
 
 // statefulWithClaims returns a StatefulSet whose controller makes a claim. The claim is
 // deleted with the StatefulSet.
-func statefulWithClaims(o *ending) string {
+func statefulWithClaims(o *deletableObject) string {
 	return fmt.Sprintf(`spec:
   serviceName: none-%d
   replicas: 1
@@ -114,9 +114,9 @@ const endingRules = `danger:
 - {name: denied, effect: deny, on: [delete-object], because: it is drawn, match: {kinds: [ConfigMap], name: "denied-*"}}
 `
 
-// ending is an object that a plan can end.
-type ending struct {
-	*mortal
+// deletableObject is an object that a plan can end.
+type deletableObject struct {
+	*deletableKind
 	name, namespace string
 	variant         int    // decides the immutable part of the body
 	hook, policy    string // annotations of a hook; empty: no annotation
@@ -125,13 +125,13 @@ type ending struct {
 	uid             string // UID of the live object; empty: not seen, or deleted
 }
 
-func (o *ending) object() oracle.Object {
+func (o *deletableObject) object() oracle.Object {
 	return oracle.Object{Group: o.group, Resource: o.resource, Namespace: o.namespace, Name: o.name}
 }
 
 // logged returns the names of the object in the audit log. The log names a Namespace as
 // its own namespace, except when a POST creates it.
-func (o *ending) logged() []oracle.Object {
+func (o *deletableObject) logged() []oracle.Object {
 	one := o.object()
 	if o.resource != "namespaces" {
 		return []oracle.Object{one}
@@ -142,7 +142,7 @@ func (o *ending) logged() []oracle.Object {
 }
 
 // id returns the name of the object in approvals.
-func (o *ending) id() string {
+func (o *deletableObject) id() string {
 	i := strings.LastIndex(o.kind, "/")
 	id := o.kind[i+1:]
 	if o.group != "" {
@@ -154,7 +154,7 @@ func (o *ending) id() string {
 	return id + " " + o.name
 }
 
-func (o *ending) manifest() string {
+func (o *deletableObject) manifest() string {
 	version := strings.TrimSuffix(o.kind, o.kind[strings.LastIndex(o.kind, "/"):])
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", version, o.kind[len(version)+1:], o.name)
@@ -162,7 +162,7 @@ func (o *ending) manifest() string {
 		fmt.Fprintf(&b, "  namespace: %s\n", o.namespace)
 	}
 	notes := map[string]string{}
-	if o.mortal.name == "kept" {
+	if o.deletableKind.name == "kept" {
 		notes["helm.sh/resource-policy"] = "keep"
 	}
 	if o.hook != "" {
@@ -181,20 +181,20 @@ func (o *ending) manifest() string {
 	return b.String()
 }
 
-// endingComponent is a component and its content in git.
-type endingComponent struct {
+// deletionComponent is a component and its content in git.
+type deletionComponent struct {
 	name    string
-	objects []*ending
+	objects []*deletableObject
 	absent  bool
 	gone    bool // git no longer contains it
 }
 
 // namespace returns the component's namespace. It stays when the component is renamed.
-func (c *endingComponent) namespace() string { return strings.TrimSuffix(c.name, renamedSuffix) }
+func (c *deletionComponent) namespace() string { return strings.TrimSuffix(c.name, renamedSuffix) }
 
-func (c *endingComponent) renamed() bool { return strings.HasSuffix(c.name, renamedSuffix) }
+func (c *deletionComponent) renamed() bool { return strings.HasSuffix(c.name, renamedSuffix) }
 
-func (c *endingComponent) files() map[string]string {
+func (c *deletionComponent) files() map[string]string {
 	folder, cluster := "components/"+c.name+"/", "clusters/"+target+"/"+c.name+".yaml"
 	files := map[string]string{
 		folder + "component.yaml":       apiVersion + "kind: Component\nnamespace: " + c.namespace() + "\n" + endingRules,
@@ -218,19 +218,19 @@ func (c *endingComponent) files() map[string]string {
 	return files
 }
 
-// endingTally counts the objects of a kind that git ended, that were approved, and that
+// deletionTally counts the objects of a kind that git ended, that were approved, and that
 // were deleted.
-type endingTally struct{ ended, approved, deleted int }
+type deletionTally struct{ ended, approved, deleted int }
 
-type endings struct {
+type deletionRun struct {
 	*world
 	repo       string
-	components []*endingComponent
-	all        []*ending // all objects that were ever in git
+	components []*deletionComponent
+	all        []*deletableObject // all objects that were ever in git
 	// mayGo are the objects whose deletion git or an approval permits.
-	mayGo     map[*ending]bool
+	mayGo     map[*deletableObject]bool
 	approvals []string
-	tally     map[string]*endingTally
+	tally     map[string]*deletionTally
 	drawn     int
 	result    result
 }
@@ -241,11 +241,11 @@ const renamedSuffix = "r"
 const endingRounds = 4
 
 // install delivers the components for the first time.
-func (e *endings) install(ctx context.Context) (err error) {
-	e.mayGo = map[*ending]bool{}
+func (e *deletionRun) install(ctx context.Context) (err error) {
+	e.mayGo = map[*deletableObject]bool{}
 	files := map[string]string{}
 	for i := range max((e.Plans+endingRounds-1)/endingRounds, 2) {
-		c := &endingComponent{name: fmt.Sprintf("d%03d", i)}
+		c := &deletionComponent{name: fmt.Sprintf("d%03d", i)}
 		e.components = append(e.components, c)
 		e.ledger.Own(oracle.Object{Resource: "namespaces", Name: c.name})
 		e.ledger.Own(oracle.Object{Resource: "configmaps", Namespace: c.name, Name: "stays-" + c.name})
@@ -264,10 +264,10 @@ func (e *endings) install(ctx context.Context) (err error) {
 	if err != nil || code != 0 {
 		return fmt.Errorf("install: exit code %d: %w\n%s", code, err, tail(out))
 	}
-	return e.look(ctx)
+	return e.checkUndeleted(ctx)
 }
 
-func (e *endings) keelsonOn(ctx context.Context, name string, args ...string) (int, string, error) {
+func (e *deletionRun) keelsonOn(ctx context.Context, name string, args ...string) (int, string, error) {
 	direct, err := e.direct()
 	if err != nil {
 		return 0, "", err
@@ -276,9 +276,9 @@ func (e *endings) keelsonOn(ctx context.Context, name string, args ...string) (i
 }
 
 // object makes up an object with a name that was not used before.
-func (e *endings) object(c *endingComponent, kind *mortal) *ending {
+func (e *deletionRun) object(c *deletionComponent, kind *deletableKind) *deletableObject {
 	e.drawn++
-	o := &ending{mortal: kind, owner: c.name, variant: e.rand.IntN(1000)}
+	o := &deletableObject{deletableKind: kind, owner: c.name, variant: e.rand.IntN(1000)}
 	o.name = fmt.Sprintf("%s-%s-%d", kind.name, c.name, e.drawn)
 	if kind.name == "definition" {
 		o.name = fmt.Sprintf("e%d.%s.chaos.example", e.drawn, c.name)
@@ -292,7 +292,7 @@ func (e *endings) object(c *endingComponent, kind *mortal) *ending {
 }
 
 // draw changes each component at random.
-func (e *endings) draw(round int) {
+func (e *deletionRun) draw(round int) {
 	for i, c := range e.components {
 		if c.absent || c.gone {
 			continue
@@ -300,7 +300,7 @@ func (e *endings) draw(round int) {
 		if round >= endingRounds && e.last(c) {
 			continue
 		}
-		var stay []*ending
+		var stay []*deletableObject
 		for _, o := range c.objects {
 			if e.fate(o, e.components[(i+1)%len(e.components)]) {
 				stay = append(stay, o)
@@ -312,7 +312,7 @@ func (e *endings) draw(round int) {
 }
 
 // fate draws the fate of an object, and reports whether its component still has it.
-func (e *endings) fate(o *ending, neighbour *endingComponent) bool {
+func (e *deletionRun) fate(o *deletableObject, neighbour *deletionComponent) bool {
 	switch draw := e.rand.IntN(10); {
 	case draw < 3: // it leaves the target
 		e.end(o, "git no longer has it")
@@ -321,7 +321,7 @@ func (e *endings) fate(o *ending, neighbour *endingComponent) bool {
 		o.hook = pick(e.rand, "pre-upgrade", "post-upgrade", "pre-install,pre-upgrade")
 		o.policy = pick(e.rand, "", "before-hook-creation", "hook-succeeded", "before-hook-creation,hook-succeeded", "hook-failed")
 		e.end(o, "it is a hook")
-		if o.mortal.name == "kept" && o.uid == "" {
+		if o.deletableKind.name == "kept" && o.uid == "" {
 			// The hook creates the object. As with Helm, the keep annotation doesn't protect
 			// a hook's own object from its delete policy.
 			e.mayGo[o] = true
@@ -344,7 +344,7 @@ func (e *endings) fate(o *ending, neighbour *endingComponent) bool {
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
 // last draws whether and how a component ends, and reports whether it ended.
-func (e *endings) last(c *endingComponent) bool {
+func (e *deletionRun) last(c *deletionComponent) bool {
 	switch e.rand.IntN(4) {
 	case 0:
 		c.absent = true
@@ -358,7 +358,7 @@ func (e *endings) last(c *endingComponent) bool {
 		if c.renamed() {
 			return false
 		}
-		renamed := &endingComponent{name: c.name + renamedSuffix, objects: c.objects}
+		renamed := &deletionComponent{name: c.name + renamedSuffix, objects: c.objects}
 		for _, o := range c.objects {
 			o.owner = renamed.name
 		}
@@ -372,7 +372,7 @@ func (e *endings) last(c *endingComponent) bool {
 
 // end records that git ends an object. Only the deletion of a free object is permitted
 // without an approval.
-func (e *endings) end(o *ending, why string) {
+func (e *deletionRun) end(o *deletableObject, why string) {
 	o.ended = true
 	e.count(o).ended++
 	if o.free {
@@ -381,18 +381,18 @@ func (e *endings) end(o *ending, why string) {
 	}
 }
 
-func (e *endings) count(o *ending) *endingTally {
-	t := e.tally[o.mortal.name]
+func (e *deletionRun) count(o *deletableObject) *deletionTally {
+	t := e.tally[o.deletableKind.name]
 	if t == nil {
-		t = &endingTally{}
-		e.tally[o.mortal.name] = t
+		t = &deletionTally{}
+		e.tally[o.deletableKind.name] = t
 	}
 	return t
 }
 
 // round lets Keelson apply the drawn changes, first without new approvals, then with
 // approvals for some of the held objects.
-func (e *endings) round(ctx context.Context, name string) error {
+func (e *deletionRun) round(ctx context.Context, name string) error {
 	files := map[string]string{}
 	for _, c := range e.components {
 		maps.Copy(files, c.files())
@@ -418,7 +418,7 @@ func (e *endings) round(ctx context.Context, name string) error {
 }
 
 // apply runs keelson apply, and checks the objects in the cluster.
-func (e *endings) apply(ctx context.Context, name string) error {
+func (e *deletionRun) apply(ctx context.Context, name string) error {
 	code, out, err := e.keelsonOn(ctx, name, "apply", target, "--yes", "--no-wait", "--timeout", "10s")
 	if err != nil {
 		return err
@@ -428,7 +428,7 @@ func (e *endings) apply(ctx context.Context, name string) error {
 			return fmt.Errorf("exit code %d, and %s is not named:\n%s", code, c.name, tail(out))
 		}
 	}
-	return e.look(ctx)
+	return e.checkUndeleted(ctx)
 }
 
 // planned is an object in the JSON plan of keelson diff.
@@ -448,7 +448,7 @@ func (p planned) id() string {
 }
 
 // approve commits approvals for a share of the held objects.
-func (e *endings) approve(ctx context.Context, name string, share float64) error {
+func (e *deletionRun) approve(ctx context.Context, name string, share float64) error {
 	if share == 0 {
 		return nil
 	}
@@ -464,7 +464,7 @@ func (e *endings) approve(ctx context.Context, name string, share float64) error
 	if err := json.NewDecoder(strings.NewReader(out[start:])).Decode(&plan); err != nil {
 		return fmt.Errorf("read the plan (exit code %d): %w\n%s", code, err, tail(out))
 	}
-	byID := map[string]*ending{}
+	byID := map[string]*deletableObject{}
 	for _, o := range e.all {
 		byID[o.id()] = o
 	}
@@ -486,9 +486,9 @@ func (e *endings) approve(ctx context.Context, name string, share float64) error
 	return e.push(ctx, e.repo, map[string]string{"approvals/drawn.yaml": apiVersion + "kind: Approvals\napprovals:\n" + strings.Join(e.approvals, "")})
 }
 
-// look checks that each object without permission for a deletion still exists, with the
+// checkUndeleted checks that each object without permission for a deletion still exists, with the
 // same UID.
-func (e *endings) look(ctx context.Context) error {
+func (e *deletionRun) checkUndeleted(ctx context.Context) error {
 	d, err := e.dynamic()
 	if err != nil {
 		return err
@@ -530,7 +530,7 @@ func (e *endings) look(ctx context.Context) error {
 
 // control proves that the test could detect wrong deletions. With approvals for all held
 // objects, it requires deletions of every kind, except of denied and kept objects.
-func (e *endings) control(ctx context.Context) error {
+func (e *deletionRun) control(ctx context.Context) error {
 	for i := range 3 {
 		name := fmt.Sprintf("control-%d", i)
 		if err := e.approve(ctx, name, 1); err != nil {
@@ -543,7 +543,7 @@ func (e *endings) control(ctx context.Context) error {
 	for _, m := range mortals() {
 		t := e.tally[m.name]
 		if t == nil {
-			t = &endingTally{}
+			t = &deletionTally{}
 		}
 		e.result.notes = append(e.result.notes, fmt.Sprintf("%s: git ended %d, %d approvals, %d deleted", m.name, t.ended, t.approved, t.deleted))
 		if m.never != (t.deleted == 0) {

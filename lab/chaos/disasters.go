@@ -22,9 +22,9 @@ type disaster struct {
 	later bool
 }
 
-// scenery is a garden with a controller and the means of disasters.
-type scenery struct {
-	*garden
+// disasterFleet is a fixture fleet with a controller and the means of disasters.
+type disasterFleet struct {
+	*fixtureFleet
 	controller *keelson
 	kubeconfig string
 	hook       *webhook.Server
@@ -36,11 +36,11 @@ type scenery struct {
 // and the cluster change.
 func runDisasters(ctx context.Context, w *world) (r result, err error) {
 	r = result{did: "outages, restores, broken APIs, webhooks, finalizers, namespaces"}
-	g, err := w.newGarden(ctx, "plot", 8)
+	g, err := w.newFixtureFleet(ctx, "plot", 8)
 	if err != nil {
 		return r, err
 	}
-	s := &scenery{garden: g, result: r}
+	s := &disasterFleet{fixtureFleet: g, result: r}
 	s.result.must = len(s.disasters())
 	if s.kubeconfig, err = w.direct(); err != nil {
 		return s.result, err
@@ -75,7 +75,7 @@ func runDisasters(ctx context.Context, w *world) (r result, err error) {
 
 // restart kills the controller, if one runs, and starts a new controller, which must
 // read the state of the cluster again.
-func (s *scenery) restart(ctx context.Context) (err error) {
+func (s *disasterFleet) restart(ctx context.Context) (err error) {
 	if s.controller != nil {
 		if err := s.controller.kill(); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (s *scenery) restart(ctx context.Context) (err error) {
 
 // strike begins a disaster, changes the fleet, checks Keelson's statuses, ends the
 // disaster, and waits until the fleet has converged.
-func (s *scenery) strike(ctx context.Context, d disaster) error {
+func (s *disasterFleet) strike(ctx context.Context, d disaster) error {
 	end, err := d.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
@@ -110,11 +110,11 @@ func (s *scenery) strike(ctx context.Context, d disaster) error {
 	return nil
 }
 
-func (s *scenery) during(ctx context.Context, d disaster) error {
+func (s *disasterFleet) during(ctx context.Context, d disaster) error {
 	if d.later {
 		return nil
 	}
-	if err := s.grow(ctx, s.rand, len(s.plots)); err != nil {
+	if err := s.grow(ctx, s.rand, len(s.components)); err != nil {
 		return err
 	}
 	if len(d.says) == 0 {
@@ -132,7 +132,7 @@ func (s *scenery) during(ctx context.Context, d disaster) error {
 }
 
 // said returns nil if the message of a Delivery that is not Synced contains all texts.
-func (s *scenery) said(ctx context.Context, texts []string) error {
+func (s *disasterFleet) said(ctx context.Context, texts []string) error {
 	all, err := s.deliveries(ctx)
 	if err != nil {
 		return err

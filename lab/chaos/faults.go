@@ -33,7 +33,7 @@ const (
 // burst it waits until the cluster has converged.
 func runFaults(ctx context.Context, w *world) (result, error) {
 	r := result{did: "faults of requests, answers, watches and connections", must: w.Faults}
-	g, err := w.newGarden(ctx, "fault", 40)
+	g, err := w.newFixtureFleet(ctx, "fault", 40)
 	if err != nil {
 		return r, err
 	}
@@ -54,7 +54,7 @@ func runFaults(ctx context.Context, w *world) (result, error) {
 		return r, fmt.Errorf("before any fault: %w (its log: %s)", err, k.log)
 	}
 	for burst := 1; r.number < w.Faults; burst++ {
-		b := &storm{rand: rand.New(rand.NewPCG(w.rand.Uint64(), 0)), left: min(burstFaults, w.Faults-r.number)} //nolint:gosec // chance to be repeated
+		b := &faultGenerator{rand: rand.New(rand.NewPCG(w.rand.Uint64(), 0)), left: min(burstFaults, w.Faults-r.number)} //nolint:gosec // chance to be repeated
 		made, err := g.weather(ctx, p, b)
 		if err != nil {
 			return r, err
@@ -113,15 +113,15 @@ func counted(counts map[proxy.Fault]int) string {
 
 // weather runs one burst of faults while git and the cluster change. It returns the
 // number of faults after the burst has ended.
-func (g *garden) weather(ctx context.Context, p *proxy.Proxy, s *storm) (int, error) {
+func (g *fixtureFleet) weather(ctx context.Context, p *proxy.Proxy, s *faultGenerator) (int, error) {
 	want := s.left
 	s.over = make(chan struct{})
 	p.Use(s.decide)
 	defer p.Use(nil)
-	if err := g.grow(ctx, g.rand, len(g.plots)); err != nil {
+	if err := g.grow(ctx, g.rand, len(g.components)); err != nil {
 		return 0, err
 	}
-	if err := g.drift(ctx, g.rand, len(g.plots)/2); err != nil {
+	if err := g.drift(ctx, g.rand, len(g.components)/2); err != nil {
 		return 0, err
 	}
 	timer := time.NewTimer(burstTime)
@@ -138,15 +138,15 @@ func (g *garden) weather(ctx context.Context, p *proxy.Proxy, s *storm) (int, er
 	return want - s.left, nil
 }
 
-// storm decides at random which requests fail, and how.
-type storm struct {
+// faultGenerator decides at random which requests fail, and how.
+type faultGenerator struct {
 	mu   sync.Mutex
 	rand *rand.Rand
 	left int           // number of faults left
 	over chan struct{} // closed when no fault is left
 }
 
-func (s *storm) decide(r proxy.Request) proxy.Verdict {
+func (s *faultGenerator) decide(r proxy.Request) proxy.Verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.left == 0 || s.rand.Float64() > burstShare {
@@ -162,7 +162,7 @@ func (s *storm) decide(r proxy.Request) proxy.Verdict {
 }
 
 // watch draws the verdict of a watch.
-func (s *storm) watch() proxy.Verdict {
+func (s *faultGenerator) watch() proxy.Verdict {
 	v := proxy.Verdict{For: time.Duration(s.rand.IntN(1500)) * time.Millisecond, Connection: s.rand.IntN(4) == 0}
 	v.Fault = []proxy.Fault{proxy.CutWatch, proxy.CutWatch, proxy.Gone410, proxy.ResetBefore, proxy.ResetMidAnswer, proxy.Drip, proxy.Status, proxy.Hang}[s.rand.IntN(8)]
 	s.refusal(&v)
@@ -170,7 +170,7 @@ func (s *storm) watch() proxy.Verdict {
 }
 
 // request draws the verdict of a request that isn't a watch.
-func (s *storm) request(r proxy.Request) proxy.Verdict {
+func (s *faultGenerator) request(r proxy.Request) proxy.Verdict {
 	v := proxy.Verdict{For: time.Duration(s.rand.IntN(3000)) * time.Millisecond, Connection: s.rand.IntN(8) == 0}
 	kinds := []proxy.Fault{proxy.Status, proxy.Status, proxy.Status, proxy.Hang, proxy.ResetBefore, proxy.ResetMidAnswer, proxy.DropAnswer, proxy.DropAnswer, proxy.Drip}
 	if r.Verb == "list" {
@@ -182,7 +182,7 @@ func (s *storm) request(r proxy.Request) proxy.Verdict {
 }
 
 // refusal draws the answer of a Status.
-func (s *storm) refusal(v *proxy.Verdict) {
+func (s *faultGenerator) refusal(v *proxy.Verdict) {
 	v.Code = []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}[s.rand.IntN(3)]
 	v.Plain = s.rand.IntN(3) == 0
 	if v.Code != http.StatusInternalServerError {

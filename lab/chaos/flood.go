@@ -40,12 +40,12 @@ const (
 // and honest webhooks report the changes.
 func runFlood(ctx context.Context, w *world) (result, error) {
 	r := result{did: "commits that are delivered while webhooks are flooded", must: max(1, int(w.Flood.Seconds())/20)}
-	g, err := w.newGarden(ctx, "hook", 8)
+	g, err := w.newFixtureFleet(ctx, "hook", 8)
 	if err != nil {
 		return r, err
 	}
 	g.steady = true
-	f := &flood{scenery: &scenery{garden: g}, secret: w.canaries.plant("the secret of webhooks"), sent: map[string]*atomic.Int64{}}
+	f := &flood{disasterFleet: &disasterFleet{fixtureFleet: g}, secret: w.planted.plant("the secret of webhooks"), sent: map[string]*atomic.Int64{}}
 	if err := f.begin(ctx); err != nil {
 		return r, err
 	}
@@ -53,7 +53,7 @@ func runFlood(ctx context.Context, w *world) (result, error) {
 	if err != nil {
 		return r, fmt.Errorf("before the flood: %w (its log: %s)", err, f.controller.log)
 	}
-	before, err := f.look(ctx)
+	before, err := f.measure(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -61,7 +61,7 @@ func runFlood(ctx context.Context, w *world) (result, error) {
 	if err != nil {
 		r.violate("in the flood: %v (its log: %s)", err, f.controller.log)
 	}
-	after, err := f.look(ctx)
+	after, err := f.measure(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -93,7 +93,7 @@ func median(all []time.Duration) time.Duration {
 
 // flood is a controller with a webhook server, and the requests sent to it.
 type flood struct {
-	*scenery
+	*disasterFleet
 	secret        string
 	hooks, status string // URLs
 
@@ -313,7 +313,7 @@ type reading struct {
 	memory                   int64
 }
 
-func (f *flood) look(ctx context.Context) (reading, error) {
+func (f *flood) measure(ctx context.Context) (reading, error) {
 	out := reading{at: time.Now(), memory: f.controller.memory()}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.status, nil)
 	if err != nil {

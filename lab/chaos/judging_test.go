@@ -74,11 +74,11 @@ func TestCook(t *testing.T) {
 	t.Parallel()
 	for _, with := range []extra{plain, withKind, withHook} {
 		for seed := range uint64(50) {
-			a, b := cook("one", recipe{seed: seed, with: with, secret: "s"}), cook("twin", recipe{seed: seed, with: with, secret: "s"})
+			a, b := buildComponent("one", componentInput{seed: seed, with: with, secret: "s"}), buildComponent("twin", componentInput{seed: seed, with: with, secret: "s"})
 			if got, want := strings.ReplaceAll(text(b), "twin", "one"), text(a); got != want {
 				t.Fatalf("seed %d: two components of one recipe differ:\n%s\n%s", seed, got, want)
 			}
-			if len(a.removed) == 0 || len(a.replaced) == 0 || text(a) == text(cook("one", recipe{seed: seed + 1, with: with, secret: "s"})) {
+			if len(a.removed) == 0 || len(a.replaced) == 0 || text(a) == text(buildComponent("one", componentInput{seed: seed + 1, with: with, secret: "s"})) {
 				t.Fatalf("seed %d: %d removed, %d replaced; and its successor must differ", seed, len(a.removed), len(a.replaced))
 			}
 		}
@@ -112,7 +112,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-func search(t *testing.T, c *canaries, content string) []string {
+func search(t *testing.T, c *plantedSecrets, content string) []string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "log"), []byte(content), 0o600); err != nil {

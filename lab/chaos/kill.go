@@ -31,12 +31,12 @@ const lateEvery = 3
 // minObjects is the minimum number of objects of an undisturbed component.
 const minObjects = 4
 
-// matrix is the state of the kill matrix.
-type matrix struct {
+// killMatrix is the state of the kill matrix.
+type killMatrix struct {
 	*world
 	client dynamic.Interface
 	direct string // kubeconfig without a proxy
-	lanes  chan *lane
+	lanes  chan *proxySlot
 	points []point
 	first  []point // of a cluster's first apply, once each
 	seeds  int
@@ -46,14 +46,14 @@ type matrix struct {
 
 // runKill kills keelson apply at every point, on the components of every seed.
 func runKill(ctx context.Context, w *world) (result, error) {
-	m := &matrix{world: w, points: allPoints(applyMoments()), seeds: w.Seeds, lanes: make(chan *lane, lanes), tries: map[string]int{}}
+	m := &killMatrix{world: w, points: allPoints(applyMoments()), seeds: w.Seeds, lanes: make(chan *proxySlot, lanes), tries: map[string]int{}}
 	m.first = pointsOf(first, few, firstMoments())
 	m.result = result{
 		did:  fmt.Sprintf("SIGKILL of keelson apply at %d points, %d components each, and %d of a cluster's first apply", len(m.points), m.seeds, len(m.first)),
 		must: m.must(),
 	}
 	for i := range lanes {
-		l, err := w.newLane(ctx, fmt.Sprintf("lane-%d", i))
+		l, err := w.newProxySlot(ctx, fmt.Sprintf("lane-%d", i))
 		if err != nil {
 			return m.result, err
 		}
@@ -67,7 +67,7 @@ func runKill(ctx context.Context, w *world) (result, error) {
 }
 
 // connect makes the client and the kubeconfig that don't use a proxy.
-func (m *matrix) connect() (err error) {
+func (m *killMatrix) connect() (err error) {
 	if m.client, err = m.dynamic(); err == nil {
 		m.direct, err = m.world.direct()
 	}
@@ -75,7 +75,7 @@ func (m *matrix) connect() (err error) {
 }
 
 // rounds carries out the steps for one seed after the other.
-func (m *matrix) rounds(ctx context.Context, steps func(*round) []func(context.Context) error) (result, error) {
+func (m *killMatrix) rounds(ctx context.Context, steps func(*round) []func(context.Context) error) (result, error) {
 	if err := m.connect(); err != nil {
 		return m.result, err
 	}
@@ -92,14 +92,14 @@ func (m *matrix) rounds(ctx context.Context, steps func(*round) []func(context.C
 }
 
 // must returns the minimum number of kills.
-func (m *matrix) must() int {
+func (m *killMatrix) must() int {
 	n := 0
 	m.each(func(_ point, times int) { n += times })
 	return n
 }
 
 // each calls do with each point and the number of kills that the point requires.
-func (m *matrix) each(do func(p point, times int)) {
+func (m *killMatrix) each(do func(p point, times int)) {
 	for _, p := range m.first {
 		do(p, 1)
 	}
@@ -113,7 +113,7 @@ func (m *matrix) each(do func(p point, times int)) {
 }
 
 // complete returns an error if a point was hit fewer times than required.
-func (m *matrix) complete() error {
+func (m *killMatrix) complete() error {
 	var missed []string
 	m.each(func(p point, times int) {
 		if n := m.tries[p.String()]; n < times {
@@ -131,13 +131,13 @@ type trial struct {
 	point
 	component
 	started time.Time
-	held    *held // the late request, until it is released
+	held    *heldRequest // the late request, until it is released
 }
 
 // round is the work of one seed. It has one component per point, and one undisturbed
 // component of each kind, for comparison with the trials.
 type round struct {
-	*matrix
+	*killMatrix
 	seed   int
 	prefix string // of the names of its components
 	trials []*trial
@@ -146,12 +146,12 @@ type round struct {
 }
 
 // round makes the components of a seed.
-func (m *matrix) round(seed int) *round {
-	r := &round{matrix: m, seed: seed, prefix: fmt.Sprintf("k%02d", seed), whole: map[extra]*component{}}
+func (m *killMatrix) round(seed int) *round {
+	r := &round{killMatrix: m, seed: seed, prefix: fmt.Sprintf("k%02d", seed), whole: map[extra]*component{}}
 	chance := m.rand.Uint64()
-	secret := m.canaries.plant("a Secret of the kill matrix")
+	secret := m.planted.plant("a Secret of the kill matrix")
 	cooked := func(name string, with extra) component {
-		c := cook(name, recipe{seed: chance, with: with, secret: secret})
+		c := buildComponent(name, componentInput{seed: chance, with: with, secret: secret})
 		c.allow(m.ledger)
 		return c
 	}
@@ -432,14 +432,14 @@ func tail(text string) string {
 	return text[max(0, len(text)-enough):]
 }
 
-// lane is a proxy through which one process at a time works and is killed.
-type lane struct {
+// proxySlot is a proxy through which one process at a time works and is killed.
+type proxySlot struct {
 	*world
 	proxy      *proxy.Proxy
 	kubeconfig string
 }
 
-func (w *world) newLane(ctx context.Context, name string) (*lane, error) {
+func (w *world) newProxySlot(ctx context.Context, name string) (*proxySlot, error) {
 	config, err := w.client(cluster.Keelson)
 	if err != nil {
 		return nil, err
@@ -448,7 +448,7 @@ func (w *world) newLane(ctx context.Context, name string) (*lane, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lane{world: w, proxy: p}
+	l := &proxySlot{world: w, proxy: p}
 	content, err := p.Kubeconfig(cluster.Keelson)
 	if err == nil {
 		l.kubeconfig, err = w.kubeconfig(name, content)
@@ -456,7 +456,7 @@ func (w *world) newLane(ctx context.Context, name string) (*lane, error) {
 	return l, err
 }
 
-func (l *lane) close() {
+func (l *proxySlot) close() {
 	if err := l.proxy.Close(); err != nil {
 		say("%s: %v", l.name, err)
 	}
@@ -465,8 +465,8 @@ func (l *lane) close() {
 // errNotHit is returned for a process that ended before it reached its point.
 var errNotHit = errors.New("the point was never reached")
 
-// trap kills a process at the request of a point.
-type trap struct {
+// killTrap kills a process at the request of a point.
+type killTrap struct {
 	trial *trial
 
 	mu    sync.Mutex
@@ -477,14 +477,14 @@ type trap struct {
 	err   error // returned by kill
 }
 
-// held is a request that the proxy holds until another process has done the work.
-type held struct {
+// heldRequest is a request that the proxy holds until another process has done the work.
+type heldRequest struct {
 	let  chan struct{}
 	done chan struct{}
 }
 
 // release forwards the request, and returns when the API server has answered it.
-func (h *held) release(ctx context.Context) error {
+func (h *heldRequest) release(ctx context.Context) error {
 	close(h.let)
 	ctx, cancel := context.WithTimeout(ctx, hungAfter)
 	defer cancel()
@@ -497,8 +497,8 @@ func (h *held) release(ctx context.Context) error {
 }
 
 // kill starts keelson ARGS and kills it at the trial's point.
-func (l *lane) kill(ctx context.Context, repo string, t *trial, args ...string) error {
-	tr := &trap{trial: t, ready: make(chan struct{})}
+func (l *proxySlot) kill(ctx context.Context, repo string, t *trial, args ...string) error {
+	tr := &killTrap{trial: t, ready: make(chan struct{})}
 	l.proxy.Use(tr.decide)
 	k, err := l.start(launch{name: t.component.name, repo: repo, kubeconfig: l.kubeconfig}, args...)
 	if err != nil {
@@ -524,7 +524,7 @@ func (l *lane) kill(ctx context.Context, repo string, t *trial, args ...string) 
 }
 
 // decide kills the process at the request of the point.
-func (tr *trap) decide(r proxy.Request) proxy.Verdict {
+func (tr *killTrap) decide(r proxy.Request) proxy.Verdict {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	if tr.shut {
@@ -543,7 +543,7 @@ func (tr *trap) decide(r proxy.Request) proxy.Verdict {
 		return proxy.Verdict{Fault: proxy.Hang}
 	case late:
 		// Kill in the Before hook: by then the proxy has read the whole request.
-		h := &held{let: make(chan struct{}), done: make(chan struct{})}
+		h := &heldRequest{let: make(chan struct{}), done: make(chan struct{})}
 		tr.trial.held = h
 		return proxy.Verdict{Fault: proxy.DropAnswer, Before: func() { tr.strike(); <-h.let }, Answered: func() { close(h.done) }}
 	default:
@@ -552,7 +552,7 @@ func (tr *trap) decide(r proxy.Request) proxy.Verdict {
 }
 
 // strike kills the process.
-func (tr *trap) strike() {
+func (tr *killTrap) strike() {
 	<-tr.ready
 	err := tr.kill()
 	tr.mu.Lock()

@@ -11,9 +11,9 @@ import (
 // runKillController kills the controller at every point, one after the other. Each
 // process finds the state that earlier processes left, and is killed too.
 func runKillController(ctx context.Context, w *world) (result, error) {
-	m := &matrix{world: w, points: allPoints(controllerMoments()), seeds: w.Controller, lanes: make(chan *lane, 1), tries: map[string]int{}}
+	m := &killMatrix{world: w, points: allPoints(controllerMoments()), seeds: w.Controller, lanes: make(chan *proxySlot, 1), tries: map[string]int{}}
 	m.result = result{did: fmt.Sprintf("SIGKILL of keelson controller at %d points, %d components each", len(m.points), m.seeds), must: m.must()}
-	l, err := w.newLane(ctx, "controller")
+	l, err := w.newProxySlot(ctx, "controller")
 	if err != nil {
 		return m.result, err
 	}

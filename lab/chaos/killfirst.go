@@ -17,19 +17,19 @@ import (
 // begin kills the first apply of a cluster at every point at which the apply prepares the
 // cluster for records. Before each trial, the test deletes the namespace of records,
 // with the key and all records.
-func (m *matrix) begin(ctx context.Context) error {
+func (m *killMatrix) begin(ctx context.Context) error {
 	if err := m.connect(); err != nil {
 		return err
 	}
 	started := time.Now()
-	chance, secret := m.rand.Uint64(), m.canaries.plant("a Secret of a first apply")
+	chance, secret := m.rand.Uint64(), m.planted.plant("a Secret of a first apply")
 	cooked := func(name string) component {
-		c := cook(name, recipe{seed: chance, with: few, secret: secret})
+		c := buildComponent(name, componentInput{seed: chance, with: few, secret: secret})
 		c.allow(m.ledger)
 		return c
 	}
 	whole := cooked("begin-whole")
-	undisturbed := &round{matrix: m, prefix: "begin-", whole: map[extra]*component{few: &whole}}
+	undisturbed := &round{killMatrix: m, prefix: "begin-", whole: map[extra]*component{few: &whole}}
 	if err := undisturbed.publishAs(ctx, whole.name); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (m *matrix) begin(ctx context.Context) error {
 	}
 	for i, p := range m.first {
 		t := &trial{point: p, component: cooked(fmt.Sprintf("begin-%02dx", i))}
-		r := &round{matrix: m, prefix: "begin-", trials: []*trial{t}, whole: undisturbed.whole}
+		r := &round{killMatrix: m, prefix: "begin-", trials: []*trial{t}, whole: undisturbed.whole}
 		if err := r.beginning(ctx, t); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}

@@ -22,7 +22,7 @@ func (c *chaos) leaks() (o outcome) {
 	if o.err = c.control(worlds[0]); o.err != nil {
 		return o
 	}
-	if o.number = len(c.canaries.values); o.number == 0 && len(c.only) > 0 {
+	if o.number = len(c.planted.values); o.number == 0 && len(c.only) > 0 {
 		o.did += " (the chosen scenarios plant none: the search finds its control)"
 		o.number, o.survived = 1, 1
 		return o
@@ -38,7 +38,7 @@ func (c *chaos) leaks() (o outcome) {
 			return o
 		}
 		for _, dir := range all {
-			n, bytes, found, err := c.canaries.search(dir)
+			n, bytes, found, err := c.planted.search(dir)
 			if err != nil {
 				o.err = err
 				return o

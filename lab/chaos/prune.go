@@ -18,7 +18,7 @@ const pruneComponents = 40
 // of a component in that state is a chance to delete objects that must stay.
 func runPrune(ctx context.Context, w *world) (result, error) {
 	p := &pruning{world: w, result: result{did: "looks at components in git or clusters that can't be read whole", must: w.Chances}}
-	l, err := w.newLane(ctx, "prune")
+	l, err := w.newProxySlot(ctx, "prune")
 	if err != nil {
 		return p.result, err
 	}
@@ -55,7 +55,7 @@ type way struct {
 
 type pruning struct {
 	*world
-	lane       *lane
+	lane       *proxySlot
 	repo       string
 	components []component
 	whole      map[string]state // as installed
@@ -67,7 +67,7 @@ func (p *pruning) install(ctx context.Context) (err error) {
 	files := map[string]string{}
 	chance := p.rand.Uint64()
 	for i := range pruneComponents {
-		c := cook(fmt.Sprintf("p%02dx", i), recipe{seed: chance + uint64(i), with: plain, secret: p.canaries.plant("a Secret of the prune chances")}) //nolint:gosec // a small number
+		c := buildComponent(fmt.Sprintf("p%02dx", i), componentInput{seed: chance + uint64(i), with: plain, secret: p.planted.plant("a Secret of the prune chances")}) //nolint:gosec // a small number
 		c.allow(p.ledger)
 		p.components = append(p.components, c)
 		maps.Copy(files, c.files(c.old))
@@ -87,8 +87,8 @@ func (p *pruning) install(ctx context.Context) (err error) {
 	return err
 }
 
-// kept returns the pieces that stay in git.
-func (c *component) kept() []piece {
+// remaining returns the pieces that stay in git.
+func (c *component) remaining() []piece {
 	var out []piece
 	for _, piece := range c.old {
 		if !strings.HasPrefix(piece.Name, "gone-") {
@@ -104,7 +104,7 @@ func (p *pruning) try(ctx context.Context, pass int, way way) error {
 	files, mended := map[string]string{}, map[string]string{}
 	for i := range p.components {
 		c := &p.components[i]
-		mine := c.files(c.kept())
+		mine := c.files(c.remaining())
 		if way.edit != nil {
 			way.edit(c, mine)
 		}
@@ -192,7 +192,7 @@ func (p *pruning) control(ctx context.Context) error {
 	now := time.Now()
 	for i := range p.components {
 		c := &p.components[i]
-		maps.Copy(files, c.files(c.kept()))
+		maps.Copy(files, c.files(c.remaining()))
 		for _, o := range c.removed {
 			p.ledger.MayDelete(now, "git no longer has it", o)
 		}

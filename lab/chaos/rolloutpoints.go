@@ -9,11 +9,11 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 )
 
-// turningPoint is a transition of a rollout at which the controller is killed. A request
+// rolloutKillPoint is a transition of a rollout at which the controller is killed. A request
 // makes the transition.
-type turningPoint struct {
+type rolloutKillPoint struct {
 	name string
-	// chances is the minimum number of times that the transition happens in the voyages
+	// chances is the minimum number of times that the transition happens in the planned changes
 	// of a seed. The test kills at a random one of them.
 	chances int
 	// is reports whether a change makes the transition.
@@ -32,11 +32,11 @@ type change struct {
 
 // turningPoints returns all turning points: the transitions of the Rollout on the hub, and
 // the steps of a cluster's loop from its release to its reported version.
-func turningPoints() []turningPoint {
-	rollout := func(name string, chances int, is func(was, next oracle.Rollout) bool) turningPoint {
-		return turningPoint{name, chances, func(c change) bool { return c.status() && is(c.was, c.next) }}
+func turningPoints() []rolloutKillPoint {
+	rollout := func(name string, chances int, is func(was, next oracle.Rollout) bool) rolloutKillPoint {
+		return rolloutKillPoint{name, chances, func(c change) bool { return c.status() && is(c.was, c.next) }}
 	}
-	return []turningPoint{
+	return []rolloutKillPoint{
 		{"the Rollout is made", 1, func(c change) bool { return c.hub("create", "rollouts") }},
 		rollout("the first change begins", 1, func(was, _ oracle.Rollout) bool { return was.Change == "" }),
 		rollout("a later change begins", 3, func(was, next oracle.Rollout) bool {
@@ -78,12 +78,12 @@ func turningPoints() []turningPoint {
 		}),
 		rollout("it is rolled back", 1, func(was, next oracle.Rollout) bool { return next.Phase == "RolledBack" && was.Phase != "RolledBack" }),
 
-		{"a cluster tells what git wants of it", 8, func(c change) bool { return c.tells(`"wanted"`) }},
+		{"a cluster tells what git wants of it", 8, func(c change) bool { return c.patches(`"wanted"`) }},
 		{"a cluster that was let go records what it is about to do", 6, func(c change) bool { return c.record() && !c.delivered }},
 		{"its first object is applied", 6, func(c change) bool { return c.object("configmaps") }},
 		{"its workload is applied", 6, func(c change) bool { return c.object("deployments") }},
 		{"it records what it has done", 6, func(c change) bool { return c.record() && c.delivered }},
-		{"it tells that it has the version", 6, func(c change) bool { return c.tells(`"appliedVersion"`) }},
+		{"it tells that it has the version", 6, func(c change) bool { return c.patches(`"appliedVersion"`) }},
 	}
 }
 
@@ -97,9 +97,9 @@ func (c change) status() bool {
 	return c.hub("update", "rollouts") && c.Subresource == "status" && c.Name == c.component
 }
 
-// tells reports whether the change is a patch of a Delivery of the component that contains
+// patches reports whether the change is a patch of a Delivery of the component that contains
 // a status field.
-func (c change) tells(field string) bool {
+func (c change) patches(field string) bool {
 	return c.hub("patch", "deliveries") && strings.HasSuffix(c.Name, "."+c.component) && bytes.Contains(c.Body, []byte(field))
 }
 

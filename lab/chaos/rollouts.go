@@ -17,7 +17,7 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 )
 
-// The versions of a component's voyages. The last version crashes in one stage.
+// The versions of a component's planned changes. The last version crashes in one stage.
 const (
 	firstVersion = "v1.0.0"
 	hasty        = "v1.1.0" // superseded during its rollout
@@ -26,9 +26,9 @@ const (
 	crashing     = "v1.4.0"
 )
 
-// voyagePatience is how long one voyage may take, with all its kills. The controller
+// plannedChangeTimeout is how long one planned change may take, with all its kills. The controller
 // restarts after each kill, which takes many seconds on a busy machine.
-const voyagePatience = 15 * time.Minute
+const plannedChangeTimeout = 15 * time.Minute
 
 // runRollouts kills the controller at every transition of rollouts.
 func runRollouts(ctx context.Context, w *world) (r result, err error) {
@@ -42,7 +42,7 @@ func runRollouts(ctx context.Context, w *world) (r result, err error) {
 	for _, name := range c.clusters() {
 		say("%s: %s is up", w.name, name)
 	}
-	all := &sailing{convoy: c, result: &r, kills: map[string]map[int]when{}}
+	all := &rolloutRun{rolloutFleet: c, result: &r, kills: map[string]map[int]when{}}
 	calm, err := all.sail(ctx, -1, nil)
 	if err != nil {
 		return r, fmt.Errorf("the run without a kill: %w", err)
@@ -56,7 +56,7 @@ func runRollouts(ctx context.Context, w *world) (r result, err error) {
 		known := len(r.violations)
 		for i, end := range ends {
 			for _, line := range end.differences(calm[i]) {
-				r.violate("seed %d, after %s: %s, and without a kill it is otherwise", seed, voyages[i].name, line)
+				r.violate("seed %d, after %s: %s, and without a kill it is otherwise", seed, plannedChanges[i].name, line)
 			}
 		}
 		if len(r.violations) == known {
@@ -68,40 +68,40 @@ func runRollouts(ctx context.Context, w *world) (r result, err error) {
 	return r, errors.Join(all.judge(), all.complete(points))
 }
 
-// sailing is the state of a run of this scenario.
-type sailing struct {
-	*convoy
+// rolloutRun is the state of a run of this scenario.
+type rolloutRun struct {
+	*rolloutFleet
 	result *result
-	cargos []*cargo
+	cargos []*rolloutComponent
 	kills  map[string]map[int]when // by name of the point, and seed
 }
 
-// voyage is a change in git and its expected end.
-type voyage struct {
+// plannedChange is a change in git and its expected end.
+type plannedChange struct {
 	name string
 	// goes commits the change, and returns when the rollout has reached its end.
-	goes func(ctx context.Context, p *passage) error
+	goes func(ctx context.Context, p *componentRun) error
 }
 
-// passage is a component on its voyages.
-type passage struct {
-	*cargo
-	keeper *keeper
+// componentRun is a component with its planned changes.
+type componentRun struct {
+	*rolloutComponent
+	controller *restartingController
 	// late is the stage during which a newer commit supersedes the rollout. doubt is the
 	// stage and the name of the check that fails once.
 	late  string
 	doubt [2]string
 }
 
-// voyages are the voyages of a component. Together they make each transition of a rollout.
-var voyages = []voyage{ //nolint:gochecknoglobals // a table
-	{"the first version", func(ctx context.Context, p *passage) error {
+// plannedChanges are the planned changes of a component. Together they make each transition of a rollout.
+var plannedChanges = []plannedChange{ //nolint:gochecknoglobals // a table
+	{"the first version", func(ctx context.Context, p *componentRun) error {
 		if err := p.publish(ctx, firstVersion, nil); err != nil {
 			return err
 		}
 		return p.until(ctx, "Complete", firstVersion)
 	}},
-	{"a version that is superseded", func(ctx context.Context, p *passage) error {
+	{"a version that is superseded", func(ctx context.Context, p *componentRun) error {
 		p.asked.refuse(p.name, p.doubt[0], p.doubt[1], 1)
 		if err := p.publish(ctx, hasty, nil); err != nil {
 			return err
@@ -114,7 +114,7 @@ var voyages = []voyage{ //nolint:gochecknoglobals // a table
 		}
 		return p.until(ctx, "Complete", steadyOne)
 	}},
-	{"a version that fails a check, and is reverted", func(ctx context.Context, p *passage) error {
+	{"a version that fails a check, and is reverted", func(ctx context.Context, p *componentRun) error {
 		p.asked.refuse(p.name, failsIn, "good", -1)
 		defer p.asked.refuse(p.name, failsIn, "good", 0)
 		if err := p.publish(ctx, doubtful, map[string]string{"pipelines/" + p.name + ".yaml": p.pipeline(3 * time.Second)}); err != nil {
@@ -128,7 +128,7 @@ var voyages = []voyage{ //nolint:gochecknoglobals // a table
 		}
 		return p.until(ctx, "Complete", steadyOne)
 	}},
-	{"a version that crashes in " + crashesIn, func(ctx context.Context, p *passage) error {
+	{"a version that crashes in " + crashesIn, func(ctx context.Context, p *componentRun) error {
 		if err := p.publish(ctx, crashing, nil); err != nil {
 			return err
 		}
@@ -139,25 +139,25 @@ var voyages = []voyage{ //nolint:gochecknoglobals // a table
 // revisions matches the annotation with the revision that the Deployment controller counts.
 var revisions = regexp.MustCompile(`"deployment.kubernetes.io/revision":"\d+",?`)
 
-// sail takes one component through all voyages, with a kill at each point, or without
-// kills if points is nil. It returns the component's state after each voyage.
-func (s *sailing) sail(ctx context.Context, seed int, points []turningPoint) (ends []state, err error) {
-	c := &cargo{convoy: s.convoy, name: fmt.Sprintf("cargo-%02d", seed+1)}
+// sail takes one component through all planned changes, with a kill at each point, or without
+// kills if points is nil. It returns the component's state after each planned change.
+func (s *rolloutRun) sail(ctx context.Context, seed int, points []rolloutKillPoint) (ends []state, err error) {
+	c := &rolloutComponent{rolloutFleet: s.rolloutFleet, name: fmt.Sprintf("cargo-%02d", seed+1)}
 	s.cargos = append(s.cargos, c)
 	s.ledger.OwnNamespace(c.name)
-	k := &keeper{convoy: s.convoy, component: c.name}
+	k := &restartingController{rolloutFleet: s.rolloutFleet, component: c.name}
 	for i, p := range points {
-		k.pending = append(k.pending, &turn{turningPoint: p, when: []when{before, after, late}[(i+seed)%3], left: 1 + s.rand.IntN(p.chances)})
+		k.pending = append(k.pending, &seededPoint{rolloutKillPoint: p, when: []when{before, after, late}[(i+seed)%3], left: 1 + s.rand.IntN(p.chances)})
 	}
 	all := slices.Clone(k.pending)
 	if err := k.begin(ctx); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, k.end()) }()
-	p := &passage{cargo: c, keeper: k, late: []string{"canary", "smallflow"}[s.rand.IntN(2)]}
+	p := &componentRun{rolloutComponent: c, controller: k, late: []string{"canary", "smallflow"}[s.rand.IntN(2)]}
 	doubts := [][2]string{{"testing", "ready"}, {"canary", "ready"}, {"canary", "good"}, {"smallflow", "good"}, {"production", "ready"}}
 	p.doubt = doubts[s.rand.IntN(len(doubts))]
-	for _, v := range voyages {
+	for _, v := range plannedChanges {
 		began := time.Now()
 		if err := v.goes(ctx, p); err != nil {
 			return ends, fmt.Errorf("%s: %s: %w", c.name, v.name, err)
@@ -191,7 +191,7 @@ func (s *sailing) sail(ctx context.Context, seed int, points []turningPoint) (en
 
 // until waits until the rollout is in a phase, and unless version is empty, until every
 // cluster has the version.
-func (p *passage) until(ctx context.Context, phase, version string) error {
+func (p *componentRun) until(ctx context.Context, phase, version string) error {
 	return p.watch(ctx, func(ctx context.Context, r oracle.Rollout) error {
 		if r.Phase != phase {
 			return fmt.Errorf("the rollout to %s is %s in stage %q (%s), and not %s", r.To, r.Phase, r.Stage, r.Because, phase)
@@ -199,7 +199,7 @@ func (p *passage) until(ctx context.Context, phase, version string) error {
 		if version == "" {
 			return nil
 		}
-		told, err := p.told(ctx, p.name)
+		told, err := p.deliveryFields(ctx, p.name)
 		if err != nil {
 			return err
 		}
@@ -213,7 +213,7 @@ func (p *passage) until(ctx context.Context, phase, version string) error {
 }
 
 // reaches waits until a cluster of a stage is released to a version.
-func (p *passage) reaches(ctx context.Context, stage, version string) error {
+func (p *componentRun) reaches(ctx context.Context, stage, version string) error {
 	return p.watch(ctx, func(_ context.Context, r oracle.Rollout) error {
 		for _, c := range r.Clusters {
 			if c.Stage == stage && c.Released != nil && r.To == version {
@@ -225,9 +225,9 @@ func (p *passage) reaches(ctx context.Context, stage, version string) error {
 }
 
 // watch waits for a condition of the Rollout, and commits approvals meanwhile.
-func (p *passage) watch(ctx context.Context, is func(context.Context, oracle.Rollout) error) error {
-	return until(ctx, voyagePatience, func(ctx context.Context) error {
-		if err := p.keeper.failure(); err != nil {
+func (p *componentRun) watch(ctx context.Context, is func(context.Context, oracle.Rollout) error) error {
+	return until(ctx, plannedChangeTimeout, func(ctx context.Context) error {
+		if err := p.controller.failure(); err != nil {
 			return err
 		}
 		r, err := p.rollout(ctx, p.name)
@@ -244,10 +244,10 @@ func (p *passage) watch(ctx context.Context, is func(context.Context, oracle.Rol
 // rests waits until a component has not changed for 2 s, and returns its state: the
 // objects on each cluster, and the statuses on the hub, without the parts that may differ
 // between two runs.
-func (p *passage) rests(ctx context.Context) (last state, err error) {
+func (p *componentRun) rests(ctx context.Context) (last state, err error) {
 	var since time.Time
 	err = until(ctx, hungAfter, func(ctx context.Context) error {
-		now, err := p.stands(ctx)
+		now, err := p.currentState(ctx)
 		if err != nil {
 			return err
 		}
@@ -262,7 +262,7 @@ func (p *passage) rests(ctx context.Context) (last state, err error) {
 	return last, err
 }
 
-func (p *passage) stands(ctx context.Context) (state, error) {
+func (p *componentRun) currentState(ctx context.Context) (state, error) {
 	out := state{}
 	for _, name := range p.clusters() {
 		states, err := statesIn(ctx, p.clients[name], p.name)
@@ -275,7 +275,7 @@ func (p *passage) stands(ctx context.Context) (state, error) {
 			out[name+": "+key] = revisions.ReplaceAllString(content, "")
 		}
 	}
-	told, err := p.told(ctx, p.name)
+	told, err := p.deliveryFields(ctx, p.name)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +299,7 @@ func (p *passage) stands(ctx context.Context) (state, error) {
 }
 
 // show prints the output of keelson rollout show.
-func (p *passage) show(ctx context.Context) error {
+func (p *componentRun) show(ctx context.Context) error {
 	code, out, err := p.run(ctx, launch{name: "show", repo: p.repo, kubeconfig: p.straight}, "rollout", "show", p.name, "--context", target)
 	if err != nil || code != 0 {
 		return fmt.Errorf("keelson rollout show: exit code %d, %w", code, err)
@@ -309,7 +309,7 @@ func (p *passage) show(ctx context.Context) error {
 }
 
 // table prints a table of the kills, by point and seed.
-func (s *sailing) table(points []turningPoint) {
+func (s *rolloutRun) table(points []rolloutKillPoint) {
 	w := tabwriter.NewWriter(os.Stdout, 2, 2, 2, ' ', 0)
 	fmt.Fprint(w, "\nKILLED AT")
 	for seed := range s.Rollouts {
@@ -331,7 +331,7 @@ func (s *sailing) table(points []turningPoint) {
 }
 
 // complete returns an error unless every point was hit on every seed.
-func (s *sailing) complete(points []turningPoint) error {
+func (s *rolloutRun) complete(points []rolloutKillPoint) error {
 	var missed []string
 	for _, p := range points {
 		if n := len(s.kills[p.name]); n < s.Rollouts {
@@ -346,7 +346,7 @@ func (s *sailing) complete(points []turningPoint) error {
 
 // judge lets the oracle judge the audit logs of the clusters, and the way of each component
 // by all logs. world.judge judges the hub's own log.
-func (s *sailing) judge() error {
+func (s *rolloutRun) judge() error {
 	hub, clusters, err := s.events()
 	if err != nil {
 		return err
@@ -401,14 +401,14 @@ func saveWay(path string, way oracle.Way) error {
 	return nil
 }
 
-// keeper runs a controller, kills it at one point after the other, and restarts it at
+// restartingController runs a controller, kills it at one point after the other, and restarts it at
 // once.
-type keeper struct {
-	*convoy
+type restartingController struct {
+	*rolloutFleet
 	component string
 
 	mu        sync.Mutex
-	pending   []*turn // points that were not hit yet
+	pending   []*seededPoint // points that were not hit yet
 	delivered map[string]bool
 	process   *keelson
 	struck    bool // the process is being killed
@@ -420,9 +420,9 @@ type keeper struct {
 	gone chan struct{} // closed when keep has ended, so that no process is started any more
 }
 
-// turn is a turning point of one seed.
-type turn struct {
-	turningPoint
+// seededPoint is a turning point of one seed.
+type seededPoint struct {
+	rolloutKillPoint
 	when when
 	left int // number of transitions until the kill
 	hit  bool
@@ -431,12 +431,12 @@ type turn struct {
 // delayed is a request of a killed process that reaches the API server late: after a
 // request of the next process to the same object.
 type delayed struct {
-	held
+	heldRequest
 	on, object string
 	once       sync.Once
 }
 
-func (d *delayed) letGo() { d.once.Do(func() { close(d.let) }) }
+func (d *delayed) release() { d.once.Do(func() { close(d.let) }) }
 
 // lateBy is the delay of a delayed request after the next process's request.
 const lateBy = 300 * time.Millisecond
@@ -446,7 +446,7 @@ func objectOf(r proxy.Request) string {
 }
 
 // begin starts the first process.
-func (k *keeper) begin(ctx context.Context) error {
+func (k *restartingController) begin(ctx context.Context) error {
 	k.delivered, k.gone = map[string]bool{}, make(chan struct{})
 	k.use(func(on string, r proxy.Request) proxy.Verdict { return k.decide(ctx, on, r) })
 	if err := k.launch(); err != nil {
@@ -456,7 +456,7 @@ func (k *keeper) begin(ctx context.Context) error {
 	return nil
 }
 
-func (k *keeper) launch() error {
+func (k *restartingController) launch() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.launched++
@@ -469,7 +469,7 @@ func (k *keeper) launch() error {
 }
 
 // keep starts a new process after each kill. A process that ends by itself is an error.
-func (k *keeper) keep(ctx context.Context) {
+func (k *restartingController) keep(ctx context.Context) {
 	defer close(k.gone)
 	for {
 		k.mu.Lock()
@@ -501,14 +501,14 @@ func (k *keeper) keep(ctx context.Context) {
 	}
 }
 
-func (k *keeper) failure() error {
+func (k *restartingController) failure() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.err
 }
 
 // end kills the running process, and returns after keep has ended.
-func (k *keeper) end() error {
+func (k *restartingController) end() error {
 	k.mu.Lock()
 	k.ending = true
 	p := k.process
@@ -520,13 +520,13 @@ func (k *keeper) end() error {
 }
 
 // letThrough releases the delayed requests, and returns when they are answered.
-func (k *keeper) letThrough(ctx context.Context) error {
+func (k *restartingController) letThrough(ctx context.Context) error {
 	k.mu.Lock()
 	held := k.held
 	k.held = nil
 	k.mu.Unlock()
 	for _, d := range held {
-		d.letGo()
+		d.release()
 		select {
 		case <-d.done:
 		case <-time.After(hungAfter):
@@ -539,7 +539,7 @@ func (k *keeper) letThrough(ctx context.Context) error {
 }
 
 // decide kills the process at the transition of a turn that is due.
-func (k *keeper) decide(ctx context.Context, on string, r proxy.Request) proxy.Verdict {
+func (k *restartingController) decide(ctx context.Context, on string, r proxy.Request) proxy.Verdict {
 	if !r.Write() {
 		return proxy.Verdict{}
 	}
@@ -550,7 +550,7 @@ func (k *keeper) decide(ctx context.Context, on string, r proxy.Request) proxy.V
 	}
 	for _, d := range k.held {
 		if d.on == on && d.object == objectOf(r) {
-			time.AfterFunc(lateBy, d.letGo)
+			time.AfterFunc(lateBy, d.release)
 		}
 	}
 	c := readChange(on, k.component, r, func() oracle.Rollout {
@@ -578,7 +578,7 @@ func (k *keeper) decide(ctx context.Context, on string, r proxy.Request) proxy.V
 		}
 		return proxy.Verdict{Fault: proxy.Hang}
 	case late:
-		d := &delayed{held: held{let: make(chan struct{}), done: make(chan struct{})}, on: on, object: objectOf(r)}
+		d := &delayed{heldRequest: heldRequest{let: make(chan struct{}), done: make(chan struct{})}, on: on, object: objectOf(r)}
 		k.held = append(k.held, d)
 		return proxy.Verdict{Fault: proxy.DropAnswer, Before: func() { k.strike(strike); <-d.let }, Answered: func() { close(d.done) }}
 	default:
@@ -586,7 +586,7 @@ func (k *keeper) decide(ctx context.Context, on string, r proxy.Request) proxy.V
 	}
 }
 
-func (k *keeper) strike(dead func() error) {
+func (k *restartingController) strike(dead func() error) {
 	if err := dead(); err != nil {
 		k.mu.Lock()
 		k.err = err
@@ -595,7 +595,7 @@ func (k *keeper) strike(dead func() error) {
 }
 
 // turnOf returns the turn that is due at a change, or nil.
-func (k *keeper) turnOf(c change) (now *turn) {
+func (k *restartingController) turnOf(c change) (now *seededPoint) {
 	for _, t := range k.pending {
 		if !t.is(c) {
 			continue
@@ -604,6 +604,6 @@ func (k *keeper) turnOf(c change) (now *turn) {
 			now = t
 		}
 	}
-	k.pending = slices.DeleteFunc(k.pending, func(t *turn) bool { return t == now })
+	k.pending = slices.DeleteFunc(k.pending, func(t *seededPoint) bool { return t == now })
 	return now
 }

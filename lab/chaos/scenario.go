@@ -99,9 +99,9 @@ type options struct {
 // chaos is one run of all scenarios.
 type chaos struct {
 	options
-	folder   string
-	set      binaries.Set
-	canaries *canaries
+	folder  string
+	set     binaries.Set
+	planted *plantedSecrets
 }
 
 func say(format string, args ...any) {
@@ -170,7 +170,7 @@ func prepare(o options) (*chaos, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
-	return &chaos{options: o, folder: folder, set: set, canaries: newCanaries(o.seed)}, nil
+	return &chaos{options: o, folder: folder, set: set, planted: newCanaries(o.seed)}, nil
 }
 
 func choose(all []scenario, only []string) ([]scenario, error) {

@@ -22,21 +22,21 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// leak is a component whose processing could leak secrets.
-type leak struct {
+// secretLeak is a component whose processing could leak secrets.
+type secretLeak struct {
 	name, template, schema string
 	clear                  bool // the chart puts secrets into an object that isn't a Secret
 }
 
 // leakTemplates returns components that use secrets in right and wrong ways. Each has
 // .Values.secrets.password and .Values.secrets.token, which are encrypted with SOPS.
-func leakTemplates() []leak {
+func leakTemplates() []secretLeak {
 	const (
 		secret    = "apiVersion: v1\nkind: Secret\nmetadata: {name: login}\n"
 		configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n"
 		password  = "{{ .Values.secrets.password | quote }}"
 	)
-	return []leak{
+	return []secretLeak{
 		{name: "leak-good", template: secret + "stringData: {password: " + password + "}\n"},
 		{name: "leak-encoded", template: secret + "data: {password: {{ .Values.secrets.password | b64enc | quote }}}\n"},
 		{name: "leak-clear", clear: true, template: configMap + "data: {password: " + password + ", url: \"https://x:{{ .Values.secrets.token }}@example.com\"}\n"},
@@ -69,7 +69,7 @@ func runSecrets(ctx context.Context, w *world) (result, error) {
 	if err := s.prepare(ctx); err != nil {
 		return s.result, err
 	}
-	for _, step := range []func(context.Context) error{s.apply, s.spoil, s.ask, s.gitPassword, s.token, s.loops} {
+	for _, step := range []func(context.Context) error{s.apply, s.spoil, s.runCommands, s.gitPassword, s.token, s.loops} {
 		if err := step(ctx); err != nil {
 			return s.result, err
 		}
@@ -92,11 +92,11 @@ func (s *secrets) prepare(ctx context.Context) error {
 	}
 	// The key is in an environment variable, as in a Pod. It must not leak either.
 	s.env = []string{"SOPS_AGE_KEY=" + identity.String()}
-	s.canaries.add(identity.String(), "SOPS_AGE_KEY")
+	s.planted.add(identity.String(), "SOPS_AGE_KEY")
 	files := map[string]string{}
 	for _, l := range leakTemplates() {
 		encrypted, err := s.encrypt(ctx, identity.Recipient().String(), fmt.Sprintf("%skind: MetaConfig\nversion: HEAD\nvalues:\n  secrets:\n    password: %q\n    token: %q\n",
-			apiVersion, s.canaries.plant("the encrypted password of "+l.name), s.canaries.plain("the encrypted token of "+l.name)))
+			apiVersion, s.planted.plant("the encrypted password of "+l.name), s.planted.plain("the encrypted token of "+l.name)))
 		if err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (s *secrets) spoil(ctx context.Context) error {
 		return fmt.Errorf("read what was delivered: %w", err)
 	}
 	login.Object["stringData"] = map[string]any{
-		"password": s.canaries.plant("a Secret that a person changed"), "extra": s.canaries.plant("a key that a person added to a Secret"),
+		"password": s.planted.plant("a Secret that a person changed"), "extra": s.planted.plant("a key that a person added to a Secret"),
 	}
 	if _, err := all.Namespace("leak-good").Update(ctx, login, metav1.UpdateOptions{FieldManager: "kubectl-edit"}); err != nil {
 		return fmt.Errorf("change a Secret: %w", err)
@@ -190,7 +190,7 @@ func (s *secrets) spoil(ctx context.Context) error {
 	if notes == nil {
 		notes = map[string]string{}
 	}
-	notes["kubectl.kubernetes.io/last-applied-configuration"] = fmt.Sprintf(`{"stringData":{"password":%q}}`, s.canaries.plant("kubectl's copy of a Secret"))
+	notes["kubectl.kubernetes.io/last-applied-configuration"] = fmt.Sprintf(`{"stringData":{"password":%q}}`, s.planted.plant("kubectl's copy of a Secret"))
 	old.SetAnnotations(notes)
 	if _, err := all.Namespace("leak-encoded").Update(ctx, old, metav1.UpdateOptions{FieldManager: "kubectl-client-side-apply"}); err != nil {
 		return fmt.Errorf("change a Secret: %w", err)
@@ -198,8 +198,8 @@ func (s *secrets) spoil(ctx context.Context) error {
 	return nil
 }
 
-// ask runs all commands that print something about the fleet.
-func (s *secrets) ask(ctx context.Context) error {
+// runCommands runs all commands that print something about the fleet.
+func (s *secrets) runCommands(ctx context.Context) error {
 	commands := [][]string{
 		{"validate"},
 		{"render", target},
@@ -242,9 +242,9 @@ func (s *secrets) gitPassword(ctx context.Context) error {
 	})}
 	go func() { _ = server.Serve(listener) }() // ends with Close
 	defer func() { _ = server.Close() }()
-	password := s.canaries.plain("KEELSON_GIT_PASSWORD")
+	password := s.planted.plain("KEELSON_GIT_PASSWORD")
 	here := "http://" + listener.Addr().String() + "/fleet.git"
-	inURL := "http://git:" + s.canaries.plain("the URL of the repository") + "@" + listener.Addr().String() + "/fleet.git"
+	inURL := "http://git:" + s.planted.plain("the URL of the repository") + "@" + listener.Addr().String() + "/fleet.git"
 	for _, repo := range []string{here, inURL} {
 		l := launch{name: "git", repo: repo, kubeconfig: s.direct, env: []string{"KEELSON_GIT_USERNAME=git", "KEELSON_GIT_PASSWORD=" + password}}
 		code, out, err := s.run(ctx, l, "validate", "--plain-http", "--verbose")
@@ -269,9 +269,9 @@ func (s *secrets) token(ctx context.Context) error {
 	}
 	current := config.Contexts[config.CurrentContext]
 	for where, user := range map[string]*clientcmdapi.AuthInfo{
-		"token":    {Token: s.canaries.plain("a token of the kubeconfig")},
-		"password": {Username: "admin", Password: s.canaries.plain("a password of the kubeconfig")},
-		"key":      {ClientKeyData: []byte(s.canaries.plain("a key of the kubeconfig")), ClientCertificateData: []byte("no certificate")},
+		"token":    {Token: s.planted.plain("a token of the kubeconfig")},
+		"password": {Username: "admin", Password: s.planted.plain("a password of the kubeconfig")},
+		"key":      {ClientKeyData: []byte(s.planted.plain("a key of the kubeconfig")), ClientCertificateData: []byte("no certificate")},
 	} {
 		config.AuthInfos[current.AuthInfo] = user
 		content, err := clientcmd.Write(*config)

@@ -26,9 +26,9 @@ const (
 	takeOverLimit = leaseDuration + 2*time.Second
 )
 
-// shardRounds is a crew with the counts of its rounds.
+// shardRounds is a controllerSet with the counts of its rounds.
 type shardRounds struct {
-	crew
+	controllerSet
 	killed, stopped, idle int
 	moved                 int // clusters that were taken over
 	took                  []time.Duration
@@ -76,7 +76,7 @@ func runShard(ctx context.Context, w *world) (result, error) {
 	if err != nil {
 		return r, err
 	}
-	s := &shardRounds{crew: crew{garden: g}}
+	s := &shardRounds{controllerSet: controllerSet{fixtureFleet: g}}
 	defer s.dismiss()
 	if err := s.rounds(ctx, &r, replicas, s.round); err != nil || len(r.violations) > 0 {
 		return r, err
@@ -86,7 +86,7 @@ func runShard(ctx context.Context, w *world) (result, error) {
 
 // judge judges the audit log and adds notes to the result.
 func (s *shardRounds) judge(r *result) error {
-	verdict, judged, err := s.crew.judge(r)
+	verdict, judged, err := s.controllerSet.judge(r)
 	if err != nil {
 		return err
 	}
@@ -112,12 +112,12 @@ func (s *shardRounds) round(ctx context.Context) (time.Duration, error) {
 	}
 	victim, clusters := s.draw(holders)
 	kill := s.killed <= s.stopped // kills and stops alternate
-	t := &snare{left: 1 + s.rand.IntN(earlyStep), strike: victim.freeze, hold: !kill && s.rand.IntN(2) == 0}
+	t := &writeTrap{left: 1 + s.rand.IntN(earlyStep), strike: victim.freeze, hold: !kill && s.rand.IntN(2) == 0}
 	if kill {
 		// The proxy calls strike, and can't wait for the end of the process.
 		t.strike = victim.strikeDead
 	}
-	moved, took, err := s.deal(ctx, blow{
+	moved, took, err := s.deal(ctx, strike{
 		victim: victim, clusters: clusters, snare: t,
 		struck: func(ctx context.Context) error { return s.struck(ctx, t, victim) },
 		end:    func(ctx context.Context) error { return s.end(ctx, victim, kill) },
@@ -146,9 +146,9 @@ func (s *shardRounds) draw(holders map[string]*writer) (*writer, []string) {
 	return victim, clustersWith(holders, victim)
 }
 
-// struck waits until the snare has struck. After 10 s without enough writes, it strikes
+// struck waits until the trap has struck. After 10 s without enough writes, it strikes
 // the replica between two applies.
-func (s *shardRounds) struck(ctx context.Context, t *snare, victim *writer) error {
+func (s *shardRounds) struck(ctx context.Context, t *writeTrap, victim *writer) error {
 	timer := time.NewTimer(10 * time.Second)
 	defer timer.Stop()
 	select {
@@ -161,7 +161,7 @@ func (s *shardRounds) struck(ctx context.Context, t *snare, victim *writer) erro
 	victim.mu.Lock()
 	defer victim.mu.Unlock()
 	if t.left <= 0 {
-		return t.err // the snare has struck meanwhile
+		return t.err // the trap has struck meanwhile
 	}
 	victim.trap = nil
 	s.idle++

@@ -39,7 +39,7 @@ func managedKinds() []schema.GroupVersionResource {
 }
 
 // state is the state of one component in a cluster: its objects by key, as normalized
-// JSON. Two clusters, or two components of one recipe, have the same JSON.
+// JSON. Two clusters, or two components of one input, have the same JSON.
 type state map[string]string
 
 // states returns the states of the components whose names have a prefix. It waits until

@@ -31,7 +31,7 @@ const (
 
 // disasters returns the disasters in order. The snapshot is taken first and restored
 // last.
-func (s *scenery) disasters() []disaster {
+func (s *disasterFleet) disasters() []disaster {
 	return []disaster{
 		{name: "a snapshot of etcd is taken", begin: s.takeSnapshot},
 		{name: "etcd is stopped for 6 s", begin: s.stopEtcd, later: true},
@@ -48,7 +48,7 @@ func (s *scenery) disasters() []disaster {
 }
 
 // etcd returns the process of etcd and the folder of its data.
-func (s *scenery) etcd(ctx context.Context) (process.ID, string, error) {
+func (s *disasterFleet) etcd(ctx context.Context) (process.ID, string, error) {
 	all, err := s.lab.Status(ctx, 0)
 	if err != nil {
 		return process.ID{}, "", err
@@ -67,7 +67,7 @@ func (s *scenery) etcd(ctx context.Context) (process.ID, string, error) {
 func nothing(context.Context) error { return nil }
 
 // stopEtcd stops etcd for 6 s, while git changes.
-func (s *scenery) stopEtcd(ctx context.Context) (func(context.Context) error, error) {
+func (s *disasterFleet) stopEtcd(ctx context.Context) (func(context.Context) error, error) {
 	id, _, err := s.etcd(ctx)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (s *scenery) stopEtcd(ctx context.Context) (func(context.Context) error, er
 	if err := id.Signal(syscall.SIGSTOP); err != nil {
 		return nil, err
 	}
-	err = s.grow(ctx, s.rand, len(s.plots))
+	err = s.grow(ctx, s.rand, len(s.components))
 	timer := time.NewTimer(6 * time.Second)
 	defer timer.Stop()
 	select {
@@ -86,7 +86,7 @@ func (s *scenery) stopEtcd(ctx context.Context) (func(context.Context) error, er
 }
 
 // takeSnapshot copies etcd's data while the cluster is stopped.
-func (s *scenery) takeSnapshot(ctx context.Context) (func(context.Context) error, error) {
+func (s *disasterFleet) takeSnapshot(ctx context.Context) (func(context.Context) error, error) {
 	s.snapshot = s.path("snapshot")
 	_, dir, err := s.etcd(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *scenery) takeSnapshot(ctx context.Context) (func(context.Context) error
 //
 // The hub is restored, too. The status of a settled component would stay old if Keelson
 // didn't compare it.
-func (s *scenery) restoreSnapshot(ctx context.Context) (func(context.Context) error, error) {
+func (s *disasterFleet) restoreSnapshot(ctx context.Context) (func(context.Context) error, error) {
 	_, dir, err := s.etcd(ctx)
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (s *scenery) restoreSnapshot(ctx context.Context) (func(context.Context) er
 
 // offline calls do while all components of the cluster are stopped. A component that
 // isn't restarted would keep the old state in its caches.
-func (s *scenery) offline(ctx context.Context, do func() error) error {
+func (s *disasterFleet) offline(ctx context.Context, do func() error) error {
 	if err := s.lab.Stop(ctx, target); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s *scenery) offline(ctx context.Context, do func() error) error {
 
 // breakAPI registers an API without a server, and restarts the controller, whose
 // discovery is then incomplete. No object of the fleet belongs to that API.
-func (s *scenery) breakAPI(ctx context.Context) (func(context.Context) error, error) {
+func (s *disasterFleet) breakAPI(ctx context.Context) (func(context.Context) error, error) {
 	config, err := s.admin()
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (s *scenery) breakAPI(ctx context.Context) (func(context.Context) error, er
 }
 
 // webhook registers a webhook for all ConfigMaps of the fleet.
-func (s *scenery) webhook(mode webhook.Mode) func(context.Context) (func(context.Context) error, error) {
+func (s *disasterFleet) webhook(mode webhook.Mode) func(context.Context) (func(context.Context) error, error) {
 	return func(ctx context.Context) (func(context.Context) error, error) {
 		s.hook.Use(mode)
 		hooks := s.client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"})
@@ -206,7 +206,7 @@ func (s *scenery) webhook(mode webhook.Mode) func(context.Context) (func(context
 			if s.hook.Asked() > before {
 				return nil
 			}
-			_, err := s.client.Resource(plotKinds()["ConfigMap"]).Namespace("default").Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			_, err := s.client.Resource(fixtureKinds()["ConfigMap"]).Namespace("default").Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 				"apiVersion": "v1", "kind": "ConfigMap",
 				"metadata": map[string]any{"name": "probe", "annotations": map[string]any{}, "labels": map[string]any{"chaos.example/probe": "yes"}},
 			}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -222,7 +222,7 @@ func (s *scenery) webhook(mode webhook.Mode) func(context.Context) (func(context
 	}
 }
 
-func (s *scenery) hookConfiguration() []byte {
+func (s *disasterFleet) hookConfiguration() []byte {
 	sideEffects, policy, timeout, scope := "None", "Fail", 2, "Namespaced"
 	data, err := json.Marshal(map[string]any{
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": map[string]any{"name": hookName},
@@ -245,8 +245,8 @@ func (s *scenery) hookConfiguration() []byte {
 }
 
 // stuck removes an object from git that a finalizer keeps in the cluster.
-func (s *scenery) stuck(ctx context.Context) (func(context.Context) error, error) {
-	p := s.plots[0]
+func (s *disasterFleet) stuck(ctx context.Context) (func(context.Context) error, error) {
+	p := s.components[0]
 	if !p.extra {
 		p.extra = true
 		if err := s.push(ctx, s.repo, map[string]string{"clusters/" + target + "/" + p.name + ".yaml": p.metaConfig()}); err != nil {
@@ -270,8 +270,8 @@ func (s *scenery) stuck(ctx context.Context) (func(context.Context) error, error
 
 // finalizer sets the only finalizer of a ConfigMap, or removes all finalizers. It retries
 // because the garbage collector may remove its own finalizer at the same time.
-func (s *scenery) finalizer(ctx context.Context, namespace, name, finalizer string) error {
-	maps := s.client.Resource(plotKinds()["ConfigMap"]).Namespace(namespace)
+func (s *disasterFleet) finalizer(ctx context.Context, namespace, name, finalizer string) error {
+	maps := s.client.Resource(fixtureKinds()["ConfigMap"]).Namespace(namespace)
 	return until(ctx, recovery, func(ctx context.Context) error {
 		body := `{"metadata":{"finalizers":null}}`
 		if finalizer != "" {
@@ -289,9 +289,9 @@ func (s *scenery) finalizer(ctx context.Context, namespace, name, finalizer stri
 }
 
 // terminate deletes a namespace whose deletion a finalizer blocks.
-func (s *scenery) terminate(ctx context.Context) (func(context.Context) error, error) {
-	namespace := s.plots[1].name
-	maps := s.client.Resource(plotKinds()["ConfigMap"]).Namespace(namespace)
+func (s *disasterFleet) terminate(ctx context.Context) (func(context.Context) error, error) {
+	namespace := s.components[1].name
+	maps := s.client.Resource(fixtureKinds()["ConfigMap"]).Namespace(namespace)
 	_, err := maps.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "anchor", "finalizers": []any{stuckFinalizer}},
 	}}, metav1.CreateOptions{})
@@ -320,7 +320,7 @@ func (s *scenery) terminate(ctx context.Context) (func(context.Context) error, e
 }
 
 // renamed writes a copy of a kubeconfig with a context called target.
-func (s *scenery) renamed(path string) (string, error) {
+func (s *disasterFleet) renamed(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("read kubeconfig: %w", err)

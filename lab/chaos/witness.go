@@ -22,7 +22,7 @@ type verdict struct {
 // takeOvers judges the writes to each component. A component belongs to the process
 // that wrote its record last. No write of another process to the component may succeed.
 // The order of writes is the order of their resourceVersions, which etcd assigns.
-func takeOvers(events []audit.Event, plots []*plot) verdict {
+func takeOvers(events []audit.Event, plots []*fixtureComponent) verdict {
 	var v verdict
 	for _, p := range plots {
 		v.component(events, p.name)
@@ -50,7 +50,7 @@ func (v *verdict) component(events []audit.Event, component string) {
 // unlisted adds a violation for each write of an object, record or status to a cluster
 // that the writer's Lease did not list. Another process may have had that cluster. It
 // returns the number of judged writes.
-func (v *verdict) unlisted(events []audit.Event, plots []*plot) (judged int) {
+func (v *verdict) unlisted(events []audit.Event, plots []*fixtureComponent) (judged int) {
 	leases := leasesOf(events)
 	for _, p := range plots {
 		for _, e := range events {

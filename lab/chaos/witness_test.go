@@ -53,7 +53,7 @@ func TestTakeOvers(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := takeOvers(tc.events, []*plot{{name: "dns"}})
+			v := takeOvers(tc.events, []*fixtureComponent{{name: "dns"}})
 			if v.takeOvers != tc.takeOvers || v.refused != tc.refused || len(v.violations) != tc.violate {
 				t.Errorf("%d taken over, %d refused, violations %q; %s", v.takeOvers, v.refused, v.violations, tc.why)
 			}
@@ -95,7 +95,7 @@ func TestUnlisted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var v verdict
-			v.unlisted(tc.events, []*plot{{name: "dns", on: "a"}})
+			v.unlisted(tc.events, []*fixtureComponent{{name: "dns", on: "a"}})
 			if len(v.violations) != tc.violate {
 				t.Errorf("violations %q; %s", v.violations, tc.why)
 			}

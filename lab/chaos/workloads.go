@@ -42,8 +42,8 @@ const (
 	rolloutPatience = 15 * time.Minute
 )
 
-// crowd is a set of CloneSets that are updated while their controller is killed.
-type crowd struct {
+// cloneSetFleet is a set of CloneSets that are updated while their controller is killed.
+type cloneSetFleet struct {
 	*world
 	pods  kubernetes.Interface
 	sets  dynamic.ResourceInterface
@@ -61,7 +61,7 @@ type bounds struct{ replicas, maxUnavailable, maxSurge int }
 // while keelson workloads is killed at random requests. Then it judges every write of the
 // process by the state of the pods at that moment.
 func runWorkloads(ctx context.Context, w *world) (result, error) {
-	c := &crowd{world: w, out: result{did: "rollouts of CloneSets whose controller is killed again and again", must: w.Workloads}}
+	c := &cloneSetFleet{world: w, out: result{did: "rollouts of CloneSets whose controller is killed again and again", must: w.Workloads}}
 	if err := c.install(ctx); err != nil {
 		return c.out, err
 	}
@@ -99,7 +99,7 @@ func runWorkloads(ctx context.Context, w *world) (result, error) {
 }
 
 // install creates the CRDs of the workload controllers in the cluster.
-func (c *crowd) install(ctx context.Context) error {
+func (c *cloneSetFleet) install(ctx context.Context) error {
 	config, err := c.admin()
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (c *crowd) install(ctx context.Context) error {
 // kill starts the process and kills it at a random request, repeatedly until the context
 // ends. A life is measured in requests, not in time, so that the rollouts finish even on
 // the slowest machine.
-func (c *crowd) kill(ctx context.Context, chance *rand.Rand) (err error) {
+func (c *cloneSetFleet) kill(ctx context.Context, chance *rand.Rand) (err error) {
 	config, err := c.client(cluster.Keelson)
 	if err != nil {
 		return err
@@ -180,9 +180,9 @@ func (c *crowd) kill(ctx context.Context, chance *rand.Rand) (err error) {
 	return nil
 }
 
-// life ends one process at one of its requests. The process is killed before the request
+// processRun ends one process at one of its requests. The process is killed before the request
 // reaches the API server, or if answered is set, before the process gets the answer.
-type life struct {
+type processRun struct {
 	// reads: the process is killed while it reads the initial state.
 	reads, answered bool
 	end             sync.Once
@@ -192,15 +192,15 @@ type life struct {
 	left int // number of requests until the kill
 }
 
-func newLife(chance *rand.Rand) *life {
-	l := &life{reads: chance.IntN(4) == 0, answered: chance.IntN(2) == 0, over: make(chan struct{}), left: 1 + chance.IntN(longLife)}
+func newLife(chance *rand.Rand) *processRun {
+	l := &processRun{reads: chance.IntN(4) == 0, answered: chance.IntN(2) == 0, over: make(chan struct{}), left: 1 + chance.IntN(longLife)}
 	if l.reads {
 		l.left = 1 + chance.IntN(shortLife)
 	}
 	return l
 }
 
-func (l *life) decide(r proxy.Request) proxy.Verdict {
+func (l *processRun) decide(r proxy.Request) proxy.Verdict {
 	if !l.reads && !r.Write() {
 		return proxy.Verdict{}
 	}
@@ -217,11 +217,11 @@ func (l *life) decide(r proxy.Request) proxy.Verdict {
 	return proxy.Verdict{Fault: proxy.Hang} // until the process has ended
 }
 
-func (l *life) ends() { l.end.Do(func() { close(l.over) }) }
+func (l *processRun) ends() { l.end.Do(func() { close(l.over) }) }
 
 // roll creates a CloneSet and carries out its share of the rollouts. Each rollout goes to a
 // partition and then to the end. Every second rollout goes back in between.
-func (c *crowd) roll(ctx context.Context, name string, b bounds, chance *rand.Rand) error {
+func (c *cloneSetFleet) roll(ctx context.Context, name string, b bounds, chance *rand.Rand) error {
 	policy := []string{"ReCreate", "InPlaceIfPossible"}[chance.IntN(2)]
 	set := fmt.Sprintf(`{"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": {"name": %[1]q}, "spec": {
 		"replicas": %[2]d, "selector": {"matchLabels": {"app": %[1]q}},
@@ -264,7 +264,7 @@ func (c *crowd) roll(ctx context.Context, name string, b bounds, chance *rand.Ra
 }
 
 // settled waits until all pods of a CloneSet are available and the given number is updated.
-func (c *crowd) settled(ctx context.Context, name string, pods, updated int) error {
+func (c *cloneSetFleet) settled(ctx context.Context, name string, pods, updated int) error {
 	return until(ctx, rolloutPatience, func(ctx context.Context) error {
 		set, err := c.sets.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -316,20 +316,20 @@ func watchPods(ctx context.Context, pods kubernetes.Interface) (*podWatch, error
 	return w, nil
 }
 
-// crowdTally counts the pods of a CloneSet.
-type crowdTally struct{ active, available int }
+// podTally counts the pods of a CloneSet.
+type podTally struct{ active, available int }
 
 // judge judges each of Keelson's writes by the state of the pods at that moment. A write
 // may not create more pods than the surge allows, and may not take a needed pod out of
 // service.
-func (c *crowd) judge(mark int64, promised map[string]bounds) (result, error) {
+func (c *cloneSetFleet) judge(mark int64, promised map[string]bounds) (result, error) {
 	ours, err := c.ours(mark)
 	if err != nil {
 		return c.out, err
 	}
 	c.watch.mu.Lock()
 	defer c.watch.mu.Unlock()
-	pods, tallies, judged := map[types.UID]*corev1.Pod{}, map[string]crowdTally{}, 0
+	pods, tallies, judged := map[types.UID]*corev1.Pod{}, map[string]podTally{}, 0
 	for _, e := range c.watch.events {
 		pod, ok := e.Object.(*corev1.Pod)
 		if !ok {
@@ -364,7 +364,7 @@ func (c *crowd) judge(mark int64, promised map[string]bounds) (result, error) {
 }
 
 // ours returns the resourceVersions of pods that Keelson wrote.
-func (c *crowd) ours(mark int64) (map[string]bool, error) {
+func (c *cloneSetFleet) ours(mark int64) (map[string]bool, error) {
 	events, err := c.since(mark)
 	if err != nil {
 		return nil, err
@@ -385,17 +385,17 @@ func (c *crowd) ours(mark int64) (map[string]bool, error) {
 	return out, nil
 }
 
-func (t crowdTally) less(p *corev1.Pod) crowdTally {
+func (t podTally) less(p *corev1.Pod) podTally {
 	if p == nil {
 		return t
 	}
-	one := crowdTally{}.more(p)
-	return crowdTally{t.active - one.active, t.available - one.available}
+	one := podTally{}.more(p)
+	return podTally{t.active - one.active, t.available - one.available}
 }
 
 // more adds a pod to the counts. A pod is available if it is ready and its gate
 // InPlaceUpdateReady is open. The kubelet may not have seen a closed gate yet.
-func (t crowdTally) more(p *corev1.Pod) crowdTally {
+func (t podTally) more(p *corev1.Pod) podTally {
 	if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return t
 	}

@@ -18,11 +18,11 @@ const moreAfter = 10 * time.Second
 // process takes over after the Lease has expired. Then the first process is resumed.
 func runWriters(ctx context.Context, w *world) (result, error) {
 	r := result{did: "controllers stopped past their Lease, then let go on", must: w.Rounds}
-	g, err := w.newGarden(ctx, "writer", 8)
+	g, err := w.newFixtureFleet(ctx, "writer", 8)
 	if err != nil {
 		return r, err
 	}
-	d := &duel{crew: crew{garden: g}}
+	d := &writerPair{controllerSet: controllerSet{fixtureFleet: g}}
 	defer d.dismiss()
 	if err := d.rounds(ctx, &r, 2, func(ctx context.Context) (time.Duration, error) { return d.round(ctx, r.number%2 == 0) }); err != nil || len(r.violations) > 0 {
 		return r, err
@@ -33,23 +33,23 @@ func runWriters(ctx context.Context, w *world) (result, error) {
 	return r, err
 }
 
-// duel is a crew of two processes that compete for the same cluster.
-type duel struct {
-	crew
+// writerPair is a controllerSet of two processes that compete for the same cluster.
+type writerPair struct {
+	controllerSet
 	held int // number of writes that the proxy held during a takeover
 }
 
 // round carries out one takeover. With hold, the proxy holds the write at which the
 // process is stopped until the other process has taken over. round returns the time from
 // the strike until the fleet matched git again.
-func (d *duel) round(ctx context.Context, hold bool) (time.Duration, error) {
+func (d *writerPair) round(ctx context.Context, hold bool) (time.Duration, error) {
 	holders, err := d.settled(ctx)
 	if err != nil {
 		return 0, err
 	}
 	has := holders[target]
-	t := &snare{left: 1 + d.rand.IntN(maxStep), strike: has.freeze, hold: hold}
-	_, took, err := d.deal(ctx, blow{
+	t := &writeTrap{left: 1 + d.rand.IntN(maxStep), strike: has.freeze, hold: hold}
+	_, took, err := d.deal(ctx, strike{
 		victim: has, clusters: []string{target}, snare: t,
 		struck: func(ctx context.Context) error {
 			err := d.sprung(ctx, t, has)
@@ -63,9 +63,9 @@ func (d *duel) round(ctx context.Context, hold bool) (time.Duration, error) {
 	return took, err
 }
 
-// sprung waits until a snare has struck. A commit may change too little to cause the
-// write at which the snare strikes. So sprung commits again every [moreAfter].
-func (d *duel) sprung(ctx context.Context, t *snare, wr *writer) error {
+// sprung waits until a trap has struck. A commit may change too little to cause the
+// write at which the trap strikes. So sprung commits again every [moreAfter].
+func (d *writerPair) sprung(ctx context.Context, t *writeTrap, wr *writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, recovery,
 		fmt.Errorf("%s made too few writes to be stopped at one (its log: %s)", wr.agent, wr.log))
 	defer cancel()
@@ -76,7 +76,7 @@ func (d *duel) sprung(ctx context.Context, t *snare, wr *writer) error {
 		case <-t.sprung:
 			return t.err
 		case <-more.C:
-			if err := d.grow(ctx, d.rand, 2*len(d.plots)); err != nil {
+			if err := d.grow(ctx, d.rand, 2*len(d.components)); err != nil {
 				return err
 			}
 		case <-ctx.Done():

@@ -23,7 +23,7 @@ func (l *Lab) Down(ctx context.Context, name string) error {
 	}
 	dir := filepath.Join(l.Dir, name)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		l.say("%s: not there", name)
+		l.printf("%s: not there", name)
 		return nil
 	}
 	unlock, err := l.locked(ctx, name)
@@ -49,7 +49,7 @@ func (l *Lab) Down(ctx context.Context, name string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove %s: %w", name, err)
 	}
-	l.say("%s: down in %s", name, since(start))
+	l.printf("%s: down in %s", name, since(start))
 	return l.sweep()
 }
 
@@ -81,7 +81,7 @@ func (l *Lab) Stop(ctx context.Context, name string, parts ...string) error {
 	if err := l.halt(ctx, r, stopGrace, of...); err != nil {
 		return err
 	}
-	l.say("%s: stopped %s in %s", name, list(of), since(start))
+	l.printf("%s: stopped %s in %s", name, list(of), since(start))
 	return nil
 }
 
@@ -102,7 +102,7 @@ func (l *Lab) Start(ctx context.Context, name string, parts ...string) error {
 		return err
 	}
 	if len(parts) == 0 {
-		if _, err := l.bring(ctx, r); err != nil {
+		if _, err := l.start(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -111,6 +111,6 @@ func (l *Lab) Start(ctx context.Context, name string, parts ...string) error {
 			return err
 		}
 	}
-	l.say("%s: started %s in %s", name, list(of), since(start))
+	l.printf("%s: started %s in %s", name, list(of), since(start))
 	return nil
 }

@@ -61,7 +61,7 @@ func (l *Lab) furnish(ctx context.Context, r *record) error {
 		return err
 	}
 	if changed || r.Options.real() {
-		l.say("%s: %d nodes ready in %s", r.Name, r.Options.Nodes, since(start))
+		l.printf("%s: %d nodes ready in %s", r.Name, r.Options.Nodes, since(start))
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ type Lab struct {
 	mu sync.Mutex
 }
 
-func (l *Lab) say(format string, args ...any) {
+func (l *Lab) printf(format string, args ...any) {
 	if l.Say == nil {
 		return
 	}
@@ -89,7 +89,7 @@ func (l *Lab) locked(ctx context.Context, name string) (unlock func(), err error
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	return lock.Dir(ctx, filepath.Join(l.Dir, name), func() { l.say("%s: waiting for another lab command", name) })
+	return lock.Dir(ctx, filepath.Join(l.Dir, name), func() { l.printf("%s: waiting for another lab command", name) })
 }
 
 // change loads an existing cluster under its lock.

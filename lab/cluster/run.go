@@ -49,7 +49,7 @@ func (l *Lab) run(ctx context.Context, r *record, c component) (started bool, er
 		return !alive, err
 	}
 	if !alive {
-		l.say("%s: %s ready in %s", r.Name, c.name, since(start))
+		l.printf("%s: %s ready in %s", r.Name, c.name, since(start))
 	}
 	return !alive, nil
 }

@@ -35,19 +35,19 @@ func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.S
 		return fmt.Errorf("%s: wait for its turn to start: %w", name, err)
 	}
 	start := time.Now()
-	started, err := l.bring(ctx, r)
+	started, err := l.start(ctx, r)
 	leave()
 	if err != nil {
-		l.say("%s: failed; stopping it", name)
+		l.printf("%s: failed; stopping it", name)
 		// The end of the context may be the cause of the failure, and the processes must
 		// be stopped even then.
 		return errors.Join(err, l.halt(context.WithoutCancel(ctx), r, stopGrace, components(r.Options)...))
 	}
 	if started == 0 {
-		l.say("%s: up already  %s", name, r.server())
+		l.printf("%s: up already  %s", name, r.server())
 		return nil
 	}
-	l.say("%s: up in %s  %s", name, since(start), r.server())
+	l.printf("%s: up in %s  %s", name, since(start), r.server())
 	return nil
 }
 
@@ -101,7 +101,7 @@ func (l *Lab) prepare(ctx context.Context, name string, change Change, set binar
 			parts = append(parts, c.name)
 		}
 	}
-	if err := r.take(set, parts...); err != nil {
+	if err := r.setVersions(set, parts...); err != nil {
 		return nil, err
 	}
 	if r.Options.real() {
@@ -112,8 +112,8 @@ func (l *Lab) prepare(ctx context.Context, name string, change Change, set binar
 	return r, l.create(ctx, r, now)
 }
 
-// take records the versions of the cluster's programs. It fails if a program isn't built.
-func (r *record) take(set binaries.Set, parts ...string) error {
+// setVersions records the versions of the cluster's programs. It fails if a program isn't built.
+func (r *record) setVersions(set binaries.Set, parts ...string) error {
 	if err := set.Require(parts...); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (l *Lab) takeNodes(r *record, set binaries.Set) error {
 			return fmt.Errorf("find lab itself: %w", err)
 		}
 	}
-	return r.take(programs, binaries.Kubelet, binaries.KubeProxy, binaries.Containerd, binaries.Shim, binaries.Registry)
+	return r.setVersions(programs, binaries.Kubelet, binaries.KubeProxy, binaries.Containerd, binaries.Shim, binaries.Registry)
 }
 
 // discard removes the folder of a cluster if the folder is empty. A folder that isn't
@@ -166,9 +166,9 @@ func (l *Lab) create(ctx context.Context, r *record, now time.Time) error {
 	return r.save()
 }
 
-// bring starts the stopped processes of a cluster, waits until they serve, and calls
+// start starts the stopped processes of a cluster, waits until they serve, and calls
 // furnish. It returns the number of processes that it started.
-func (l *Lab) bring(ctx context.Context, r *record) (started int, err error) {
+func (l *Lab) start(ctx context.Context, r *record) (started int, err error) {
 	if err := r.connect(); err != nil {
 		return 0, err
 	}

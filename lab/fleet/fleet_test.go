@@ -14,7 +14,7 @@ import (
 )
 
 // Whether Keelson finds no mistake in them, and renders as often as was asked,
-// is tested in lab/bench/fleet, which may import it.
+// is tested in lab/bench/registry, which may import it.
 
 func small() fleet.Options {
 	return fleet.Options{Components: 12, Clusters: 20, Distinct: 60, Seed: 7}

@@ -123,7 +123,7 @@ func (s *smoke) step(ctx context.Context, partition int, before map[string]corev
 	if err := s.repo.push(ctx, fmt.Sprintf("testing: %s at partition %d", proxy, partition)); err != nil {
 		return "", err
 	}
-	stands := func(ctx context.Context) error { return s.stands(ctx, partition, before) }
+	stands := func(ctx context.Context) error { return s.checkPods(ctx, partition, before) }
 	if err := until(ctx, stands); err != nil {
 		return "", err
 	}
@@ -156,9 +156,9 @@ func allOf(events []audit.Event, is func(audit.Event) bool) bool {
 	return !slices.ContainsFunc(events, func(e audit.Event) bool { return !is(e) })
 }
 
-// stands fails unless Keelson reports the component as done, the pods of the partition are
+// checkPods fails unless Keelson reports the component as done, the pods of the partition are
 // unchanged, and all other pods were updated in place.
-func (s *smoke) stands(ctx context.Context, partition int, before map[string]corev1.Pod) error {
+func (s *smoke) checkPods(ctx context.Context, partition int, before map[string]corev1.Pod) error {
 	d, err := s.scene.dynamic(testing)
 	if err != nil {
 		return err

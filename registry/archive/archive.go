@@ -147,7 +147,7 @@ func (u *unpacker) run() error {
 		if err != nil {
 			return fmt.Errorf("it is damaged or cut off: %w", err)
 		}
-		if err := u.take(h); err != nil {
+		if err := u.readEntry(h); err != nil {
 			return err
 		}
 	}
@@ -163,8 +163,8 @@ func (u *unpacker) run() error {
 	return nil
 }
 
-// take reads one entry.
-func (u *unpacker) take(h *tar.Header) error {
+// readEntry reads one entry.
+func (u *unpacker) readEntry(h *tar.Header) error {
 	u.entries++
 	if u.entries > u.limits.Files {
 		return fmt.Errorf("it holds more than %d files", u.limits.Files)

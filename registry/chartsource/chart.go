@@ -145,7 +145,7 @@ func (c *Client) fromRegistry(ctx context.Context, source *v1alpha1.ChartSource)
 	if err != nil {
 		return nil, nil, err
 	}
-	c.say("look up %s %s", source.URL, source.Version)
+	c.log("look up %s %s", source.URL, source.Version)
 	if !exact(source.Version) {
 		versions, err := o.versions(ctx)
 		if err != nil {
@@ -180,7 +180,7 @@ func (c *Client) fromRegistry(ctx context.Context, source *v1alpha1.ChartSource)
 		warnings = append(warnings, fmt.Sprintf("tag %s of %s was moved: it is %s now; what is pinned is still there",
 			tagOf(source.Version), source.URL, desc.Digest))
 	}
-	c.say("read %s@%.19s…", source.URL, source.Digest)
+	c.log("read %s@%.19s…", source.URL, source.Digest)
 	data, err = o.read(ctx, source.Digest)
 	if notFound(err) && len(warnings) > 0 {
 		err = fmt.Errorf("%w: %s %s of %s: what was pinned is gone: %w", ErrMoved, source.Name, source.Version, source.URL, err)

@@ -84,7 +84,7 @@ func New(options Options) (*Client, error) {
 	return c, err
 }
 
-func (c *Client) say(format string, args ...any) {
+func (c *Client) log(format string, args ...any) {
 	if c.options.Progress != nil {
 		c.options.Progress(fmt.Sprintf(format, args...))
 	}

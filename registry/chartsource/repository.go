@@ -79,7 +79,7 @@ func (r *chartRepository) index(ctx context.Context, name string) ([]indexed, er
 	u := *r.url
 	u.Path = strings.TrimSuffix(u.Path, "/") + "/index.yaml"
 	u.RawPath = ""
-	r.client.say("read %s", shown(&u))
+	r.client.log("read %s", shown(&u))
 	data, err := r.client.get(ctx, &u, r.user, maxIndex)
 	if err != nil {
 		return nil, fmt.Errorf("read the index of %s: %w", shown(r.url), err)
@@ -132,7 +132,7 @@ func (r *chartRepository) read(ctx context.Context, v indexed) ([]byte, error) {
 }
 
 func (r *chartRepository) download(ctx context.Context, at *url.URL) ([]byte, error) {
-	r.client.say("read %s", shown(at))
+	r.client.log("read %s", shown(at))
 	switch {
 	case at.User != nil:
 		return nil, fmt.Errorf("the index of %s has a URL with credentials in it", shown(r.url))

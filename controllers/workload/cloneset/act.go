@@ -56,7 +56,7 @@ func (l *syncContext) act(ctx context.Context) error {
 func (l *syncContext) limit(c *counts) {
 	n := l.roster.claims.shares.limit(c.createOld + c.createNew)
 	if n < c.createOld+c.createNew {
-		l.again(l.roster.claims.shares.after)
+		l.requeueAfter(l.roster.claims.shares.after)
 	}
 	n = min(n, burst)
 	c.createOld = min(c.createOld, n)
@@ -237,7 +237,7 @@ func (l *syncContext) update(ctx context.Context, members []member) error {
 		m := members[i]
 		pod, to := m.pod, l.target(m)
 		changed, after, err := l.client.Update(ctx, pod, l.plan(pod, to), to.Name, l.grace())
-		l.again(after)
+		l.requeueAfter(after)
 		switch {
 		case err != nil:
 			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", m.name, err)

@@ -31,7 +31,7 @@ func (l *syncContext) claim(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	if len(orphans) > 0 {
-		if err := l.stands(ctx, set); err != nil {
+		if err := l.checkCurrent(ctx, set); err != nil {
 			return 0, err
 		}
 	}
@@ -74,9 +74,9 @@ func (l *syncContext) orphans(ctx context.Context) ([]*corev1.Pod, error) {
 	return out, nil
 }
 
-// stands returns an error if the CloneSet was deleted or replaced since the informer read it.
+// checkCurrent returns an error if the CloneSet was deleted or replaced since the informer read it.
 // Deletion with orphaned dependents releases the pods, and they must not be adopted again.
-func (r *Reconciler) stands(ctx context.Context, set *v1beta1.CloneSet) error {
+func (r *Reconciler) checkCurrent(ctx context.Context, set *v1beta1.CloneSet) error {
 	var is v1beta1.CloneSet
 	err := r.live.Get(ctx, client.ObjectKeyFromObject(set), &is)
 	switch {

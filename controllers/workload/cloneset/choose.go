@@ -145,7 +145,7 @@ func (c counts) moved(members []member) moves {
 	for _, available := range []bool{false, true} {
 		for _, m := range members {
 			switch {
-			case m.available != available || !c.goes(m):
+			case m.available != available || !c.canUpdate(m):
 			case m.inPlace:
 				out.inPlace = append(out.inPlace, m)
 			default:
@@ -185,8 +185,8 @@ func (c counts) turn(members []member) []member {
 	return out
 }
 
-// goes reports whether a member can change revision now, and reduces the remaining numbers.
-func (c *counts) goes(m member) bool {
+// canUpdate reports whether a member can change revision now, and reduces the remaining numbers.
+func (c *counts) canUpdate(m member) bool {
 	left, room := &c.forward, &c.mark
 	if m.updated {
 		left = &c.back

@@ -75,7 +75,7 @@ type tally struct {
 	preparing int
 }
 
-func (t tally) kept() int   { return t.available + t.unavailable }
+func (t tally) total() int  { return t.available + t.unavailable }
 func (t tally) marked() int { return t.markedAvailable + t.markedUnavailable }
 
 // counts are the numbers of changes to make now.
@@ -108,9 +108,9 @@ func (c counts) chooses(old, updated tally) bool {
 func (w want) decide(old, updated tally) counts {
 	var c counts
 	if w.alone {
-		w.partition = min(w.partition, old.kept())
+		w.partition = min(w.partition, old.total())
 	}
-	stay := old.kept() + old.marked() + updated.kept() + updated.marked()
+	stay := old.total() + old.marked() + updated.total() + updated.marked()
 	total := stay
 	if !w.excludePreparing {
 		total += old.preparing + updated.preparing
@@ -125,8 +125,8 @@ func (w want) decide(old, updated tally) counts {
 	c.spare -= c.replace
 
 	if !w.paused {
-		c.forward = max(old.kept()-w.partition, 0)
-		c.back = min(max(updated.kept()-(w.replicas-w.partition), 0), max(w.partition-old.kept(), 0))
+		c.forward = max(old.total()-w.partition, 0)
+		c.back = min(max(updated.total()-(w.replicas-w.partition), 0), max(w.partition-old.total(), 0))
 	}
 	missing := max(w.replicas-stay, 0)
 	c.mark = max(w.maxUnavailable+w.maxSurge-marked-unavailable-missing, 0)
@@ -141,8 +141,8 @@ func (w want) decide(old, updated tally) counts {
 		}
 	case stay-gone > target:
 		c.remove = stay - gone - target
-		c.removeOld = max(old.kept()-w.partition, 0)
-		c.removeUpdated = max(updated.kept()-(w.replicas-w.partition), 0)
+		c.removeOld = max(old.total()-w.partition, 0)
+		c.removeUpdated = max(updated.total()-(w.replicas-w.partition), 0)
 		c.beyond = max(stay-gone-w.replicas-w.maxSurge, 0)
 	}
 	return c
@@ -160,6 +160,6 @@ func (w want) surge(marked, unavailable, moves int) int {
 
 // create divides new pods between the revisions: the partition is filled first.
 func (c *counts) create(w want, n int, old tally) {
-	c.createOld = min(n, max(w.partition-old.kept(), 0))
+	c.createOld = min(n, max(w.partition-old.total(), 0))
 	c.createNew = n - c.createOld
 }

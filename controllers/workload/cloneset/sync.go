@@ -105,7 +105,7 @@ func (l *syncContext) readPods() error {
 		b.history += r.Name + " "
 	}
 	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return l.Owned.Since(m, l.set) }
-	l.again(l.roster.sync(b, since, l.judge, l.at))
+	l.requeueAfter(l.roster.sync(b, since, l.judge, l.at))
 	l.readClaims()
 	return nil
 }
@@ -142,9 +142,9 @@ func (l *syncContext) marked(p *corev1.Pod) bool {
 	return labelled || slices.Contains(l.set.Spec.ScaleStrategy.PodsToDelete, p.Name)
 }
 
-// again requests a reconcile after a time, even without a change. The shortest time is used; 0
+// requeueAfter requests a reconcile after a time, even without a change. The shortest time is used; 0
 // requests nothing.
-func (l *syncContext) again(after time.Duration) {
+func (l *syncContext) requeueAfter(after time.Duration) {
 	l.timer.Lock()
 	defer l.timer.Unlock()
 	if after > 0 && (l.after == 0 || after < l.after) {

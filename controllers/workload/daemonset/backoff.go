@@ -40,8 +40,8 @@ func newBackoff() *backoff { return &backoff{waits: map[spot]wait{}} }
 // again.
 func (w wait) over(now time.Time) bool { return now.Sub(w.since) > 2*backoffMost }
 
-// left returns how long the failed pod of a spot must stay; 0 if it can be deleted.
-func (b *backoff) left(at spot, now time.Time) time.Duration {
+// remaining returns how long the failed pod of a spot must stay; 0 if it can be deleted.
+func (b *backoff) remaining(at spot, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.waits[at]

@@ -12,15 +12,15 @@ func TestBackoff(t *testing.T) {
 	t.Parallel()
 	b, now := newBackoff(), time.Unix(0, 0)
 	at := spot{"uid", "v1", "a"}
-	if left := b.left(at, now); left != 0 {
+	if left := b.remaining(at, now); left != 0 {
 		t.Errorf("the first failed pod stays for %s", left)
 	}
 	var got []time.Duration
 	for range 12 {
 		b.next(at, now)
-		got = append(got, b.left(at, now))
-		now = now.Add(b.left(at, now))
-		if left := b.left(at, now); left != 0 {
+		got = append(got, b.remaining(at, now))
+		now = now.Add(b.remaining(at, now))
+		if left := b.remaining(at, now); left != 0 {
 			t.Fatalf("when the time is over %s are left", left)
 		}
 	}
@@ -33,13 +33,13 @@ func TestBackoff(t *testing.T) {
 	}
 	for _, other := range []spot{{"uid", "v2", "a"}, {"uid", "v1", "b"}, {"other", "v1", "a"}} {
 		b.next(at, now)
-		if left := b.left(other, now); left != 0 {
+		if left := b.remaining(other, now); left != 0 {
 			t.Errorf("%v waits %s for another's trouble", other, left)
 		}
 	}
 	now = now.Add(31 * time.Minute)
-	if b.next(at, now); b.left(at, now) != time.Second {
-		t.Errorf("after half an hour it waits for %s", b.left(at, now))
+	if b.next(at, now); b.remaining(at, now) != time.Second {
+		t.Errorf("after half an hour it waits for %s", b.remaining(at, now))
 	}
 	b.next(spot{"uid", "v1", "b"}, now.Add(time.Hour))
 	if len(b.waits) != 1 {

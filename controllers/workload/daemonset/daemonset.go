@@ -51,7 +51,7 @@ func Add(_ context.Context, m ctrl.Manager, o host.Options) error {
 	}
 	r := newReconciler(h, o)
 	err = h.Watch(m, &v1beta1.DaemonSet{}).
-		Watches(&corev1.Node{}, r.nodes.heard(r.all), builder.WithPredicates(predicate.Funcs{UpdateFunc: matters})).
+		Watches(&corev1.Node{}, r.nodes.eventHandler(r.all), builder.WithPredicates(predicate.Funcs{UpdateFunc: matters})).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("DaemonSets: %w", err)
@@ -107,6 +107,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 	if err = errors.Join(err, statusErr); apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: time.Second}, nil // a conflict: try again
 	}
-	l.again(after)
+	l.requeueAfter(after)
 	return reconcile.Result{RequeueAfter: l.after}, err
 }

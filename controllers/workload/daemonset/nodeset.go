@@ -61,8 +61,8 @@ func (n *nodes) lost(name string) {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// heard returns an event handler that records nodes, and enqueues all DaemonSets.
-func (n *nodes) heard(all func(context.Context) []reconcile.Request) handler.EventHandler {
+// eventHandler returns an event handler that records nodes, and enqueues all DaemonSets.
+func (n *nodes) eventHandler(all func(context.Context) []reconcile.Request) handler.EventHandler {
 	look := func(ctx context.Context, q queue) {
 		for _, r := range all(ctx) {
 			q.Add(r)

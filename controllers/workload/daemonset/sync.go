@@ -56,7 +56,7 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.DaemonSet)
 		b.history += r.Name + " "
 	}
 	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return r.Owned.Since(m, set) }
-	l.again(l.roster.sync(b, since, r.nodes, l.judge, l.client.Now))
+	l.requeueAfter(l.roster.sync(b, since, r.nodes, l.judge, l.client.Now))
 	l.want, err = newWant(set, l.roster.sums.running)
 	return l, err
 }
@@ -120,7 +120,7 @@ func (l *syncContext) put(f *facts, p *corev1.Pod) {
 	}
 	available, after := l.client.Available(p, l.set.Spec.MinReadySeconds)
 	updated := revision.Has(p, l.history.Updated.Name)
-	left := l.backoff.left(l.spot(p), l.client.Now)
+	left := l.backoff.remaining(l.spot(p), l.client.Now)
 	switch {
 	case p.Status.Phase == corev1.PodFailed && left > 0:
 		f.occupied, after = true, left
@@ -155,9 +155,9 @@ func (l *syncContext) plan(p *corev1.Pod) *inplace.Plan {
 	return l.plans.Between(l.history.Of(p), l.history.Updated)
 }
 
-// again requests a reconcile after a time, even without a change. The shortest time is used; 0
+// requeueAfter requests a reconcile after a time, even without a change. The shortest time is used; 0
 // requests nothing.
-func (l *syncContext) again(after time.Duration) {
+func (l *syncContext) requeueAfter(after time.Duration) {
 	l.timer.Lock()
 	defer l.timer.Unlock()
 	if after > 0 && (l.after == 0 || after < l.after) {
@@ -206,7 +206,7 @@ func (l *syncContext) settle(ctx context.Context, pods []*corev1.Pod) error {
 	_, _ = slowstart.Run(len(pods), podclient.AtOnce, func(i int) error {
 		var after time.Duration
 		settled[i], after, errs[i] = l.client.Settle(ctx, pods[i])
-		l.again(after)
+		l.requeueAfter(after)
 		return nil
 	})
 	for i, p := range pods {
@@ -270,7 +270,7 @@ func (l *syncContext) remove(ctx context.Context, pod *corev1.Pod, told *podclie
 
 func (l *syncContext) update(ctx context.Context, pod *corev1.Pod, told *podclient.EventBatch) error {
 	changed, after, err := l.client.Update(ctx, pod, l.plan(pod), l.history.Updated.Name, 0)
-	l.again(after)
+	l.requeueAfter(after)
 	switch {
 	case err != nil:
 		l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", pod.Name, err)

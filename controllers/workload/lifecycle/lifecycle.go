@@ -88,11 +88,11 @@ func Judge(pod *corev1.Pod, hooks *v1beta1.Lifecycle, intent Intent, updated boo
 		return Verdict{State: v1beta1.LifecycleUpdating, Go: true, NotReady: hooks.InPlaceUpdate.MarkPodNotReady}
 	case Keep:
 	}
-	return kept(pod, hooks, updated)
+	return keepState(pod, hooks, updated)
 }
 
-// kept returns the way back to Normal for a pod with the intent Keep.
-func kept(pod *corev1.Pod, hooks *v1beta1.Lifecycle, updated bool) Verdict {
+// keepState returns the way back to Normal for a pod with the intent Keep.
+func keepState(pod *corev1.Pod, hooks *v1beta1.Lifecycle, updated bool) Verdict {
 	is := StateOf(pod)
 	notReady := hooks.InPlaceUpdate != nil && hooks.InPlaceUpdate.MarkPodNotReady
 	switch is {

@@ -124,7 +124,7 @@ func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (settled bool, afte
 	done := step.Done || step.Condition != nil && step.Condition.Status == corev1.ConditionTrue
 	v := lifecycle.Judge(pod, c.Hooks, lifecycle.Keep, done)
 	gate := lifecycle.Gate(pod, v, c.Now)
-	settled = step.Condition == nil && step.Patch == nil && step.Resize == nil && step.After == 0 && gate == nil && stands(pod, v)
+	settled = step.Condition == nil && step.Patch == nil && step.Resize == nil && step.After == 0 && gate == nil && hasState(pod, v)
 	if step.Condition != nil && gate != nil { // both in one request
 		pod, err = c.conditions(ctx, pod, step.Condition, gate)
 	} else {
@@ -190,7 +190,7 @@ func (c Client) note(ctx context.Context, pod *corev1.Pod, v lifecycle.Verdict) 
 			return err
 		}
 	}
-	if stands(pod, v) {
+	if hasState(pod, v) {
 		return nil
 	}
 	patch, err := lifecycle.Patch(pod, v.State, c.Now)
@@ -200,7 +200,7 @@ func (c Client) note(ctx context.Context, pod *corev1.Pod, v lifecycle.Verdict) 
 	return err
 }
 
-// stands reports whether a pod has the lifecycle state of the verdict already.
-func stands(pod *corev1.Pod, v lifecycle.Verdict) bool {
+// hasState reports whether a pod has the lifecycle state of the verdict already.
+func hasState(pod *corev1.Pod, v lifecycle.Verdict) bool {
 	return v.State == "" || v.State == lifecycle.StateOf(pod)
 }

@@ -54,15 +54,15 @@ func NewPriority(s *v1beta1.UpdatePriorityStrategy) (Priority, error) {
 // order.
 func (p Priority) Sort(pods []*corev1.Pod) {
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
-		levelA, orderA := p.of(a)
-		levelB, orderB := p.of(b)
+		levelA, orderA := p.rank(a)
+		levelB, orderB := p.rank(b)
 		return cmp.Or(cmp.Compare(levelB, levelA), cmp.Compare(orderB, orderA))
 	})
 }
 
-// of returns the sum of the weights that select a pod. With orders, level is higher for an
+// rank returns the sum of the weights that select a pod. With orders, level is higher for an
 // earlier label, and order is the number at the end of its value.
-func (p Priority) of(pod *corev1.Pod) (level, order int64) {
+func (p Priority) rank(pod *corev1.Pod) (level, order int64) {
 	for _, w := range p.weights {
 		if w.selects.Matches(labels.Set(pod.Labels)) {
 			level += w.of

@@ -107,9 +107,9 @@ func (c *certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errNoCertificate
 }
 
-// look loads the certificate of the Secret for serving. It makes a certificate if there is no
+// refresh loads the certificate of the Secret for serving. It makes a certificate if there is no
 // valid one, and the next certificate in time. It returns when to call it again at the latest.
-func (c *certificates) look(ctx context.Context) (again time.Duration, err error) {
+func (c *certificates) refresh(ctx context.Context) (again time.Duration, err error) {
 	var secret corev1.Secret
 	err = c.client.Get(ctx, c.secret, &secret)
 	missing := apierrors.IsNotFound(err)

@@ -37,7 +37,7 @@ func (h *hooks) trust(ctx context.Context) error {
 
 func (h *hooks) tellMutating(ctx context.Context, bundle []byte) error {
 	var c admissionregistrationv1.MutatingWebhookConfiguration
-	return h.tell(ctx, &c, h.options.Service, func() (changed bool) {
+	return h.patch(ctx, &c, h.options.Service, func() (changed bool) {
 		for i := range c.Webhooks {
 			changed = h.ours(&c.Webhooks[i].ClientConfig, bundle) || changed
 		}
@@ -47,7 +47,7 @@ func (h *hooks) tellMutating(ctx context.Context, bundle []byte) error {
 
 func (h *hooks) tellValidating(ctx context.Context, bundle []byte) error {
 	var c admissionregistrationv1.ValidatingWebhookConfiguration
-	return h.tell(ctx, &c, h.options.Service, func() (changed bool) {
+	return h.patch(ctx, &c, h.options.Service, func() (changed bool) {
 		for i := range c.Webhooks {
 			changed = h.ours(&c.Webhooks[i].ClientConfig, bundle) || changed
 		}
@@ -70,7 +70,7 @@ func (h *hooks) ours(c *admissionregistrationv1.WebhookClientConfig, bundle []by
 func (h *hooks) tellConversion(ctx context.Context, bundle []byte) error {
 	for _, name := range kinds() {
 		var crd apiextensionsv1.CustomResourceDefinition
-		if err := h.tell(ctx, &crd, name, func() bool {
+		if err := h.patch(ctx, &crd, name, func() bool {
 			is := crd.Spec.Conversion
 			if is != nil && is.Webhook != nil && is.Webhook.ClientConfig != nil && bytes.Equal(is.Webhook.ClientConfig.CABundle, bundle) && is.Webhook.ClientConfig.Service != nil &&
 				is.Webhook.ClientConfig.Service.Name == h.options.Service && is.Webhook.ClientConfig.Service.Namespace == h.options.Namespace {
@@ -94,9 +94,9 @@ func (h *hooks) tellConversion(ctx context.Context, bundle []byte) error {
 	return nil
 }
 
-// tell patches an object if it exists and change reports a change. A concurrent update is an
+// patch patches an object if it exists and change reports a change. A concurrent update is an
 // error.
-func (h *hooks) tell(ctx context.Context, o client.Object, name string, change func() bool) error {
+func (h *hooks) patch(ctx context.Context, o client.Object, name string, change func() bool) error {
 	err := h.certificates.client.Get(ctx, client.ObjectKey{Name: name}, o)
 	if apierrors.IsNotFound(err) {
 		return nil

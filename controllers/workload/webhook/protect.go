@@ -115,7 +115,7 @@ func (h *hooks) protect(ctx context.Context, req admission.Request) admission.Re
 		return admission.Allowed("")
 	case v1beta1.DeleteProtectionAlways:
 	case v1beta1.DeleteProtectionCascading:
-		if left, err = h.left(ctx, is, o); err != nil {
+		if left, err = h.dependentsOf(ctx, is, o); err != nil {
 			left = "what is left of it can't be found out: " + err.Error()
 		}
 		if left == "" {
@@ -136,10 +136,10 @@ func (h *hooks) protect(ctx context.Context, req admission.Request) admission.Re
 	return admission.Denied(fmt.Sprintf("forbidden by ResourcesProtectionDeletion: %s=%s%s; to delete it all the same: %s", v1beta1.LabelDeleteProtection, policy, left, lift))
 }
 
-// left describes what would be deleted with an object; "" if nothing. It uses the object in the
+// dependentsOf describes what would be deleted with an object; "" if nothing. It uses the object in the
 // cluster, and only if the request has its UID. Otherwise any client that reaches the port could
 // have objects listed for an object that does not exist.
-func (h *hooks) left(ctx context.Context, is protectable, o *subject) (string, error) {
+func (h *hooks) dependentsOf(ctx context.Context, is protectable, o *subject) (string, error) {
 	if is.left == nil {
 		return "", nil
 	}

@@ -166,7 +166,7 @@ func (h *hooks) keep(m ctrl.Manager) error {
 		WatchesRawSource(source.Channel(begin, handler.EnqueueRequestsFromMapFunc(one))).
 		WithOptions(controller.Options{NeedLeaderElection: new(false)}).
 		Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			again, err := h.certificates.look(ctx)
+			again, err := h.certificates.refresh(ctx)
 			return reconcile.Result{RequeueAfter: again}, err
 		}))
 	if err != nil {

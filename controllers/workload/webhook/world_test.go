@@ -179,7 +179,7 @@ func TestRenewal(t *testing.T) {
 		t.Helper()
 		for _, h := range all {
 			for range 2 { // what it wrote it reads again, as its watch has it do
-				if _, err := h.certificates.look(t.Context()); err != nil {
+				if _, err := h.certificates.refresh(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -76,7 +76,7 @@ func (m *measurement) asFlux(ctx context.Context, server *gitserver.Server, obje
 		nothing: func() addons.Files {
 			return addons.Files{"README.md": []byte("Made up, to measure with. Nothing reads this.\n")}
 		},
-		install: p.install, start: p.start, tell: p.tell,
+		install: p.install, start: p.start, tell: p.requestFetch,
 	}, repo.clone(ctx, p.url)
 }
 
@@ -276,8 +276,8 @@ func freeAddress(ctx context.Context) (string, error) {
 	return address, nil
 }
 
-// tell requests a fetch of git.
-func (p *peer) tell(ctx context.Context) error {
+// requestFetch requests a fetch of git.
+func (p *peer) requestFetch(ctx context.Context) error {
 	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": %q}}}`, time.Now().Format(time.RFC3339Nano))
 	_, err := p.client.Resource(repositories).Namespace(fluxNamespace).Patch(ctx, "fleet", types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {

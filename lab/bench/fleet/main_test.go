@@ -2,52 +2,108 @@ package main
 
 import (
 	"bytes"
-	"fmt"
-	"path/filepath"
-	"strings"
 	"testing"
+	"time"
 
-	"github.com/keelson-io/keelson/lab/fleet"
+	"github.com/keelson-io/keelson/lab/bench/sim"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
 )
 
-// TestFleet: a generated fleet has no error and the requested number of renders; otherwise the
-// figures would be wrong. The measurement itself fails if a commit changes nothing.
-func TestFleet(t *testing.T) {
+// TestRepository: the generated fleet has no error and the requested number of objects; otherwise
+// the figures would be wrong. A push changes one component on every cluster.
+func TestRepository(t *testing.T) {
 	t.Parallel()
-	cases := map[string]struct {
-		why  string
-		made fleet.Options
-	}{
-		"Few":  {"Everything is the same everywhere.", fleet.Options{Components: 3, Clusters: 10, Distinct: 3, Seed: 1}},
-		"Some": {"The large one's proportions.", fleet.Options{Components: 20, Clusters: 30, Distinct: 200, Seed: 2}},
-		"All":  {"No two clusters are alike in anything.", fleet.Options{Components: 4, Clusters: 12, Distinct: 48, Seed: 3}},
-		"One":  {"The least there can be.", fleet.Options{Components: 1, Clusters: 2, Distinct: 1, Seed: 4}},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
+	for _, s := range []size{{1, 1, 1}, {3, 4, 10}, {12, 2, 8}, {2, 2, 15}} {
+		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "fleet.git")
-			if _, err := fleet.Generate(t.Context(), dir, c.made); err != nil {
+			made, err := makeRepository(t.Context(), t.TempDir(), s)
+			if err != nil {
 				t.Fatal(err)
 			}
-			var out bytes.Buffer
-			if err := run(t.Context(), []string{"--commits=1", "--workers=false", "--alone=false", dir}, &out); err != nil {
-				t.Fatalf("%s\n%v\n%s", c.why, err, out.String())
+			repo, err := registry.Open(t.Context(), registry.Options{URL: made.dir, CacheDir: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
 			}
-			want := fmt.Sprintf("%d clusters, %d deliveries, %d distinct renders", c.made.Clusters,
-				c.made.Components*c.made.Clusters, c.made.Distinct)
-			if !strings.HasPrefix(out.String(), want) {
-				t.Errorf("%s\nwant %s, got:\n%s", c.why, want, out.String())
+			before := hashes(t, repo, s)
+			if err := made.push(t.Context(), s.components-1); err != nil {
+				t.Fatal(err)
+			}
+			if err := repo.Fetch(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			changed := 0
+			for of, hash := range hashes(t, repo, s) {
+				if hash != before[of] {
+					changed++
+				}
+			}
+			if changed != s.clusters {
+				t.Errorf("a push changed %d deliveries of %d clusters", changed, s.clusters)
 			}
 		})
 	}
 }
 
+// hashes renders everything and returns the hash of each delivery.
+func hashes(t *testing.T, repo *registry.Repo, s size) map[string]string {
+	t.Helper()
+	fleet, err := repo.Load(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fleet.Problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	engine := renderer.New()
+	for _, c := range fleet.Clusters {
+		for _, d := range c.Deliveries {
+			target, err := engine.Render(t.Context(), renderer.Request{Version: d.Version, Values: d.Values, Capabilities: renderer.DefaultCapabilities()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(target.Objects) != s.objects {
+				t.Errorf("%s on %s has %d objects, want %d", d.Component, c.Name, len(target.Objects), s.objects)
+			}
+			out[c.Name+"/"+d.Component] = target.Hash
+		}
+	}
+	if len(out) != s.deliveries() {
+		t.Errorf("%d deliveries, want %d", len(out), s.deliveries())
+	}
+	return out
+}
+
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{nil, {"--commits=0", "x"}, {"--nope"}, {t.TempDir()}} {
+	for _, args := range [][]string{
+		{"--nope"}, {"extra"}, {"--commits=0"}, {"--sizes=10x50"}, {"--sizes=0x1x1"}, {"--sizes=axbxc"}, {"sim"}, {"sim", "--clusters=0", t.TempDir()}, {"record"},
+	} {
 		if err := run(t.Context(), args, &bytes.Buffer{}); err == nil {
 			t.Errorf("%q: no error", args)
 		}
+	}
+}
+
+// TestCounts: earlier counts are subtracted kind by kind. Watches, dry runs and failures do not
+// count as writes.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	patch := sim.Count{Verb: "patch", Group: "apps", Resource: "deployments", Code: 200}
+	with := func(c sim.Count, n int) sim.Count {
+		c.Requests, c.Last = n, time.Unix(int64(n), 0)
+		return c
+	}
+	dry, failed, watch, record := patch, patch, patch, patch
+	dry.DryRun, failed.Code, watch.Verb = true, 409, "watch"
+	record.Group, record.Resource, record.Namespace = "", "secrets", "keelson-system"
+	now := []sim.Count{with(patch, 5), with(dry, 1), with(failed, 1), with(watch, 7), with(record, 2)}
+	got := less(now, []sim.Count{with(patch, 3), with(record, 2)})
+	if n := writes(got, isObject); n != 2 {
+		t.Errorf("%d writes of objects, want 2: %+v", n, got)
+	}
+	if n := calls(got); n != 4 {
+		t.Errorf("%d calls but watches, want 4: %+v", n, got)
 	}
 }

@@ -1,345 +1,408 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"runtime"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/keelson-io/keelson/lab/bench/keelson"
+	"github.com/keelson-io/keelson/lab/bench/sim"
 	"github.com/keelson-io/keelson/lab/process"
-	"github.com/keelson-io/keelson/registry"
-	"github.com/keelson-io/keelson/renderer"
 )
 
-// cacheBytes is the controller's default size of the render cache.
-const cacheBytes = 256 << 20
+// interval is how often the controller polls git.
+const interval = time.Second
 
-// Goals for a fleet of 200 components × 300 clusters with 2,000 distinct renders.
+// Goals for 300 clusters × 200 components × 10 objects.
 const (
-	goalCold     = 60 * time.Second
-	goalLoad     = 10 * time.Second
-	goalCommit   = 300 * time.Millisecond
-	goalPreview  = 10 * time.Second
-	goalMarkdown = 64 << 10
-	goalPeak     = 1 << 30
-	goalHeap     = 250 << 20 // after the first load
+	goalPerObject = 1 << 10 // bytes
+	goalIdle      = 2.0     // percent of a core
+	goalCommit    = 10 * time.Second
+	goalHung      = 1.1 // ratio to the healthy clusters' p99 when no cluster hangs
 )
 
-// measurement measures one fleet.
+// silence is how long a settled fleet must receive no requests except watches. It is longer than
+// the controller's delay of healthy-status updates.
+const silence = 15 * time.Second
+
+// measurement holds the options and the shared state of one run.
 type measurement struct {
-	dir, cacheDir string
-	keelson       string // the program whose previews are measured; "": none
-	out           io.Writer
-	now           func() time.Time
-	engine        renderer.Renderer
+	dir, keelson string
+	flags        []string // additional flags of the controller
+	quiet        time.Duration
+	limit        time.Duration
+	commits      int
+	hung         int           // percent
+	hang         time.Duration // before commits are measured
+	seed         uint64
+	out          io.Writer
 
-	repo  *registry.Repo
-	cache *renderer.Cache
-	fleet *registry.Fleet
-	caps  renderer.Capabilities
-	each  time.Duration // per distinct render of a cold start
+	size       size
+	repo       *repository
+	sim        *simulation
+	kubeconfig string
+	runs       int // controllers started, for their names
+	pushes     int
 }
 
-func (m *measurement) run(ctx context.Context, commits int, alone bool) error {
-	m.cache = renderer.NewCache(m.engine, cacheBytes)
-	m.caps = renderer.DefaultCapabilities()
-	if err := m.cold(ctx); err != nil {
-		return err
+func measure(ctx context.Context, args []string, out io.Writer) (err error) {
+	m := &measurement{out: out}
+	flags := flag.NewFlagSet("bench-fleet", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // the returned error includes it
+	sizes := flags.String("sizes", "10x50x10", "fleets to measure: CLUSTERSxCOMPONENTSxOBJECTS,…")
+	keelson := flags.String("keelson", "bin/keelson", "the program to measure")
+	more := flags.String("controller-flags", "", "more flags of the controller, separated by blanks")
+	flags.DurationVar(&m.quiet, "quiet", time.Minute, "how long a fleet is watched in which nothing happens")
+	flags.DurationVar(&m.limit, "limit", time.Hour, "how long each phase may take")
+	flags.IntVar(&m.commits, "commits", 5, "commits of one component to all clusters")
+	flags.IntVar(&m.hung, "hung", 20, "percent of the clusters that hang, for the last table; 0: none")
+	flags.DurationVar(&m.hang, "hang", 45*time.Second, "how long they hang before commits are measured: requests end after 30s")
+	flags.Uint64Var(&m.seed, "seed", 1, "of what is simulated")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || m.commits < 1 {
+		var usage strings.Builder
+		flags.SetOutput(&usage)
+		flags.PrintDefaults()
+		return errors.Join(err, errors.New("usage: bench-fleet [FLAGS]\n"+usage.String()))
 	}
-	if err := m.again(ctx); err != nil {
-		return err
+	m.flags = strings.Fields(*more)
+	if m.keelson, err = filepath.Abs(*keelson); err != nil {
+		return fmt.Errorf("find keelson: %w", err)
 	}
-	for _, k := range kinds() {
-		if err := m.commits(ctx, k, commits); err != nil {
-			return fmt.Errorf("%s: %w", k.name, err)
-		}
-	}
-	for _, k := range kinds() {
-		if m.keelson == "" {
-			break
-		}
-		if err := m.preview(ctx, k, commits); err != nil {
-			return fmt.Errorf("preview of %s: %w", k.name, err)
-		}
-	}
-	heap := heapAfterGC()
-	fmt.Fprintf(m.out, "  heap after all of it  %s, render cache %s of %s\n", size(heap), size(m.cache.Stats().Bytes), size(cacheBytes))
-	if alone {
-		return m.alone(ctx)
-	}
-	return nil
-}
-
-// cold loads and renders everything with empty caches.
-func (m *measurement) cold(ctx context.Context) error {
-	start := m.now()
-	var err error
-	if m.repo, err = registry.Open(ctx, registry.Options{URL: m.dir, CacheDir: m.cacheDir}); err != nil {
-		return err
-	}
-	if m.fleet, err = m.repo.Load(ctx, ""); err != nil {
-		return err
-	}
-	loaded := m.now().Sub(start)
-	if err := m.fleet.Problems.Err(); err != nil {
-		return fmt.Errorf("the fleet has problems: %w", err)
-	}
-	deliveries := 0
-	for _, c := range m.fleet.Clusters {
-		deliveries += len(c.Deliveries)
-	}
-	loadPeak, err := peak()
-	if err != nil {
-		return err
-	}
-	heap := heapAfterGC()
-	start = m.now()
-	if err := m.render(ctx, m.fleet.Clusters, nil); err != nil {
-		return err
-	}
-	rendered := m.now().Sub(start)
-	top, err := peak()
-	if err != nil {
-		return err
-	}
-	misses := max(m.cache.Stats().Misses, 1)
-	m.each = rendered / time.Duration(misses)
-	fmt.Fprintf(m.out, "%d clusters, %d deliveries, %d distinct renders, on %d cores\n\n", len(m.fleet.Clusters), deliveries, misses, runtime.GOMAXPROCS(0))
-	fmt.Fprintf(m.out, "  cold load             %s of %s; peak %s, heap %s of %s\n", loaded.Round(time.Millisecond), goalLoad, size(loadPeak), size(heap), size(goalHeap))
-	fmt.Fprintf(m.out, "  cold render           %s, %s each distinct one\n", rendered.Round(time.Millisecond), m.each.Round(time.Microsecond))
-	fmt.Fprintf(m.out, "  cold, in all          %s of %s; peak %s of %s\n", (loaded + rendered).Round(time.Millisecond), goalCold, size(top), size(goalPeak))
-	return nil
-}
-
-// again renders the same fleet again, which measures how fast unchanged inputs are recognised.
-func (m *measurement) again(ctx context.Context) error {
-	before := m.cache.Stats().Misses
-	start := m.now()
-	if err := m.render(ctx, m.fleet.Clusters, nil); err != nil {
-		return err
-	}
-	took := m.now().Sub(start)
-	if got := m.cache.Stats().Misses; got != before {
-		return fmt.Errorf("%d renders where nothing changed", got-before)
-	}
-	fmt.Fprintf(m.out, "  the same once more    %s\n", took.Round(time.Microsecond))
-	return nil
-}
-
-// render renders the deliveries of the clusters that are not in known.
-func (m *measurement) render(ctx context.Context, clusters []*registry.Cluster, known map[*registry.Delivery]bool) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for _, c := range clusters {
-		g.Go(func() error {
-			for _, d := range c.Deliveries {
-				if known[d] {
-					continue
-				}
-				if _, err := m.cache.Render(ctx, m.request(c, d)); err != nil {
-					return fmt.Errorf("cluster %s: %w", c.Name, err)
-				}
-			}
-			return nil
-		})
-	}
-	return g.Wait() //nolint:wrapcheck // wrapped above
-}
-
-func (m *measurement) request(c *registry.Cluster, d *registry.Delivery) renderer.Request {
-	return renderer.Request{Version: d.Version, Values: d.Values, ImageMirrors: c.Spec.ImageMirrors, Capabilities: m.caps}
-}
-
-// sample holds the figures of one commit, from the start of the fetch to the last render.
-type sample struct {
-	fetch, load, render time.Duration
-	deliveries, renders int
-	allocated           uint64
-}
-
-func (s sample) total() time.Duration { return s.fetch + s.load + s.render }
-
-// commits measures n commits of a kind.
-func (m *measurement) commits(ctx context.Context, k kind, n int) error {
-	var samples []sample
-	for i := range n {
-		if err := k.push(ctx, m, i); err != nil {
-			return err
-		}
-		s, err := m.commit(ctx)
+	var rows []row
+	for text := range strings.SplitSeq(*sizes, ",") {
+		s, err := parseSize(text)
 		if err != nil {
 			return err
 		}
-		samples = append(samples, s)
+		one, err := m.one(ctx, s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+		rows = append(rows, one)
 	}
-	slices.SortFunc(samples, func(a, b sample) int { return cmp.Compare(a.total(), b.total()) })
-	s := samples[len(samples)/2]
-	fmt.Fprintf(m.out, "  commit: %-16s %s of %s (fetch %s, load %s, render %s; slowest of %d %s); %d deliveries, %d renders, %s allocated\n",
-		k.name, s.total().Round(10*time.Microsecond), goalCommit, s.fetch.Round(10*time.Microsecond), s.load.Round(10*time.Microsecond),
-		s.render.Round(10*time.Microsecond), n, samples[len(samples)-1].total().Round(10*time.Microsecond), s.deliveries, s.renders, size(s.allocated))
+	m.growth(rows)
 	return nil
 }
 
-func (m *measurement) commit(ctx context.Context) (sample, error) {
-	var s sample
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	misses := m.cache.Stats().Misses
-	start := m.now()
-	if err := m.repo.Fetch(ctx); err != nil {
-		return s, err
+func parseSize(text string) (size, error) {
+	var n [3]int
+	parts := strings.Split(text, "x")
+	for i, p := range parts {
+		v, err := strconv.Atoi(p)
+		if err != nil || len(parts) != len(n) || v < 1 {
+			return size{}, fmt.Errorf("%q is no size: 10x50x10 is one", text)
+		}
+		n[i] = v
 	}
-	fetched := m.now()
-	f, err := m.repo.Load(ctx, "")
-	if err != nil {
-		return s, err
-	}
-	loaded := m.now()
-	// Skip unchanged clusters and deliveries: Load returns the same pointers for these.
-	touched, known := m.touched(f)
-	if err := m.render(ctx, touched, known); err != nil {
-		return s, err
-	}
-	s.fetch, s.load, s.render = fetched.Sub(start), loaded.Sub(fetched), m.now().Sub(loaded)
-	runtime.ReadMemStats(&after)
-	for _, c := range touched {
-		s.deliveries += len(c.Deliveries)
-	}
-	s.deliveries -= len(known)
-	s.renders, s.allocated = int(m.cache.Stats().Misses-misses), after.TotalAlloc-before.TotalAlloc
-	switch err := f.Problems.Err(); {
-	case err != nil:
-		return s, fmt.Errorf("the fleet has problems: %w", err)
-	case f.Revision == m.fleet.Revision || s.renders == 0:
-		return s, fmt.Errorf("the commit changed nothing: %d renders at %s", s.renders, f.Revision)
-	}
-	m.fleet = f
-	return s, nil
+	return size{n[0], n[1], n[2]}, nil
 }
 
-// preview measures one run of keelson preview on one more commit. The process starts with empty
-// caches.
-func (m *measurement) preview(ctx context.Context, k kind, i int) error {
-	base := m.fleet.Revision
-	if err := k.push(ctx, m, i); err != nil {
-		return err
+// row holds the figures of one size in the growth table.
+type row struct {
+	size    size
+	cold    phase
+	restart phase
+	memory  process.Usage
+	heap    float64
+	idle    float64 // percent of a core
+	commit  spread
+	hung    *spread // nil: not measured
+}
+
+// one measures a fleet of one size, with a new repository and a new simulation.
+func (m *measurement) one(ctx context.Context, s size) (r row, err error) {
+	r.size, m.size, m.runs, m.pushes = s, s, 0, 0
+	if m.dir, err = os.MkdirTemp("", "keelson-fleet-"); err != nil {
+		return r, fmt.Errorf("make a folder: %w", err)
 	}
-	err := m.repo.Fetch(ctx)
+	defer func() {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "the files of this run stay in", m.dir)
+			return
+		}
+		err = os.RemoveAll(m.dir)
+	}()
+	if m.repo, err = makeRepository(ctx, m.dir, s); err != nil {
+		return r, err
+	}
+	if m.sim, err = startSimulation(ctx, m.dir, s.clusters, m.seed); err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, m.sim.Stop(grace)) }()
+	m.kubeconfig = filepath.Join(m.sim.folder, "kubeconfig.yaml")
+	fmt.Fprintf(m.out, "%s = %d objects in %d deliveries, on %d cores\n", s, s.all(), s.deliveries(), runtime.GOMAXPROCS(0))
+	if err := m.first(ctx, &r); err != nil {
+		return r, err
+	}
+	return r, m.second(ctx, &r)
+}
+
+// first measures a controller that starts with empty clusters.
+func (m *measurement) first(ctx context.Context, r *row) (err error) {
+	c, err := m.startController()
 	if err != nil {
 		return err
 	}
-	if m.fleet, err = m.repo.Load(ctx, ""); err != nil {
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	if r.cold, err = m.phase(ctx, c, process.Usage{}, func() error { return m.synced(ctx, c) }); err != nil {
 		return err
 	}
-	var out, complaints bytes.Buffer
-	//nolint:gosec // the program to measure
-	c := exec.CommandContext(ctx, m.keelson, "preview", base, m.fleet.Revision, "--repo", m.dir, "-o", "markdown")
-	c.Stdout, c.Stderr = &out, &complaints
-	start := m.now()
-	err = c.Run()
-	took := m.now().Sub(start)
-	if c.ProcessState == nil || c.ProcessState.ExitCode() != 1 { // exit code 1: the preview contains changes
-		return fmt.Errorf("%s: %w\n%s", c, err, complaints.String())
+	if err := m.all(ctx); err != nil {
+		return err
 	}
-	first, _, _ := strings.Cut(out.String(), "\n")
-	fmt.Fprintf(m.out, "  preview: %-15s %s of %s, Markdown %s of %s: %s\n", k.name, took.Round(time.Millisecond), goalPreview,
-		size(out.Len()), size(goalMarkdown), strings.Trim(first, "*"))
-	return nil
+	m.phaseTable("empty clusters → all synced", r.cold)
+	if err := m.settled(ctx, c); err != nil {
+		return err
+	}
+	return m.memory(ctx, c, nil)
 }
 
-// touched returns the clusters whose pointer has changed since the previous fleet, and the
-// unchanged deliveries of these clusters.
-func (m *measurement) touched(f *registry.Fleet) ([]*registry.Cluster, map[*registry.Delivery]bool) {
-	var touched []*registry.Cluster
-	known := map[*registry.Delivery]bool{}
-	for _, c := range f.Clusters {
-		was := m.fleet.Cluster(c.Name)
-		if was == c {
+// second measures a controller that starts with synced clusters.
+func (m *measurement) second(ctx context.Context, r *row) (err error) {
+	c, err := m.startController()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	if r.restart, err = m.phase(ctx, c, process.Usage{}, func() error { return m.synced(ctx, c) }); err != nil {
+		return err
+	}
+	m.phaseTable("restart → all known", r.restart)
+	if n := writes(r.restart.counts, isObject); n > 0 {
+		return fmt.Errorf("a restart wrote %d objects", n)
+	}
+	if err := m.settled(ctx, c); err != nil {
+		return err
+	}
+	if err := m.idle(ctx, c, r); err != nil {
+		return err
+	}
+	if err := m.memory(ctx, c, r); err != nil {
+		return err
+	}
+	if r.commit, err = m.commit(ctx, c, m.names()); err != nil {
+		return err
+	}
+	m.commitTable("one component's commit → the last cluster", r.commit)
+	if m.hung == 0 {
+		return nil
+	}
+	return m.withHung(ctx, c, r)
+}
+
+func (m *measurement) names() []string {
+	out := make([]string, m.size.clusters)
+	for i := range out {
+		out[i] = clusterName(i)
+	}
+	return out
+}
+
+// phase holds the cost of one phase.
+type phase struct {
+	wall   time.Duration
+	used   process.Usage
+	counts []sim.Count // sum of all clusters, without the hub
+	hub    []sim.Count
+}
+
+// phase runs do and returns its cost.
+func (m *measurement) phase(ctx context.Context, c *keelson.Controller, before process.Usage, do func() error) (p phase, err error) {
+	counts, hub, err := m.counts(ctx)
+	if err != nil {
+		return p, err
+	}
+	began := time.Now()
+	if err := do(); err != nil {
+		return p, err
+	}
+	p.wall = time.Since(began)
+	if p.used, err = c.Usage(); err != nil {
+		return p, err
+	}
+	p.used.CPU -= before.CPU
+	then, hubThen, err := m.counts(ctx)
+	p.counts, p.hub = less(then, counts), less(hubThen, hub)
+	return p, err
+}
+
+// counts returns the summed counts of all clusters, and the counts of the hub.
+func (m *measurement) counts(ctx context.Context) (clusters, hub []sim.Count, err error) {
+	all, err := m.sim.statuses(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	sums := map[sim.Count]*sim.Count{}
+	for i := range all {
+		if all[i].Name == hubName {
+			hub = all[i].Counts
 			continue
 		}
-		touched = append(touched, c)
-		for _, d := range c.Deliveries {
-			if was != nil && was.Delivery(d.Component) == d {
-				known[d] = true
+		for _, one := range all[i].Counts {
+			k := kindOf(one)
+			if sums[k] == nil {
+				copied := k
+				sums[k] = &copied
 			}
+			sums[k].Requests += one.Requests
+			sums[k].Bytes += one.Bytes
 		}
 	}
-	return touched, known
+	for _, one := range sums {
+		clusters = append(clusters, *one)
+	}
+	return clusters, hub, nil
 }
 
-// alone renders each distinct input once more without a cache. The result is the lower bound of a
-// cold render.
-func (m *measurement) alone(ctx context.Context) error {
-	type distinct struct {
-		*registry.Cluster
-		*registry.Delivery
+// kindOf returns a Count without its numbers and its time.
+func kindOf(c sim.Count) sim.Count {
+	c.Requests, c.Bytes, c.Last = 0, 0, time.Time{}
+	return c
+}
+
+// less returns the counts minus the earlier counts.
+func less(now, before []sim.Count) []sim.Count {
+	was := map[sim.Count]sim.Count{}
+	for _, one := range before {
+		was[kindOf(one)] = one
 	}
-	seen := map[*renderer.Target]bool{}
-	var all []distinct
-	for _, c := range m.fleet.Clusters {
-		for _, d := range c.Deliveries {
-			t, err := m.cache.Render(ctx, m.request(c, d))
-			if err != nil {
-				return err
-			}
-			if !seen[t] {
-				seen[t] = true
-				all = append(all, distinct{c, d})
-			}
+	var out []sim.Count
+	for _, one := range now {
+		old := was[kindOf(one)]
+		one.Requests, one.Bytes = one.Requests-old.Requests, one.Bytes-old.Bytes
+		if one.Requests > 0 || one.Bytes > 0 {
+			out = append(out, one)
 		}
 	}
-	start := m.now()
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for _, one := range all {
-		g.Go(func() error {
-			_, err := m.engine.Render(ctx, m.request(one.Cluster, one.Delivery))
-			return err
-		})
+	return out
+}
+
+// synced waits until all deliveries are synced.
+func (m *measurement) synced(ctx context.Context, c *keelson.Controller) error {
+	every := 250 * time.Millisecond
+	if m.size.deliveries() > 5000 {
+		every = 2 * time.Second // each read of the metrics costs the controller CPU
 	}
-	if err := g.Wait(); err != nil {
-		return err //nolint:wrapcheck // of our own packages
+	return c.Until(ctx, m.limit, every, func(ctx context.Context) error {
+		v, err := c.Metrics(ctx, keelson.Synced)
+		if err == nil && int(v[0]) != m.size.deliveries() {
+			err = fmt.Errorf("%g of %d deliveries are synced", v[0], m.size.deliveries())
+		}
+		return err
+	})
+}
+
+// all fails unless every cluster has its objects.
+func (m *measurement) all(ctx context.Context) error {
+	statuses, err := m.sim.statuses(ctx, m.names()...)
+	if err != nil {
+		return err
 	}
-	took := m.now().Sub(start)
-	each := took / time.Duration(max(len(all), 1))
-	fmt.Fprintf(m.out, "  renders alone         %s for %d of them, without a cache, %s each: a cold start takes %.2f× that\n",
-		took.Round(time.Millisecond), len(all), each.Round(time.Microsecond), m.each.Seconds()/each.Seconds())
+	for _, s := range statuses {
+		have := 0
+		for resource, n := range s.Objects {
+			if isAddOn(resource) {
+				have += n
+			}
+		}
+		if want := m.size.components * m.size.objects; have != want {
+			return fmt.Errorf("cluster %s has %d objects, want %d: %v", s.Name, have, want, s.Objects)
+		}
+	}
 	return nil
 }
 
-// peak returns the sum of the peaks of resident memory of this process and its workers. The peaks
-// may be at different times.
-func peak() (int64, error) {
-	self, err := process.Identify(os.Getpid())
-	if err != nil {
-		return 0, fmt.Errorf("look at this process: %w", err)
-	}
-	u, err := self.UsageOfAll()
-	if err != nil {
-		return 0, fmt.Errorf("look at this process: %w", err)
-	}
-	return u.Peak, nil
+// isAddOn reports whether the charts contain this resource.
+func isAddOn(resource string) bool {
+	return resource != "namespaces" && resource != "secrets" && resource != "events" && resource != "leases.coordination.k8s.io"
 }
 
-func heapAfterGC() uint64 {
-	runtime.GC()
-	var s runtime.MemStats
-	runtime.ReadMemStats(&s)
-	return s.HeapAlloc
+func isObject(c sim.Count) bool { return c.Write() && c.Namespace == "" && isAddOn(c.Resource) }
+
+func writes(counts []sim.Count, of func(sim.Count) bool) int {
+	n := 0
+	for _, c := range counts {
+		if of(c) {
+			n += c.Requests
+		}
+	}
+	return n
 }
 
-func size[T int64 | uint64 | int](bytes T) string {
-	if bytes < 1<<20 {
-		return fmt.Sprintf("%.1f KB", float64(bytes)/(1<<10))
-	}
-	return fmt.Sprintf("%.1f MB", float64(bytes)/(1<<20))
+// calls returns the number of requests, without watches.
+func calls(counts []sim.Count) int {
+	return writes(counts, func(c sim.Count) bool { return !c.Watch() })
 }
+
+// settled waits until the clusters and the hub have received no requests except watches for a
+// while.
+func (m *measurement) settled(ctx context.Context, c *keelson.Controller) error {
+	since, last := time.Now(), -1
+	return c.Until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error {
+		counts, hub, err := m.counts(ctx)
+		if err != nil {
+			return err
+		}
+		if n := calls(counts) + calls(hub); n != last {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) < silence {
+			return errors.New("the controller does not stop to ask")
+		}
+		return nil
+	})
+}
+
+// idle measures a fleet in which nothing changes. It fails if the controller made a call.
+func (m *measurement) idle(ctx context.Context, c *keelson.Controller, r *row) error {
+	before, err := c.Usage()
+	if err != nil {
+		return err
+	}
+	p, err := m.phase(ctx, c, before, func() error { return process.Wait(ctx, m.quiet) })
+	if err != nil {
+		return err
+	}
+	r.idle = 100 * p.used.CPU.Seconds() / p.wall.Seconds()
+	fmt.Fprintf(m.out, "\nnothing changes for %s\n", round(p.wall))
+	fmt.Fprintf(m.out, "  CPU                   %.2f %% of a core, of %.0f %%\n", r.idle, goalIdle)
+	asked := calls(p.counts) + calls(p.hub)
+	fmt.Fprintf(m.out, "  calls but watches     %d of 0\n", asked)
+	if asked == 0 {
+		return nil
+	}
+	m.requests(p)
+	return fmt.Errorf("a settled fleet made %d calls", asked)
+}
+
+// memory prints the memory of the controller, and stores it in r unless r is nil.
+func (m *measurement) memory(ctx context.Context, c *keelson.Controller, r *row) error {
+	u, err := c.Usage()
+	if err != nil {
+		return err
+	}
+	v, err := c.Metrics(ctx, "go_memstats_heap_inuse_bytes ", "go_memstats_heap_alloc_bytes ", "go_goroutines ")
+	if err != nil {
+		return err
+	}
+	each := float64(u.RSS) / float64(m.size.all())
+	fmt.Fprintf(m.out, "  memory                resident %s (peak %s), Go heap %s in use, %s live or not yet collected; %.0f goroutines\n",
+		amount(u.RSS), amount(u.Peak), amount(int64(v[0])), amount(int64(v[1])), v[2])
+	fmt.Fprintf(m.out, "  each managed object   %s of %s (resident, all of it divided)\n", amount(int64(each)), amount(goalPerObject))
+	if r != nil {
+		r.memory, r.heap = u, v[0]
+	}
+	return nil
+}
+
+// byRequests orders counts by requests, the largest first.
+func byRequests(a, b sim.Count) int { return cmp.Compare(b.Requests, a.Requests) }

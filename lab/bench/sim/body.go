@@ -66,8 +66,8 @@ type bodies struct {
 	known map[[sha256.Size]byte]weak.Pointer[body]
 }
 
-// of returns the body for an object's content. It modifies content.
-func (b *bodies) of(content map[string]any, shared bool) (*body, error) {
+// intern returns the body for an object's content. It modifies content.
+func (b *bodies) intern(content map[string]any, shared bool) (*body, error) {
 	anonymize(content)
 	text, err := json.Marshal(content)
 	if err != nil {

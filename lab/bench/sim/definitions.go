@@ -32,7 +32,7 @@ type definitions struct {
 	known map[string]*definition
 }
 
-func (d *definitions) of(crd map[string]any) (*definition, error) {
+func (d *definitions) parse(crd map[string]any) (*definition, error) {
 	spec, err := json.Marshal(crd["spec"])
 	if err != nil {
 		return nil, fmt.Errorf("read a CRD: %w", err)

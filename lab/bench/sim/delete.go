@@ -83,7 +83,7 @@ func (s *server) end(k *kind, now *object, o *metav1.DeleteOptions) (*object, bo
 	if foreground {
 		u.SetFinalizers(append(u.GetFinalizers(), metav1.FinalizerDeleteDependents))
 	}
-	marked, err := s.fleet.bodies.of(u.Object, false)
+	marked, err := s.fleet.bodies.intern(u.Object, false)
 	if err != nil {
 		return nil, false, err
 	}

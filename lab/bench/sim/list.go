@@ -86,7 +86,7 @@ func (a *answer) listed(k *kind, o *metav1.ListOptions) ([]*object, uint64, erro
 		if err != nil {
 			return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: %v", err))
 		}
-		objects, ok := a.server.store.kept(gr, t.Version)
+		objects, ok := a.server.store.listAt(gr, t.Version)
 		if !ok {
 			return nil, 0, apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
 				"You can start a new list without the continue parameter.")
@@ -103,7 +103,7 @@ func (a *answer) listed(k *kind, o *metav1.ListOptions) ([]*object, uint64, erro
 	case wanted > version:
 		return nil, 0, storage.NewTooLargeResourceVersionError(wanted, version, 1) //nolint:wrapcheck // it is the answer
 	case o.ResourceVersionMatch == metav1.ResourceVersionMatchExact && wanted != version:
-		kept, ok := a.server.store.kept(gr, wanted)
+		kept, ok := a.server.store.listAt(gr, wanted)
 		if !ok {
 			return nil, 0, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", wanted))
 		}

@@ -31,7 +31,7 @@ type merges struct {
 	new, old map[merge]outcome
 }
 
-func (m *merges) of(about merge, keep bool, compute func() (*body, error)) (*body, error) {
+func (m *merges) lookup(about merge, keep bool, compute func() (*body, error)) (*body, error) {
 	if !keep {
 		return compute()
 	}

@@ -70,7 +70,7 @@ func (s *server) defined(o *object) error {
 	if err != nil {
 		return err
 	}
-	d, err := s.fleet.definitions.of(content)
+	d, err := s.fleet.definitions.parse(content)
 	if err != nil {
 		return err
 	}

@@ -184,8 +184,8 @@ func (s *store) keep(p page) {
 	s.pages = append(s.pages, p)
 }
 
-// kept returns the list of a resource at a version, if it is still stored.
-func (s *store) kept(gr schema.GroupResource, version uint64) ([]*object, bool) {
+// listAt returns the list of a resource at a version, if it is still stored.
+func (s *store) listAt(gr schema.GroupResource, version uint64) ([]*object, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, p := range s.pages {

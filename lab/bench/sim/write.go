@@ -162,7 +162,7 @@ func (s *server) apply(w *write, patch map[string]any) (*object, bool, error) {
 		if now != nil {
 			about.base = now.body
 		}
-		return s.fleet.merges.of(about, !w.k.unshared, func() (*body, error) { return s.merged(w, now, patch) })
+		return s.fleet.merges.lookup(about, !w.k.unshared, func() (*body, error) { return s.merged(w, now, patch) })
 	})
 }
 
@@ -268,7 +268,7 @@ func (s *server) finish(w *write, base, content map[string]any) (*body, error) {
 	default:
 		w.grown(u, base)
 	}
-	return s.fleet.bodies.of(u.Object, !w.k.unshared)
+	return s.fleet.bodies.intern(u.Object, !w.k.unshared)
 }
 
 func (w *write) born(u *unstructured.Unstructured) {

@@ -19,7 +19,7 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// The Lease settings of a crew.
+// The Lease settings of a controllerSet.
 const (
 	leaseDuration = 3 * time.Second
 	renewDeadline = 2 * time.Second
@@ -30,9 +30,9 @@ const (
 // started replicas have joined by then.
 const steady = 4 * retryPeriod
 
-// crew is a set of controllers that share the clusters of a garden.
-type crew struct {
-	*garden
+// controllerSet is a set of controllers that share the clusters of a fixture fleet.
+type controllerSet struct {
+	*fixtureFleet
 	writers []*writer
 	started int
 }
@@ -44,12 +44,12 @@ type writer struct {
 	proxy *proxy.Proxy
 
 	mu    sync.Mutex
-	lease string // the Lease that the process renews
-	trap  *snare // nil: no snare is set
+	lease string     // the Lease that the process renews
+	trap  *writeTrap // nil: no trap is set
 }
 
-// snare strikes a writer at one of its writes.
-type snare struct {
+// writeTrap strikes a writer at one of its writes.
+type writeTrap struct {
 	left    int // number of writes until the strike
 	strike  func() error
 	hold    bool          // hold that write in the proxy
@@ -59,7 +59,7 @@ type snare struct {
 }
 
 // enlist starts a process with its own proxy.
-func (c *crew) enlist(ctx context.Context) error {
+func (c *controllerSet) enlist(ctx context.Context) error {
 	config, err := c.world.client(cluster.Keelson)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (c *crew) enlist(ctx context.Context) error {
 
 // rounds starts processes and calls round until r.must rounds are done or a round has
 // failed. A failed round is a violation.
-func (c *crew) rounds(ctx context.Context, r *result, processes int, round func(context.Context) (time.Duration, error)) error {
+func (c *controllerSet) rounds(ctx context.Context, r *result, processes int, round func(context.Context) (time.Duration, error)) error {
 	for range processes {
 		if err := c.enlist(ctx); err != nil {
 			return err
@@ -120,13 +120,13 @@ func (c *crew) rounds(ctx context.Context, r *result, processes int, round func(
 
 // judge compares the writes in the audit log with the holders of the clusters at that
 // time. It returns the verdict and the number of judged writes.
-func (c *crew) judge(r *result) (verdict, int, error) {
+func (c *controllerSet) judge(r *result) (verdict, int, error) {
 	events, err := c.since(0)
 	if err != nil {
 		return verdict{}, 0, err
 	}
-	v := takeOvers(events, c.plots)
-	judged := v.unlisted(events, c.plots)
+	v := takeOvers(events, c.components)
+	judged := v.unlisted(events, c.components)
 	r.violations = append(r.violations, v.violations...)
 	if v.takeOvers < r.number {
 		r.violate("the audit log shows %d components taken over in %d rounds: nothing was tested", v.takeOvers, r.number)
@@ -134,11 +134,11 @@ func (c *crew) judge(r *result) (verdict, int, error) {
 	return v, judged, nil
 }
 
-// blow is the strike of one round.
-type blow struct {
+// strike is the strike of one round.
+type strike struct {
 	victim   *writer
 	clusters []string // the victim's clusters
-	snare    *snare
+	snare    *writeTrap
 	// struck returns after the strike. end replaces the victim by another process.
 	struck, end func(context.Context) error
 }
@@ -146,10 +146,10 @@ type blow struct {
 // deal strikes a process while it writes a new change of git. Other processes have to take
 // over its clusters and finish its work. moved is the time from the strike to the
 // takeover, took the time to the end of the work.
-func (c *crew) deal(ctx context.Context, b blow) (moved, took time.Duration, err error) {
+func (c *controllerSet) deal(ctx context.Context, b strike) (moved, took time.Duration, err error) {
 	let := b.victim.set(b.snare)
 	defer let()
-	if err := c.grow(ctx, rand.New(rand.NewPCG(c.rand.Uint64(), 0)), 2*len(c.plots)); err != nil { //nolint:gosec // chance to be repeated
+	if err := c.grow(ctx, rand.New(rand.NewPCG(c.rand.Uint64(), 0)), 2*len(c.components)); err != nil { //nolint:gosec // chance to be repeated
 		return 0, 0, err
 	}
 	if err := b.struck(ctx); err != nil {
@@ -176,7 +176,7 @@ func (c *crew) deal(ctx context.Context, b blow) (moved, took time.Duration, err
 }
 
 // takenOver returns nil if other processes have all clusters of the struck process.
-func (c *crew) takenOver(ctx context.Context, b blow) error {
+func (c *controllerSet) takenOver(ctx context.Context, b strike) error {
 	if err := c.tend(ctx, b.victim); err != nil {
 		return err
 	}
@@ -192,14 +192,14 @@ func (c *crew) takenOver(ctx context.Context, b blow) error {
 }
 
 // goOn resumes a stopped process and replaces it. The process has to end by itself.
-func (c *crew) goOn(ctx context.Context, stopped *writer) error {
+func (c *controllerSet) goOn(ctx context.Context, stopped *writer) error {
 	if err := stopped.thaw(); err != nil {
 		return err
 	}
 	return c.replace(ctx, stopped)
 }
 
-func (c *crew) dismiss() {
+func (c *controllerSet) dismiss() {
 	for _, wr := range c.writers {
 		if err := errors.Join(wr.kill(), wr.proxy.Close()); err != nil {
 			say("%s: %v", c.name, err)
@@ -207,7 +207,7 @@ func (c *crew) dismiss() {
 	}
 }
 
-// decide records the Lease of a writer and triggers the snare.
+// decide records the Lease of a writer and triggers the trap.
 func (wr *writer) decide(r proxy.Request) proxy.Verdict {
 	wr.mu.Lock()
 	defer wr.mu.Unlock()
@@ -229,8 +229,8 @@ func (wr *writer) decide(r proxy.Request) proxy.Verdict {
 	return proxy.Verdict{Before: func() { <-t.release }}
 }
 
-// set sets a snare. The returned function releases the write that the snare holds.
-func (wr *writer) set(t *snare) (let func()) {
+// set sets a trap. The returned function releases the write that the trap holds.
+func (wr *writer) set(t *writeTrap) (let func()) {
 	t.release, t.sprung = make(chan struct{}), make(chan struct{})
 	wr.mu.Lock()
 	defer wr.mu.Unlock()
@@ -241,7 +241,7 @@ func (wr *writer) set(t *snare) (let func()) {
 // tend starts a replacement for each process that ended, as a Deployment does. On a
 // busy machine a process can lose its Lease without a strike. tend ignores the struck
 // process.
-func (c *crew) tend(ctx context.Context, struck *writer) error {
+func (c *controllerSet) tend(ctx context.Context, struck *writer) error {
 	for _, wr := range slices.Clone(c.writers) {
 		if wr == struck || !wr.ended() {
 			continue
@@ -255,7 +255,7 @@ func (c *crew) tend(ctx context.Context, struck *writer) error {
 
 // replace waits until a deposed process ends by itself, with exit code 2, and starts
 // another process.
-func (c *crew) replace(ctx context.Context, deposed *writer) error {
+func (c *controllerSet) replace(ctx context.Context, deposed *writer) error {
 	code, err := deposed.wait(ctx)
 	if err != nil {
 		return fmt.Errorf("%s lost its Lease: %w (its log: %s)", deposed.agent, err, deposed.log)
@@ -267,7 +267,7 @@ func (c *crew) replace(ctx context.Context, deposed *writer) error {
 }
 
 // drop removes an ended process and starts another.
-func (c *crew) drop(ctx context.Context, gone *writer) error {
+func (c *controllerSet) drop(ctx context.Context, gone *writer) error {
 	if err := gone.proxy.Close(); err != nil {
 		return err
 	}
@@ -276,8 +276,8 @@ func (c *crew) drop(ctx context.Context, gone *writer) error {
 }
 
 // holders returns the writer of each cluster, by the Leases in the hub. The writer is nil
-// if the Lease belongs to a process that is no longer in the crew.
-func (c *crew) holders(ctx context.Context) (map[string]*writer, error) {
+// if the Lease belongs to a process that is no longer in the set.
+func (c *controllerSet) holders(ctx context.Context) (map[string]*writer, error) {
 	leases, err := c.leases(ctx)
 	if err != nil {
 		return nil, err
@@ -298,8 +298,8 @@ func (c *crew) holders(ctx context.Context) (map[string]*writer, error) {
 }
 
 // leases returns the clusters of each Lease in the hub.
-func (c *crew) leases(ctx context.Context) (map[string][]string, error) {
-	list, err := c.garden.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).
+func (c *controllerSet) leases(ctx context.Context) (map[string][]string, error) {
+	list, err := c.fixtureFleet.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).
 		Namespace("keelson-system").List(ctx, metav1.ListOptions{LabelSelector: "keelson.io/share"})
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
@@ -317,7 +317,7 @@ func clustersOf(annotation string) []string {
 
 // settled waits until every writer has a Lease and every cluster has had the same
 // writer for the time steady.
-func (c *crew) settled(ctx context.Context) (holders map[string]*writer, err error) {
+func (c *controllerSet) settled(ctx context.Context) (holders map[string]*writer, err error) {
 	var since time.Time
 	err = until(ctx, recovery, func(ctx context.Context) error {
 		if err := c.tend(ctx, nil); err != nil {
@@ -334,7 +334,7 @@ func (c *crew) settled(ctx context.Context) (holders map[string]*writer, err err
 		if !maps.Equal(now, holders) {
 			holders, since = now, time.Now()
 		}
-		for _, p := range c.plots {
+		for _, p := range c.components {
 			if now[p.on] == nil {
 				return fmt.Errorf("no process of the crew has cluster %s", p.on)
 			}

@@ -79,7 +79,7 @@ func TestServers(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := newAsker(func() time.Time { return wayStart }, egress.Policy{}.Transport())
+			a := newCheckRunner(func() time.Time { return wayStart }, egress.Policy{}.Transport())
 			q := question{spec: c.check, clusters: []string{"prod-1", "prod-2"}}
 			is := a.server(t.Context(), q, asking{pipeline: &registry.Pipeline{Name: "standard"}, component: "web"})
 			if is.yes != (c.answers == "") || !strings.Contains(is.why, c.answers) || strings.Contains(is.why, "secret") {
@@ -94,11 +94,11 @@ func TestServers(t *testing.T) {
 func TestLasts(t *testing.T) {
 	t.Parallel()
 	now := wayStart
-	a := newAsker(func() time.Time { return now }, egress.Policy{}.Transport())
+	a := newCheckRunner(func() time.Time { return now }, egress.Policy{}.Transport())
 	q := question{Check: Check{Change: "1", Stage: "canary", Name: "up"}, spec: v1alpha1.Check{CEL: "true"}}
 	since := func(after time.Duration, spec string) time.Time {
 		now, q.spec.CEL = now.Add(after), spec
-		return a.ask(t.Context(), []question{q}, asking{})[q.Check].since
+		return a.answersTo(t.Context(), []question{q}, asking{})[q.Check].since
 	}
 	cases := []struct {
 		why   string
@@ -133,11 +133,11 @@ func TestAskedBeside(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
 	t.Cleanup(server.Close)
 	now := wayStart.Add(900 * time.Millisecond)
-	a := newAsker(func() time.Time { return now }, egress.Policy{}.Transport())
+	a := newCheckRunner(func() time.Time { return now }, egress.Policy{}.Transport())
 	told := make(chan struct{}, 10)
 	q := question{Check: Check{Change: "1", Stage: "canary", Name: "up"}, spec: v1alpha1.Check{HTTP: &v1alpha1.HTTPCheck{URL: server.URL}}}
 	ask := func() (answer, bool) {
-		is, known := a.ask(t.Context(), []question{q}, asking{pipeline: &registry.Pipeline{}, answered: func() { told <- struct{}{} }})[q.Check]
+		is, known := a.answersTo(t.Context(), []question{q}, asking{pipeline: &registry.Pipeline{}, answered: func() { told <- struct{}{} }})[q.Check]
 		return is, known
 	}
 	if _, known := ask(); known {

@@ -19,20 +19,20 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
 )
 
-// garden is a fleet of small components that change during faults: git gets new
+// fixtureFleet is a fleet of small components that change during faults: git gets new
 // values, objects are created and deleted, and objects drift. It holds the desired
 // state of the cluster.
-type garden struct {
+type fixtureFleet struct {
 	*world
-	repo   string
-	client dynamic.Interface
-	plots  []*plot
+	repo       string
+	client     dynamic.Interface
+	components []*fixtureComponent
 	// steady: objects change, but none is created or deleted.
 	steady bool
 }
 
-// plot is one component. Its namespace has the same name.
-type plot struct {
+// fixtureComponent is one component. Its namespace has the same name.
+type fixtureComponent struct {
 	name  string
 	on    string // the cluster that it is delivered to
 	value string // of fields of most of its objects
@@ -41,20 +41,20 @@ type plot struct {
 	port  int    // of its Service
 }
 
-// newGarden commits components to a new repository. It starts no process.
-func (w *world) newGarden(ctx context.Context, name string, components int) (*garden, error) {
+// newFixtureFleet commits components to a new repository. It starts no process.
+func (w *world) newFixtureFleet(ctx context.Context, name string, components int) (*fixtureFleet, error) {
 	return w.newGardenOf(ctx, name, components, plotTemplate)
 }
 
 // newGardenOf is newGarden with another template.
-func (w *world) newGardenOf(ctx context.Context, name string, components int, template string) (*garden, error) {
+func (w *world) newGardenOf(ctx context.Context, name string, components int, template string) (*fixtureFleet, error) {
 	return w.newGardenOn(ctx, name, components, template, []string{target})
 }
 
 // newGardenOn is newGardenOf with several clusters, over which the components are
 // distributed in turn. All of them are the same real cluster, the world's.
-func (w *world) newGardenOn(ctx context.Context, name string, components int, template string, clusters []string) (*garden, error) {
-	g := &garden{world: w}
+func (w *world) newGardenOn(ctx context.Context, name string, components int, template string, clusters []string) (*fixtureFleet, error) {
+	g := &fixtureFleet{world: w}
 	var err error
 	if g.client, err = w.dynamic(); err != nil {
 		return nil, err
@@ -64,8 +64,8 @@ func (w *world) newGardenOn(ctx context.Context, name string, components int, te
 		files["clusters/"+c+"/cluster.yaml"] = apiVersion + "kind: Cluster\nconnection:\n  context: " + c + "\n"
 	}
 	for i := range components {
-		p := &plot{name: fmt.Sprintf("%s-%02d", name, i), on: clusters[i%len(clusters)], value: "first", extra: true, port: 8000}
-		g.plots = append(g.plots, p)
+		p := &fixtureComponent{name: fmt.Sprintf("%s-%02d", name, i), on: clusters[i%len(clusters)], value: "first", extra: true, port: 8000}
+		g.components = append(g.components, p)
 		maps.Copy(files, p.files(template))
 		w.ledger.OwnNamespace(p.name)
 	}
@@ -111,7 +111,7 @@ data: {value: {{ .Values.value | quote }}}
 {{- end }}
 `
 
-func (p *plot) files(template string) map[string]string {
+func (p *fixtureComponent) files(template string) map[string]string {
 	folder := "components/" + p.name + "/"
 	return map[string]string{
 		folder + "component.yaml":              apiVersion + "kind: Component\nnamespace: " + p.name + "\n",
@@ -123,14 +123,14 @@ func (p *plot) files(template string) map[string]string {
 }
 
 // path returns the path of the component's meta-config.
-func (p *plot) path() string { return "clusters/" + p.on + "/" + p.name + ".yaml" }
+func (p *fixtureComponent) path() string { return "clusters/" + p.on + "/" + p.name + ".yaml" }
 
-func (p *plot) metaConfig() string {
+func (p *fixtureComponent) metaConfig() string {
 	return fmt.Sprintf("%skind: MetaConfig\nversion: HEAD\nvalues: {value: %q, port: %d, extra: %t}\n", apiVersion, p.value, p.port, p.extra)
 }
 
-// plotKinds returns the kinds of the objects of plots.
-func plotKinds() map[string]schema.GroupVersionResource {
+// fixtureKinds returns the kinds of the objects of fixture components.
+func fixtureKinds() map[string]schema.GroupVersionResource {
 	return map[string]schema.GroupVersionResource{
 		"ConfigMap":      {Version: "v1", Resource: "configmaps"},
 		"ServiceAccount": {Version: "v1", Resource: "serviceaccounts"},
@@ -141,10 +141,10 @@ func plotKinds() map[string]schema.GroupVersionResource {
 
 // grow changes some components in git, in one commit: values, ports, and whether extra
 // objects exist.
-func (g *garden) grow(ctx context.Context, chance *rand.Rand, some int) error {
+func (g *fixtureFleet) grow(ctx context.Context, chance *rand.Rand, some int) error {
 	files := map[string]string{}
 	for range some {
-		p := g.plots[chance.IntN(len(g.plots))]
+		p := g.components[chance.IntN(len(g.components))]
 		switch chance.IntN(4) {
 		case 0:
 			if g.steady || p.still {
@@ -165,10 +165,10 @@ func (g *garden) grow(ctx context.Context, chance *rand.Rand, some int) error {
 }
 
 // drift changes or deletes some objects directly in the cluster.
-func (g *garden) drift(ctx context.Context, chance *rand.Rand, some int) error {
-	kinds := plotKinds()
+func (g *fixtureFleet) drift(ctx context.Context, chance *rand.Rand, some int) error {
+	kinds := fixtureKinds()
 	for range some {
-		p := g.plots[chance.IntN(len(g.plots))]
+		p := g.components[chance.IntN(len(g.components))]
 		var err error
 		switch chance.IntN(4) {
 		case 0:
@@ -190,22 +190,22 @@ func (g *garden) drift(ctx context.Context, chance *rand.Rand, some int) error {
 	return nil
 }
 
-func (g *garden) patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name, body string) error {
+func (g *fixtureFleet) patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name, body string) error {
 	_, err := g.client.Resource(gvr).Namespace(namespace).Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: "kubectl-edit"})
 	return err //nolint:wrapcheck // by its caller
 }
 
-// asGitSays compares the objects of plots' kinds that Keelson manages with git. It returns
+// asGitSays compares the objects of fixture components' kinds that Keelson manages with git. It returns
 // an error that names up to five differences.
-func (g *garden) asGitSays(ctx context.Context) error {
+func (g *fixtureFleet) asGitSays(ctx context.Context) error {
 	want := map[string]string{}
-	for _, p := range g.plots {
+	for _, p := range g.components {
 		for _, o := range p.want() {
 			want[p.name+"/"+o[0]] = o[1]
 		}
 	}
 	var wrong []string
-	for kind, gvr := range plotKinds() {
+	for kind, gvr := range fixtureKinds() {
 		list, err := g.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabelOf})
 		if err != nil {
 			return fmt.Errorf("list %s: %w", gvr.Resource, err)
@@ -237,8 +237,8 @@ func (g *garden) asGitSays(ctx context.Context) error {
 // componentLabelOf selects the objects that Keelson manages.
 const componentLabelOf = "keelson.io/component"
 
-// want returns a plot's objects with the fields as [shown] formats them.
-func (p *plot) want() [][2]string {
+// want returns a component's objects with the fields as [shown] formats them.
+func (p *fixtureComponent) want() [][2]string {
 	out := [][2]string{
 		{"ServiceAccount app", p.value},
 		{"ConfigMap settings", fmt.Sprintf("map[constant:x value:%s]", p.value)},
@@ -291,13 +291,13 @@ func (d delivery) String() string {
 	return strings.TrimSpace(d.sync + " " + d.health + " " + d.message)
 }
 
-func (g *garden) deliveries(ctx context.Context) (map[string]delivery, error) {
+func (g *fixtureFleet) deliveries(ctx context.Context) (map[string]delivery, error) {
 	list, err := g.shown().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list deliveries: %w", err)
 	}
 	on := map[string]string{}
-	for _, p := range g.plots {
+	for _, p := range g.components {
 		on[p.name] = p.on
 	}
 	out := map[string]delivery{}
@@ -315,14 +315,14 @@ func (g *garden) deliveries(ctx context.Context) (map[string]delivery, error) {
 }
 
 // shown returns a client for the Deliveries of the hub.
-func (g *garden) shown() dynamic.NamespaceableResourceInterface {
+func (g *fixtureFleet) shown() dynamic.NamespaceableResourceInterface {
 	return g.client.Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"})
 }
 
 // targets returns status.targetHash of the components' Deliveries, by component.
-func (g *garden) targets(ctx context.Context) (map[string]string, error) {
+func (g *fixtureFleet) targets(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
-	for _, p := range g.plots {
+	for _, p := range g.components {
 		d, err := g.shown().Namespace(systemNS).Get(ctx, p.on+"."+p.name, metav1.GetOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("read the Delivery of %s: %w", p.name, err)
@@ -333,12 +333,12 @@ func (g *garden) targets(ctx context.Context) (map[string]string, error) {
 }
 
 // synced returns nil if the Deliveries of all components are Synced.
-func (g *garden) synced(ctx context.Context) error {
+func (g *fixtureFleet) synced(ctx context.Context) error {
 	all, err := g.deliveries(ctx)
 	if err != nil {
 		return err
 	}
-	for _, p := range g.plots {
+	for _, p := range g.components {
 		if d := all[p.name]; d.sync != "Synced" {
 			return fmt.Errorf("%s: %s", p.name, d)
 		}
@@ -351,7 +351,7 @@ const recovery = time.Minute
 
 // converged waits until the cluster matches git and all Deliveries are Synced. It
 // returns the duration.
-func (g *garden) converged(ctx context.Context, patience time.Duration) (time.Duration, error) {
+func (g *fixtureFleet) converged(ctx context.Context, patience time.Duration) (time.Duration, error) {
 	started := time.Now()
 	err := until(ctx, patience, func(ctx context.Context) error {
 		return errors.Join(g.asGitSays(ctx), g.synced(ctx))

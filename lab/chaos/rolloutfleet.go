@@ -47,14 +47,14 @@ func convoyStages() []oracle.WayStage {
 const (
 	// approvalCheck is the name of a check that waits for an approval in git.
 	approvalCheck = "approval"
-	// failsIn is the stage whose after check fails in one voyage. crashesIn is the stage
+	// failsIn is the stage whose after check fails in one planned change. crashesIn is the stage
 	// in which another version crashes.
 	failsIn, crashesIn = "smallflow", "canary"
 )
 
-// convoy is a fleet of clusters in which changes of components go from stage to stage.
+// rolloutFleet is a fleet of clusters in which changes of components go from stage to stage.
 // The hub is the world's own cluster.
-type convoy struct {
+type rolloutFleet struct {
 	*world
 	stages     []oracle.WayStage
 	clients    map[string]dynamic.Interface // by cluster; the hub's key is target
@@ -65,7 +65,7 @@ type convoy struct {
 	asked      *askedServer
 }
 
-func (c *convoy) clusters() (all []string) {
+func (c *rolloutFleet) clusters() (all []string) {
 	for _, s := range c.stages {
 		all = append(all, s.Clusters...)
 	}
@@ -73,8 +73,8 @@ func (c *convoy) clusters() (all []string) {
 }
 
 // newConvoy starts the clusters and creates the repository. No component is in git yet.
-func (w *world) newConvoy(ctx context.Context) (*convoy, error) {
-	c := &convoy{world: w, stages: convoyStages(), clients: map[string]dynamic.Interface{}, proxies: map[string]*proxy.Proxy{}}
+func (w *world) newConvoy(ctx context.Context) (*rolloutFleet, error) {
+	c := &rolloutFleet{world: w, stages: convoyStages(), clients: map[string]dynamic.Interface{}, proxies: map[string]*proxy.Proxy{}}
 	all := c.clusters()
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -106,7 +106,7 @@ func (w *world) newConvoy(ctx context.Context) (*convoy, error) {
 }
 
 // connect makes the clients, proxies and kubeconfigs of all clusters.
-func (c *convoy) connect(ctx context.Context) error {
+func (c *rolloutFleet) connect(ctx context.Context) error {
 	through, past := clientcmdapi.NewConfig(), clientcmdapi.NewConfig()
 	for _, name := range append(c.clusters(), target) {
 		admin, _, err := c.settings(name, cluster.Admin)
@@ -147,7 +147,7 @@ func (c *convoy) connect(ctx context.Context) error {
 
 // settings returns the client configuration of a user for a cluster, and the kubeconfig
 // that it comes from.
-func (c *convoy) settings(name, user string) (*rest.Config, *clientcmdapi.Config, error) {
+func (c *rolloutFleet) settings(name, user string) (*rest.Config, *clientcmdapi.Config, error) {
 	path, err := c.lab.Kubeconfig(name, user)
 	if err != nil {
 		return nil, nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
@@ -172,7 +172,7 @@ func add(to *clientcmdapi.Config, name string, one *clientcmdapi.Config) {
 }
 
 // use makes a function decide about the requests to all clusters; nil lets all pass.
-func (c *convoy) use(decide func(on string, r proxy.Request) proxy.Verdict) {
+func (c *rolloutFleet) use(decide func(on string, r proxy.Request) proxy.Verdict) {
 	for name, p := range c.proxies {
 		if decide == nil {
 			p.Use(nil)
@@ -184,7 +184,7 @@ func (c *convoy) use(decide func(on string, r proxy.Request) proxy.Verdict) {
 
 // disband removes the proxies and clusters, except the hub's cluster, which belongs to the
 // world.
-func (c *convoy) disband(ctx context.Context) error {
+func (c *rolloutFleet) disband(ctx context.Context) error {
 	var errs []error
 	for _, p := range c.proxies {
 		errs = append(errs, p.Close())
@@ -199,7 +199,7 @@ func (c *convoy) disband(ctx context.Context) error {
 }
 
 // events returns the events of the hub's audit log, and of the clusters' logs by cluster.
-func (c *convoy) events() (hub []audit.Event, clusters map[string][]audit.Event, err error) {
+func (c *rolloutFleet) events() (hub []audit.Event, clusters map[string][]audit.Event, err error) {
 	clusters = map[string][]audit.Event{}
 	for _, name := range append(c.clusters(), target) {
 		path, err := c.lab.AuditLog(name)
@@ -218,7 +218,7 @@ func (c *convoy) events() (hub []audit.Event, clusters map[string][]audit.Event,
 }
 
 // rollout reads the Rollout of a component, without the proxies.
-func (c *convoy) rollout(ctx context.Context, component string) (oracle.Rollout, error) {
+func (c *rolloutFleet) rollout(ctx context.Context, component string) (oracle.Rollout, error) {
 	u, err := c.clients[target].Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "rollouts"}).
 		Namespace(systemNS).Get(ctx, component, metav1.GetOptions{})
 	if err != nil {
@@ -231,8 +231,8 @@ func (c *convoy) rollout(ctx context.Context, component string) (oracle.Rollout,
 	return oracle.ReadRollout(data)
 }
 
-// told returns status fields of a component's Deliveries on the hub, by cluster and field.
-func (c *convoy) told(ctx context.Context, component string) (map[string]map[string]string, error) {
+// deliveryFields returns status fields of a component's Deliveries on the hub, by cluster and field.
+func (c *rolloutFleet) deliveryFields(ctx context.Context, component string) (map[string]map[string]string, error) {
 	list, err := c.clients[target].Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"}).
 		List(ctx, metav1.ListOptions{LabelSelector: componentLabel + "=" + component})
 	if err != nil {
@@ -303,9 +303,9 @@ func (a *askedServer) of(component string) []oracle.Answer {
 	return slices.Clone(a.answers[component])
 }
 
-// cargo is a component of the convoy, with its approvals.
-type cargo struct {
-	*convoy
+// rolloutComponent is a component of the fleet, with its approvals.
+type rolloutComponent struct {
+	*rolloutFleet
 	name string
 	// mu guards approvals, which are all approvals that were committed.
 	mu        sync.Mutex
@@ -314,7 +314,7 @@ type cargo struct {
 
 // pipeline returns the component's Pipeline. timeout, unless 0, is the timeout of the
 // after checks in the stage failsIn.
-func (c *cargo) pipeline(timeout time.Duration) string {
+func (c *rolloutComponent) pipeline(timeout time.Duration) string {
 	var b strings.Builder
 	b.WriteString(apiVersion + "kind: Pipeline\nstages:\n")
 	check := func(stage, name, more string) string {
@@ -373,7 +373,7 @@ spec:
 `
 
 // publish pushes a version to git with a tag, and sets the version for every cluster.
-func (c *cargo) publish(ctx context.Context, version string, more map[string]string) error {
+func (c *rolloutComponent) publish(ctx context.Context, version string, more map[string]string) error {
 	folder, suffix, deadline := "components/"+c.name+"/", "", "600"
 	if version == crashing {
 		suffix, deadline = "{{ .Values.suffix }}", "{{ if .Values.suffix }}8{{ else }}600{{ end }}"
@@ -392,7 +392,7 @@ func (c *cargo) publish(ctx context.Context, version string, more map[string]str
 }
 
 // wanted returns the files that set the version of all clusters and the pipeline.
-func (c *cargo) wanted(version string) map[string]string {
+func (c *rolloutComponent) wanted(version string) map[string]string {
 	return map[string]string{
 		"layers/10-" + c.name + ".yaml":         apiVersion + "kind: Layer\nclusterSelector: {}\ncomponents:\n  " + c.name + ":\n    version: " + version + "\n",
 		"layers/20-" + c.name + "-crashes.yaml": apiVersion + "kind: Layer\nclusterSelector: {matchLabels: {stage: " + crashesIn + "}}\ncomponents:\n  " + c.name + ":\n    values: {suffix: -crash}\n",
@@ -402,7 +402,7 @@ func (c *cargo) wanted(version string) map[string]string {
 
 // approve commits an approval for the current stage, with the stage's current hash, if the
 // stage waits for an approval.
-func (c *cargo) approve(ctx context.Context, r oracle.Rollout) error {
+func (c *rolloutComponent) approve(ctx context.Context, r oracle.Rollout) error {
 	i := slices.IndexFunc(c.stages, func(s oracle.WayStage) bool { return s.Name == r.Stage })
 	if i < 0 || c.stages[i].Approved == "" || r.Back || r.Phase != "Progressing" {
 		return nil
@@ -425,7 +425,7 @@ func (c *cargo) approve(ctx context.Context, r oracle.Rollout) error {
 
 // way returns the rules for this component's changes, with all answers and approvals so
 // far.
-func (c *cargo) way() oracle.Way {
+func (c *rolloutComponent) way() oracle.Way {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return oracle.Way{Component: c.name, Stages: c.stages, Answers: c.asked.of(c.name), Approvals: slices.Clone(c.approvals)}

@@ -50,9 +50,9 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err //nolint:wrapcheck // who asked says what
 }
 
-// asker asks checks. Requests to servers run beside the loop, which is called when an answer
+// checkRunner asks checks. Requests to servers run beside the loop, which is called when an answer
 // arrives. It is safe for concurrent use.
-type asker struct {
+type checkRunner struct {
 	now        func() time.Time
 	conditions Conditions
 	client     http.Client  // follows no redirect
@@ -74,9 +74,9 @@ type cachedAnswer struct {
 	at, first time.Time
 }
 
-// newAsker returns an asker that sends its requests through the transport.
-func newAsker(now func() time.Time, by http.RoundTripper) *asker {
-	return &asker{
+// newCheckRunner returns a checkRunner that sends its requests through the transport.
+func newCheckRunner(now func() time.Time, by http.RoundTripper) *checkRunner {
+	return &checkRunner{
 		now: now, conditions: NewConditions(),
 		client:  http.Client{Transport: bounded{by}, CheckRedirect: egress.StayThere},
 		answers: map[Check]cachedAnswer{}, flying: map[Check]bool{}, lasting: map[Check]passingSince{},
@@ -92,8 +92,8 @@ type asking struct {
 	answered  func() // called when an answer arrives later
 }
 
-// ask returns the known answers, and asks again where an answer is too old.
-func (a *asker) ask(ctx context.Context, questions []question, of asking) map[Check]answer {
+// answersTo returns the known answers, and asks again where an answer is too old.
+func (a *checkRunner) answersTo(ctx context.Context, questions []question, of asking) map[Check]answer {
 	out := map[Check]answer{}
 	for _, q := range questions {
 		switch {
@@ -114,7 +114,7 @@ func (a *asker) ask(ctx context.Context, questions []question, of asking) map[Ch
 }
 
 // last records since when answers are an unbroken yes, and sets this time in them.
-func (a *asker) last(answers map[Check]answer) {
+func (a *checkRunner) last(answers map[Check]answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
@@ -145,7 +145,7 @@ func approval(q question, of asking) answer {
 	return answer{why: why}
 }
 
-func (a *asker) condition(q question, of asking) answer {
+func (a *checkRunner) condition(q question, of asking) answer {
 	condition, err := a.conditions.Compile(q.spec.CEL)
 	if err != nil {
 		return answer{why: err.Error(), final: true}
@@ -167,7 +167,7 @@ func (a *asker) condition(q question, of asking) answer {
 }
 
 // later returns the last answer, and asks again if this answer is old.
-func (a *asker) later(ctx context.Context, q question, of asking) (answer, bool) {
+func (a *checkRunner) later(ctx context.Context, q question, of asking) (answer, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
@@ -196,7 +196,7 @@ func (a *asker) later(ctx context.Context, q question, of asking) (answer, bool)
 }
 
 // server asks a server: once for each cluster of the stage, if the question differs by cluster.
-func (a *asker) server(ctx context.Context, q question, of asking) answer {
+func (a *checkRunner) server(ctx context.Context, q question, of asking) answer {
 	names := registry.Names{Component: of.component, Pipeline: of.pipeline.Name, Stage: q.Stage, Clusters: q.clusters}
 	text, ask := "", a.get
 	switch {
@@ -223,7 +223,7 @@ func (a *asker) server(ctx context.Context, q question, of asking) answer {
 }
 
 // probe answers from the results in the hub.
-func (a *asker) probe(ctx context.Context, q question, of asking) answer {
+func (a *checkRunner) probe(ctx context.Context, q question, of asking) answer {
 	p := of.fleet.Probe(q.spec.Probe.Name)
 	if p == nil {
 		return answer{why: fmt.Sprintf("there is no probe %s: keelson validate", q.spec.Probe.Name)}
@@ -240,7 +240,7 @@ func (a *asker) probe(ctx context.Context, q question, of asking) answer {
 	return answer{yes: is.Yes, final: is.Final, why: is.Why}
 }
 
-func (a *asker) get(ctx context.Context, spec v1alpha1.Check, at string) answer {
+func (a *checkRunner) get(ctx context.Context, spec v1alpha1.Check, at string) answer {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
 	if err != nil {
 		return answer{why: at + " can't be used as a URL"}
@@ -260,7 +260,7 @@ func (a *asker) get(ctx context.Context, spec v1alpha1.Check, at string) answer 
 	return answer{yes: true}
 }
 
-func (a *asker) query(ctx context.Context, spec v1alpha1.Check, query string) answer {
+func (a *checkRunner) query(ctx context.Context, spec v1alpha1.Check, query string) answer {
 	p := spec.Prometheus
 	client, err := api.NewClient(api.Config{Address: p.Address, Client: &a.client})
 	if err != nil {

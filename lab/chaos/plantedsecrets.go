@@ -18,21 +18,21 @@ import (
 // minCanaries is the minimum number of secret values that a complete run must plant.
 const minCanaries = 50
 
-// canaries are made-up secrets. After the run, no output of Keelson may contain a
-// canary.
-type canaries struct {
+// plantedSecrets are made-up secrets. After the run, no output of Keelson may contain a
+// planted secret.
+type plantedSecrets struct {
 	mu     sync.Mutex
 	rand   *rand.Rand
 	values map[string]string // from value to the place where it was planted
 }
 
-func newCanaries(seed uint64) *canaries {
-	return &canaries{rand: rand.New(rand.NewPCG(seed, 50)), values: map[string]string{}} //nolint:gosec // no secret
+func newCanaries(seed uint64) *plantedSecrets {
+	return &plantedSecrets{rand: rand.New(rand.NewPCG(seed, 50)), values: map[string]string{}} //nolint:gosec // no secret
 }
 
 // plant returns a new secret value for a place; where is the name of the place in
 // reports. The value contains characters that YAML, JSON and URLs escape.
-func (c *canaries) plant(where string) string {
+func (c *plantedSecrets) plant(where string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	value := fmt.Sprintf("kanari-%012x<&\"%06x/+=", c.rand.Uint64()>>16, c.rand.Uint64()>>40)
@@ -41,14 +41,14 @@ func (c *canaries) plant(where string) string {
 }
 
 // add registers an existing secret.
-func (c *canaries) add(value, where string) {
+func (c *plantedSecrets) add(value, where string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.values[value] = where
 }
 
 // plain returns a secret value of letters and digits only, such as a token.
-func (c *canaries) plain(where string) string {
+func (c *plantedSecrets) plain(where string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	value := fmt.Sprintf("kanari%016x%016x", c.rand.Uint64(), c.rand.Uint64())
@@ -91,7 +91,7 @@ func disguises(value string) ([][]byte, error) {
 
 // search searches every file of a folder for every value. It returns the number of
 // files, their total size in bytes, and a line per find.
-func (c *canaries) search(folder string) (files, size int, found []string, err error) {
+func (c *plantedSecrets) search(folder string) (files, size int, found []string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	forms := map[string][][]byte{}

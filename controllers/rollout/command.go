@@ -11,27 +11,29 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Word is the author, the reason and the time of a person's command about a rollout. The command is
+// Command is the author, the reason and the time of a person's command about a rollout. The command is
 // written into the status, like a decision of the [Loop]. It holds for the current change: git
 // alone decides which targets run.
-type Word struct {
+type Command struct {
 	By, Because string
 	At          time.Time
 }
 
-func (w Word) say(did string) string { return fmt.Sprintf("%s by %s: %s", did, w.By, w.Because) }
+func (w Command) describe(did string) string {
+	return fmt.Sprintf("%s by %s: %s", did, w.By, w.Because)
+}
 
 // ErrEnded reports that a rollout has ended, so that nothing is left to decide.
 var ErrEnded = errors.New("the rollout has ended")
 
 // Pause stops all releases until [Resume], even if git changes meanwhile. It fails if a person has
 // paused the rollout already.
-func Pause(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
+func Pause(s v1alpha1.RolloutStatus, w Command) (v1alpha1.RolloutStatus, error) {
 	s = *s.DeepCopy()
 	if s.Paused != "" {
 		return s, errors.New("it is " + s.Paused)
 	}
-	s.Paused = w.say("paused")
+	s.Paused = w.describe("paused")
 	if s.Phase == v1alpha1.RolloutProgressing {
 		s.Phase, s.Because = v1alpha1.RolloutPaused, s.Paused
 	}
@@ -41,7 +43,7 @@ func Pause(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 // Resume continues a paused rollout, or retries a rolled-back rollout. The timeouts of released
 // clusters start again. It returns [ErrEnded] for a complete rollout. It fails for a rollout that
 // is not paused, or is rolling back.
-func Resume(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
+func Resume(s v1alpha1.RolloutStatus, w Command) (v1alpha1.RolloutStatus, error) {
 	s = *s.DeepCopy()
 	switch {
 	case s.Paused != "":
@@ -76,13 +78,13 @@ func Resume(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 			}
 		}
 	}
-	return w.note(s, "", w.say("resumed")), nil
+	return w.note(s, "", w.describe("resumed")), nil
 }
 
 // Promote releases a stage from waiting for windows, silence, bake and checks; empty: the current
 // stage. Health and freezes still count. It returns [ErrEnded] for an ended rollout, and fails for
 // an unknown or passed stage.
-func Promote(s v1alpha1.RolloutStatus, stage string, w Word) (v1alpha1.RolloutStatus, error) {
+func Promote(s v1alpha1.RolloutStatus, stage string, w Command) (v1alpha1.RolloutStatus, error) {
 	s = *s.DeepCopy()
 	if s.Phase == v1alpha1.RolloutComplete || s.Phase == v1alpha1.RolloutRolledBack {
 		return s, ErrEnded
@@ -98,13 +100,13 @@ func Promote(s v1alpha1.RolloutStatus, stage string, w Word) (v1alpha1.RolloutSt
 		return s, fmt.Errorf("stage %s has passed already", stage)
 	}
 	s.Stages[i].Promoted = w.By + ": " + w.Because
-	return w.note(s, stage, w.say("promoted")), nil
+	return w.note(s, stage, w.describe("promoted")), nil
 }
 
 // Abort takes the clusters of the current stage back to their previous target, and ends the
 // rollout. Earlier stages keep the change. It returns [ErrEnded] for an ended rollout, and fails
 // for a rollout that is rolling back.
-func Abort(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
+func Abort(s v1alpha1.RolloutStatus, w Command) (v1alpha1.RolloutStatus, error) {
 	s = *s.DeepCopy()
 	switch s.Phase {
 	case v1alpha1.RolloutProgressing, v1alpha1.RolloutPaused:
@@ -113,7 +115,7 @@ func Abort(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 	case v1alpha1.RolloutRolledBack, v1alpha1.RolloutComplete:
 		return s, ErrEnded
 	}
-	s.Phase, s.Because = v1alpha1.RolloutRollingBack, w.say("aborted")
+	s.Phase, s.Because = v1alpha1.RolloutRollingBack, w.describe("aborted")
 	for i := range s.Clusters {
 		if c := &s.Clusters[i]; c.Stage == s.Stage && c.Released != nil && c.From != "" {
 			c.Back = true
@@ -123,7 +125,7 @@ func Abort(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 }
 
 // note adds a line to the timeline.
-func (w Word) note(s v1alpha1.RolloutStatus, stage, message string) v1alpha1.RolloutStatus {
+func (w Command) note(s v1alpha1.RolloutStatus, stage, message string) v1alpha1.RolloutStatus {
 	s.Timeline = append(s.Timeline, v1alpha1.RolloutEvent{Time: metav1.NewTime(w.At.Truncate(time.Second)), Stage: stage, Message: message})
 	s.Timeline = s.Timeline[max(0, len(s.Timeline)-timelineLength):]
 	return s
