@@ -105,7 +105,7 @@ func TestApply(t *testing.T) {
 	quiet(f.keelson("diff", "prod")).want(t, 2).says(t, "web can't be compared before what it depends on is applied: ", "Gadget.demo.example web")
 
 	t.Log("it asks, or needs --yes")
-	quiet(f.keelson("apply", "prod")).want(t, 2).says(t, "there is no terminal to ask here", "give --yes")
+	quiet(f.keelson("apply", "prod")).want(t, 2).says(t, "there is no terminal to ask whether to write", "give --yes")
 	quiet(f.in(world{in: "no\n"}, "apply", "prod")).want(t, 2).says(t,
 		"gadgets v1.0.0: 2 to create", "web v1.0.0: its kinds come with", "Apply this to prod? [y/N]", "nothing was applied")
 	quiet(f.keelson("apply", "prod", "--dry-run", "gadgets")).want(t, 1).says(t, "2 to create")

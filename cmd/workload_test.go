@@ -441,8 +441,8 @@ spec:
 	s.keelson("status", "front").want(t, 1).says(t, "delivered by Keelson: component webkruised\n")
 	f.keelson("diff", "prod", "web").want(t, 0)
 
-	s.keelson("pause", "front", "--force").want(t, 0).says(t, "front is paused\n", "is delivered by Keelson, and git does not know of this: what git sets is set back")
-	s.keelson("rollback", "front", "--force").want(t, 0).says(t, "front:v2 → front:v1", "git does not know of this")
+	s.keelson("pause", "front", "--force").want(t, 0).says(t, "front is paused\n", "is delivered by Keelson, and git does not have this change: what git sets is set back")
+	s.keelson("rollback", "front", "--force").want(t, 0).says(t, "front:v2 → front:v1", "git does not have this change")
 	s.keelson("resume", "front").want(t, 2).says(t, "is not to be resumed")
 	if set := read(); !set.Spec.UpdateStrategy.RollingUpdate.Paused || set.Spec.Template.Spec.Containers[0].Image != "front:v1" {
 		t.Errorf("it was forced, and is %+v", set.Spec)
