@@ -64,9 +64,9 @@ type Outcome struct {
 // Wrote reports whether any object was created, updated or deleted.
 func (o *Outcome) Wrote() bool { return o.Created+o.Updated+o.Deleted > 0 }
 
-// lookAgain requests another pass after a delay. The earliest request wins: that pass makes the
+// requeueAfter requests another pass after a delay. The earliest request wins: that pass makes the
 // other requests again.
-func (o *Outcome) lookAgain(after time.Duration) {
+func (o *Outcome) requeueAfter(after time.Duration) {
 	if o.Again == 0 || after < o.Again {
 		o.Again = after
 	}
@@ -208,7 +208,7 @@ func (a *applying) settleRecord() {
 		r := a.objects[ch.ID]
 		switch {
 		case ch.Op == differ.OpForget && (r.Intent == IntentCreate || r.Intent == IntentReplace) && a.mayCome():
-			a.outcome.lookAgain(inFlight)
+			a.outcome.requeueAfter(inFlight)
 		case ch.Op == differ.OpForget:
 			delete(a.objects, ch.ID)
 		case ch.Op == differ.OpNone && (ch.RecordStale || r.Intent != "" && ch.State == differ.StateSynced):

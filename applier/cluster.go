@@ -96,8 +96,8 @@ type Cluster struct {
 	answers  map[differ.ID]answered
 	// familiar are the kinds of changes of which the API server accepted one in a dry run.
 	familiar map[sum]bool
-	// lookedAt holds the findings about the custom resources of CRDs.
-	lookedAt map[differ.ID]looked
+	// judgedInstances holds the findings about the custom resources of CRDs.
+	judgedInstances map[differ.ID]judgedCRD
 	// settled holds the inputs of the objects that were found settled, by component.
 	settled map[string]map[differ.ID]differ.Inputs
 }
@@ -165,7 +165,7 @@ func New(o Options) (*Cluster, error) {
 		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, distrusted: map[differ.ID]bool{},
 		records: map[string]*record{}, inventories: map[string][]uint64{}, littered: map[string]bool{}, answers: map[differ.ID]answered{}, familiar: map[sum]bool{}, skipsDryRuns: o.SkipDryRuns,
 		settled: map[string]map[differ.ID]differ.Inputs{}, settledCache: map[string]*settledEntry{}, healthy: map[string]unique.Handle[Delivered]{},
-		limits: defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},
+		limits: defaultInstanceLimits(), judgedInstances: map[differ.ID]judgedCRD{},
 	}
 	c.announcer = c.newAnnouncer()
 	if c.reader == nil {

@@ -319,7 +319,7 @@ func TestAdoptionIsKilledTwice(t *testing.T) {
 
 // Another client creates the object before Keelson's held creation of it arrives. A takeover leaves
 // the other client's object unchanged.
-func TestFenceLeavesStrangersAlone(t *testing.T) {
+func TestFenceLeavesOtherOwnersAlone(t *testing.T) {
 	w := newWorld(t)
 	finish := w.held(w.want("v1", configMap("a", "one")), write(http.MethodPatch, "/configmaps/a"))
 	_, err := w.resource(configMaps).Create(t.Context(), &unstructured.Unstructured{Object: w.object(configMap("a", "theirs"))}, metav1.CreateOptions{})

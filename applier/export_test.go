@@ -31,7 +31,7 @@ func (c *Cluster) SetInstanceLimits(page int64, all int) {
 }
 
 // ForgetInstances drops what was found of custom resources.
-func (c *Cluster) ForgetInstances() { clear(c.lookedAt) }
+func (c *Cluster) ForgetInstances() { clear(c.judgedInstances) }
 
 // Unpack decodes the content of a record's Secret.
 func Unpack(data []byte) (Record, error) {
@@ -44,7 +44,7 @@ func Unpack(data []byte) (Record, error) {
 func Soonest(words ...time.Duration) time.Duration {
 	var o Outcome
 	for _, after := range words {
-		o.lookAgain(after)
+		o.requeueAfter(after)
 	}
 	return o.Again
 }

@@ -115,7 +115,7 @@ func (a *applying) sweepHooks(ctx context.Context) error {
 		if r.TargetHash != "" || rest > 0 {
 			kept = append(kept, r)
 			if r.TargetHash == "" {
-				a.outcome.lookAgain(rest)
+				a.outcome.requeueAfter(rest)
 			}
 			continue
 		}
@@ -153,7 +153,7 @@ func (a *applying) runHook(ctx context.Context, h hook) error {
 		return nil
 	case HookFailed:
 		if again := r.pause() - a.now.Sub(r.At); again > 0 && !a.retryHooks {
-			a.outcome.lookAgain(again)
+			a.outcome.requeueAfter(again)
 			return &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Again: again, Message: r.Message}
 		}
 	case HookIntended: // a session ended before it knew whether it had created the hook
@@ -186,7 +186,7 @@ func (a *applying) hookPause() error {
 	for _, h := range hooksOf(a.want.Target, before) {
 		r := a.recordedHook(h)
 		if again := r.pause() - a.now.Sub(r.At); r.State == HookFailed && again > 0 && !a.retryHooks {
-			a.outcome.lookAgain(again)
+			a.outcome.requeueAfter(again)
 			return &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Again: again, Message: r.Message}
 		}
 		if r.State != HookSucceeded {
@@ -449,7 +449,7 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 	}
 	r.State, r.Message = HookFailed, end.message
 	failed := &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Message: a.cluster.diagnoseEnd(ctx, h.id, last, end.message)}
-	a.outcome.lookAgain(r.pause())
+	a.outcome.requeueAfter(r.pause())
 	if err := a.keepHook(ctx, r); err != nil {
 		return fmt.Errorf("%w: %w", failed, err)
 	}

@@ -19,8 +19,8 @@ type instanceLimits struct {
 
 func defaultInstanceLimits() instanceLimits { return instanceLimits{page: 250, all: 10_000} }
 
-// looked holds the findings about a CRD's custom resources.
-type looked struct {
+// judgedCRD holds the findings about a CRD's custom resources.
+type judgedCRD struct {
 	of        string // the CRD's state and the component's target
 	instances *differ.Instances
 }
@@ -71,7 +71,7 @@ func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool
 	live := unstructured.Unstructured{Object: s.Live}
 	of := fmt.Sprint(live.GetUID(), " ", live.GetGeneration(), " ", p.want.Target.Hash)
 	c.mu.Lock()
-	last := c.lookedAt[s.ID]
+	last := c.judgedInstances[s.ID]
 	c.mu.Unlock()
 	if recall && last.instances != nil && last.of == of {
 		if still, err := c.stillRefused(ctx, judge, last.instances); still || err != nil {
@@ -89,7 +89,7 @@ func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool
 	found := judge.Instances()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lookedAt[s.ID] = looked{of: of, instances: found}
+	c.judgedInstances[s.ID] = judgedCRD{of: of, instances: found}
 	return found, false, nil
 }
 

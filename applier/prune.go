@@ -120,7 +120,7 @@ func (a *applying) mark() {
 			r.UID, r.Intent = uidOf(ch.Live), ""
 			r.Pruning = &Pruning{TargetHash: a.want.Target.Hash, Revision: a.want.Revision, Since: a.now.UTC()}
 			a.objects[ch.ID] = r
-			a.outcome.lookAgain(secondPass)
+			a.outcome.requeueAfter(secondPass)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (a *applying) requestNextPass() {
 		return s.Waits != "" || s.Unread != "" || s.Contested != ""
 	})
 	if waits {
-		a.outcome.lookAgain(waitPass)
+		a.outcome.requeueAfter(waitPass)
 	}
 }
 

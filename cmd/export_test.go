@@ -70,11 +70,11 @@ func Traces(ctx context.Context, endpoint string, hidden *redact.Redactor, log *
 	return (&app{env: Env{Redactor: hidden, Version: "v1.2.3"}}).traces(ctx, traceOptions{endpoint: endpoint}, "test", log)
 }
 
-// Strangers previews what anybody may propose, in a process whose redactor knows secrets.
-func Strangers(hidden *redact.Redactor) (func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error), func()) {
+// UntrustedPreview previews what anybody may propose, in a process whose redactor knows secrets.
+func UntrustedPreview(hidden *redact.Redactor) (func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error), func()) {
 	a := &app{env: Env{Redactor: hidden, Now: time.Now}, rendering: rendering{timeout: 10 * time.Minute, memory: resource.QuantityValue{Quantity: resource.MustParse("512Mi")}}}
 	preview := a.stranger(1 << 30)
-	return preview, a.rendering.strangers.Close
+	return preview, a.rendering.untrusted.Close
 }
 
 // PreviewApart previews commits of a repository in a process of its own.

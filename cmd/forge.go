@@ -109,10 +109,10 @@ func (a *app) pulls(ctx context.Context, o controllerOptions, l forge.LoopOption
 // which bounds its memory. The argument bytes bounds the differences.
 func (a *app) stranger(bytes int64) func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
 	const cacheBytes = 64 << 20
-	a.rendering.strangers = renderer.NewPool(renderer.PoolOptions{
+	a.rendering.untrusted = renderer.NewPool(renderer.PoolOptions{
 		Args: []string{workerCommand}, Workers: 1, Timeout: a.rendering.timeout, Memory: a.rendering.memory.Value(),
 	})
-	cache := renderer.NewCache(renderer.NewUnsealing(a.rendering.strangers, sops.Keys{}), cacheBytes)
+	cache := renderer.NewCache(renderer.NewUnsealing(a.rendering.untrusted, sops.Keys{}), cacheBytes)
 	caps := renderer.NewExtensions(renderer.DefaultCapabilities())
 	return func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
 		key := make([]byte, 32)
@@ -124,7 +124,7 @@ func (a *app) stranger(bytes int64) func(context.Context, *registry.Fleet, *regi
 			Base: base, Head: head, MaskKey: key, Workers: 1, Bytes: bytes, Now: a.env.Now(), ClusterTakes: clusterTakes,
 			Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(own, c, caps).Render },
 		})
-		if err == nil && own.redactor.Effort() > strangersEffort {
+		if err == nil && own.redactor.Effort() > untrustedEffort {
 			err = forge.ErrTooManySecrets
 		}
 		return p, own.redactor, err
@@ -132,10 +132,10 @@ func (a *app) stranger(bytes int64) func(context.Context, *registry.Fleet, *regi
 }
 
 const (
-	// strangersSecrets bounds the values of Secrets, in bytes, that one preview of a proposal
+	// untrustedSecrets bounds the values of Secrets, in bytes, that one preview of a proposal
 	// hides. Their forms take up to 100 times as much memory until the preview is written.
-	strangersSecrets = 512 << 10
-	// strangersEffort bounds how many lengths the redactor tries at one place of the text. The
+	untrustedSecrets = 512 << 10
+	// untrustedEffort bounds how many lengths the redactor tries at one place of the text. The
 	// search for values with a common start would take minutes.
-	strangersEffort = 256
+	untrustedEffort = 256
 )

@@ -59,7 +59,7 @@ func TestForgeFlags(t *testing.T) {
 // The author of a pull request learns nothing of the process's secrets from what the comment
 // hides. The change hides nothing in other texts of the process, and leaves nothing in its
 // memory.
-func TestStrangersRedactor(t *testing.T) {
+func TestUntrustedRedactor(t *testing.T) {
 	t.Parallel()
 	hidden := redact.New()
 	hidden.Hide("a password that SOPS encrypts", "7391")
@@ -67,7 +67,7 @@ func TestStrangersRedactor(t *testing.T) {
 		return redact.Object(map[string]any{"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"password": "U3VtbWVyMjAyNiE="}}, nil)
 	})
 	forms := hidden.Forms()
-	compare, closed := cmd.Strangers(hidden)
+	compare, closed := cmd.UntrustedPreview(hidden)
 	t.Cleanup(closed)
 
 	f := newFleet(t, "")
@@ -145,9 +145,9 @@ stringData:
 
 // A change can't hide what it does to one delivery behind the Secrets of another: what
 // can't be hidden ends the whole preview, and its status is no success.
-func TestStrangersSecretsHideNothing(t *testing.T) {
+func TestUntrustedSecretsHideNothing(t *testing.T) {
 	t.Parallel()
-	compare, closed := cmd.Strangers(redact.New())
+	compare, closed := cmd.UntrustedPreview(redact.New())
 	t.Cleanup(closed)
 	f := newFleet(t, "")
 	f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")

@@ -78,7 +78,7 @@ func (b *secretBound) add(values []redact.Value) error {
 			b.bytes += v.Len()
 		}
 	}
-	if b.bytes > strangersSecrets {
+	if b.bytes > untrustedSecrets {
 		return forge.ErrTooManySecrets
 	}
 	return nil

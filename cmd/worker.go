@@ -39,8 +39,8 @@ type rendering struct {
 	cacheDirBytes resource.QuantityValue
 
 	pool *renderer.Pool // nil: nothing was rendered
-	// strangers renders untrusted proposals; nil: there are none.
-	strangers *renderer.Pool
+	// untrusted renders untrusted proposals; nil: there are none.
+	untrusted *renderer.Pool
 	disk      *renderer.Disk // nil: no cache on disk
 }
 
@@ -154,7 +154,7 @@ func (r *rendering) metrics() []prometheus.Collector {
 }
 
 func (r *rendering) close() {
-	for _, p := range []*renderer.Pool{r.pool, r.strangers} {
+	for _, p := range []*renderer.Pool{r.pool, r.untrusted} {
 		if p != nil {
 			p.Close()
 		}

@@ -34,9 +34,9 @@ func hostile() *rapid.Generator[string] {
 	})
 }
 
-// strangers parses Markdown as forges do. It returns nodes that Keelson does not write, and hostile
+// hostileTexts parses Markdown as forges do. It returns nodes that Keelson does not write, and hostile
 // texts outside of code.
-func strangers(source string) []string {
+func hostileTexts(source string) []string {
 	data := []byte(source)
 	doc := goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote)).Parser().Parse(text.NewReader(data))
 	var out []string
@@ -99,7 +99,7 @@ func TestMarkdownIsInert(t *testing.T) {
 		if err := hostilePlan(func(label string) string { return text.Draw(t, label) }).WriteMarkdown(&b); err != nil {
 			t.Fatal(err)
 		}
-		if found := strangers(b.String()); len(found) > 0 {
+		if found := hostileTexts(b.String()); len(found) > 0 {
 			t.Fatalf("it makes %q of\n%s", found, b.String())
 		}
 		if !strings.Contains(b.String(), marker) {
@@ -109,17 +109,17 @@ func TestMarkdownIsInert(t *testing.T) {
 }
 
 // The check itself must find hostile text.
-func TestStrangers(t *testing.T) {
+func TestUntrustedText(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{
 		marker, "[x](http://evil)", "http://evil.example", "<b>x</b>", "<!-- x", "```sh\nx\n```", "*x*", "> x", "    x", "| a |\n|---|\n| b |", "![x](y)", "~~x~~", "- [ ] x", "---",
 		"```diff\n" + "```\n" + marker + "\n```\n",
 	} {
-		if len(strangers(bad)) == 0 {
+		if len(hostileTexts(bad)) == 0 {
 			t.Errorf("nothing is wrong with %q", bad)
 		}
 	}
-	if found := strangers("## ok\n\n- **HELD** `" + marker + "`: ``a`b``\n  - x\n\n````diff\n```\n@" + marker + "\n````\n"); len(found) > 0 {
+	if found := hostileTexts("## ok\n\n- **HELD** `" + marker + "`: ``a`b``\n  - x\n\n````diff\n```\n@" + marker + "\n````\n"); len(found) > 0 {
 		t.Errorf("it finds %q", found)
 	}
 }
@@ -134,7 +134,7 @@ func FuzzMarkdown(f *testing.F) {
 		if err := hostilePlan(func(string) string { return s + marker + s }).WriteMarkdown(&b); err != nil {
 			t.Fatal(err)
 		}
-		if found := strangers(b.String()); len(found) > 0 {
+		if found := hostileTexts(b.String()); len(found) > 0 {
 			t.Errorf("it makes %q of\n%s", found, b.String())
 		}
 	})
@@ -181,7 +181,7 @@ func TestMarkdownBounds(t *testing.T) {
 	if len(got) > 64<<10 || !strings.Contains(got, "`ConfigMap c000`") {
 		t.Errorf("it has %d bytes", len(got))
 	}
-	if found := strangers(got); len(found) > 0 {
+	if found := hostileTexts(got); len(found) > 0 {
 		t.Errorf("it makes %q", found)
 	}
 }

@@ -319,9 +319,9 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 		return nil
 	}
 	own.file = f
-	if len(f.spec.Values) > 0 || f.sealed != nil { // encrypted values are verified as a whole
+	if len(f.spec.Values) > 0 || f.encrypted != nil { // encrypted values are verified as a whole
 		own.source = r.repo.sharing.source(&source{
-			file: e.path, values: f.spec.Values, places: f.places, sealed: f.sealed, sealedAt: []string{"values"},
+			file: e.path, values: f.spec.Values, places: f.places, encrypted: f.encrypted, encryptedAt: []string{"values"},
 		})
 	}
 	return nil

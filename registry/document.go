@@ -59,8 +59,8 @@ type document struct {
 	mistakes
 	// broken: nothing in the file can be used.
 	broken bool
-	// sealed is the file itself, if some of its values are encrypted.
-	sealed *encryptedDocument
+	// encrypted is the file itself, if some of its values are encrypted.
+	encrypted *encryptedDocument
 }
 
 // parseDocument parses one YAML file. Its time and memory are linear in the size of data, for any

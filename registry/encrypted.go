@@ -44,7 +44,7 @@ func (v *Values) EncryptedFiles() []EncryptedFile {
 		return nil
 	}
 	out := v.base.EncryptedFiles()
-	if v.source.sealed != nil {
+	if v.source.encrypted != nil {
 		out = append(out, v.source.encryptedFile())
 	}
 	return out
@@ -53,7 +53,7 @@ func (v *Values) EncryptedFiles() []EncryptedFile {
 // Confidential reports whether any of the values is from an encrypted file, before or after
 // [Values.Open]. Results that are made from such values must not be stored.
 func (v *Values) Confidential() bool {
-	return v != nil && (v.source.sealed != nil || v.source.opened || v.base.Confidential())
+	return v != nil && (v.source.encrypted != nil || v.source.opened || v.base.Confidential())
 }
 
 // Open decrypts the values. The function open gets each of [Values.EncryptedFiles] and returns its leaves.
@@ -69,13 +69,13 @@ func (v *Values) Open(open func(EncryptedFile) ([]sops.Leaf, error)) (*Values, [
 		return nil, nil, err
 	}
 	opened := *v.source
-	if opened.sealed != nil {
+	if opened.encrypted != nil {
 		leaves, err := open(v.source.encryptedFile())
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, leaf := range leaves {
-			path, ok := cutPath(leaf.Path, v.source.sealedAt)
+			path, ok := cutPath(leaf.Path, v.source.encryptedAt)
 			if !ok {
 				continue // of another component, in a layer
 			}
@@ -88,12 +88,12 @@ func (v *Values) Open(open func(EncryptedFile) ([]sops.Leaf, error)) (*Values, [
 	if at, found := v.source.encryptedValue(opened.values); found {
 		return nil, nil, Problem{At: at, Message: "this value is encrypted, and was not decrypted"}
 	}
-	opened.sealed, opened.opened = nil, opened.sealed != nil
+	opened.encrypted, opened.opened = nil, opened.encrypted != nil
 	return newValues(base, &opened), secrets, nil
 }
 
 func (s *source) encryptedFile() EncryptedFile {
-	return EncryptedFile{File: s.file, Data: s.sealed.data, Hash: s.sealed.hash}
+	return EncryptedFile{File: s.file, Data: s.encrypted.data, Hash: s.encrypted.hash}
 }
 
 // encryptedValue finds a value that is still encrypted.
@@ -217,7 +217,7 @@ func (d *document) readEncrypted(data []byte, kind string) {
 		return
 	}
 	sum := sha256.Sum256(data)
-	d.sealed = &encryptedDocument{data: slices.Clone(data), hash: hex.EncodeToString(sum[:])}
+	d.encrypted = &encryptedDocument{data: slices.Clone(data), hash: hex.EncodeToString(sum[:])}
 	for i := 0; i+1 < len(d.root.Content); i += 2 {
 		if d.root.Content[i] == key {
 			d.root.Content = slices.Delete(d.root.Content, i, i+2)

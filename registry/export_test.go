@@ -88,7 +88,7 @@ func Show(v *Values) Shown {
 	out := Shown{Map: v.Map()}
 	for ; v != nil; v = v.base {
 		s := v.source
-		out.Sources = append(out.Sources, ShownSource{s.file, s.revision, s.values, s.places, s.sealed, s.sealedAt})
+		out.Sources = append(out.Sources, ShownSource{s.file, s.revision, s.values, s.places, s.encrypted, s.encryptedAt})
 	}
 	return out
 }

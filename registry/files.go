@@ -78,7 +78,7 @@ type metaFile struct {
 	versionAt point
 	absentAt  point
 	places    *places
-	sealed    *encryptedDocument
+	encrypted *encryptedDocument
 	mistakes
 	broken bool
 }
@@ -92,7 +92,7 @@ func decodeMeta(data []byte) *metaFile {
 		c.noImages([]string{"values"}, f.spec.Values)
 		f.versionAt, f.absentAt = doc.valuePoint("version"), doc.valuePoint("absent")
 		f.places = valuePlaces(doc, "values")
-		f.sealed = doc.sealed
+		f.encrypted = doc.encrypted
 	}
 	f.mistakes, f.broken = doc.mistakes, doc.broken
 	return f
@@ -101,9 +101,9 @@ func decodeMeta(data []byte) *metaFile {
 type layerFile struct {
 	spec v1alpha1.Layer
 	// selector is nil if the clusters of the layer can't be known.
-	selector labels.Selector
-	entries  map[string]layerEntry
-	sealed   *encryptedDocument
+	selector  labels.Selector
+	entries   map[string]layerEntry
+	encrypted *encryptedDocument
 	mistakes
 	// broken: nothing in the layer can be known.
 	broken bool
@@ -145,7 +145,7 @@ func decodeLayer(data []byte) *layerFile {
 			places:    valuePlaces(doc, "components", name, "values"),
 		}
 	}
-	f.mistakes, f.sealed = doc.mistakes, doc.sealed
+	f.mistakes, f.encrypted = doc.mistakes, doc.encrypted
 	if !slices.ContainsFunc(f.mistakes, func(m mistake) bool { return within(m.path, "clusterSelector") }) {
 		f.selector = selector
 	}

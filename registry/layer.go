@@ -78,10 +78,10 @@ func (r *Repo) newLayer(path string, f *layerFile, problems Problems) *layer {
 			version: entry.spec.Version, versionAt: entry.versionAt.in(path, ""),
 			absent: entry.spec.Absent, absentAt: entry.absentAt.in(path, ""),
 		}
-		if len(entry.spec.Values) > 0 || f.sealed != nil { // encrypted values are verified as a whole
+		if len(entry.spec.Values) > 0 || f.encrypted != nil { // encrypted values are verified as a whole
 			use.source = r.sharing.source(&source{
 				file: path, values: entry.spec.Values, places: entry.places,
-				sealed: f.sealed, sealedAt: []string{"components", name, "values"},
+				encrypted: f.encrypted, encryptedAt: []string{"components", name, "values"},
 			})
 		}
 		for i, m := range f.mistakes {

@@ -218,7 +218,7 @@ func decodeObject(data []byte) *objectFile {
 		wrong("it holds no object: apiVersion and kind are needed")
 	case cmp.Or(metadata["name"], metadata["namespace"], metadata["generateName"]) != nil:
 		wrong("an object of a probe has no name and no namespace of its own: leave them out", "metadata")
-	case doc.sealed != nil || object["sops"] != nil:
+	case doc.encrypted != nil || object["sops"] != nil:
 		wrong("an object of a probe can't be encrypted")
 	}
 	f.object, f.mistakes = object, doc.mistakes[:min(1, len(doc.mistakes))] // the first mistake is enough

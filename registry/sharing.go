@@ -50,10 +50,10 @@ func (t *sharing) source(s *source) *source {
 	if err != nil {
 		return s // not from a file: values in files have a form in JSON
 	}
-	if s.sealed == nil {
-		s.sealedAt = nil
+	if s.encrypted == nil {
+		s.encryptedAt = nil
 	} else { // other files with this text may decrypt to other values
-		data = append(data, s.sealed.hash+strings.Join(s.sealedAt, ".")...)
+		data = append(data, s.encrypted.hash+strings.Join(s.encryptedAt, ".")...)
 	}
 	s.sum = sha256.Sum256(data)
 	h := sha256.New()

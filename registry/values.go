@@ -36,11 +36,11 @@ type source struct {
 	file, revision string
 	values         map[string]any
 	places         *places
-	// sealed is the file if SOPS encrypted some of its values, and sealedAt the path of these
+	// encrypted is the file if SOPS encrypted some of its values, and sealedAt the path of these
 	// values in it.
-	sealed   *encryptedDocument
-	sealedAt []string
-	opened   bool // it was encrypted, and is now in clear text
+	encrypted   *encryptedDocument
+	encryptedAt []string
+	opened      bool // it was encrypted, and is now in clear text
 	// sum is the hash of the values and their encrypted file; see sharing.
 	sum sum
 }

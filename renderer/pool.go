@@ -148,23 +148,23 @@ func (p *Pool) turn(ctx context.Context) (done func(), _ error) {
 	held := make(chan chan struct{}, 1) // the slots that have this render's token
 	held <- p.slots
 	timer := time.AfterFunc(slowAfter, func() {
-		lane, ok := <-held
+		slots, ok := <-held
 		if !ok {
 			return // the render has ended
 		}
 		select {
 		case p.slow <- struct{}{}:
-			<-lane
-			lane = p.slow
+			<-slots
+			slots = p.slow
 		default:
 		}
-		held <- lane
+		held <- slots
 	})
 	return func() {
 		timer.Stop()
-		lane := <-held
+		slots := <-held
 		close(held)
-		<-lane
+		<-slots
 	}, nil
 }
 

@@ -171,9 +171,9 @@ func TestPoolInterrupted(t *testing.T) {
 	}
 }
 
-// TestPoolSlowLane: a chart that never ends does not block other charts, even if it occupies
+// TestPoolSlowSlots: a chart that never ends does not block other charts, even if it occupies
 // all slots.
-func TestPoolSlowLane(t *testing.T) {
+func TestPoolSlowSlots(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, renderer.PoolOptions{Workers: 1, Timeout: 20 * time.Second})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -50,7 +50,7 @@ func (t *Target) WarningsFor(v *registry.Values) []string {
 // template. It executes the templates without them: values that change nothing are unused. Most
 // meta-config has no such values, and costs nothing here.
 func (j *job) unused(e *execution) []Unused {
-	s := strangers{job: j}
+	s := unknownValues{job: j}
 	s.collect(e.chart, e.chart.Values, j.Values, nil)
 	s.found = slices.DeleteFunc(s.found, func(u Unused) bool { return e.mentions(u.Path[len(u.Path)-1]) })
 	if len(s.found) == 0 || j.same(e, s.found...) {
@@ -87,13 +87,13 @@ func (j *job) same(e *execution, without ...Unused) bool {
 	return err == nil && maps.Equal(e.files, other.files)
 }
 
-// strangers are the values that a chart's values.yaml lacks.
-type strangers struct {
+// unknownValues are the values that a chart's values.yaml lacks.
+type unknownValues struct {
 	job   *job
 	found []Unused
 }
 
-func (s *strangers) collect(ch *chart.Chart, defaults, values map[string]any, path []string) {
+func (s *unknownValues) collect(ch *chart.Chart, defaults, values map[string]any, path []string) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		below := append(slices.Clone(path), key)
 		if ch != nil && (key == "global" || key == "tags") || has(s.job.Images, below) {

@@ -58,7 +58,7 @@ func (c *Controller) assign(ctx context.Context) error {
 
 // ours returns the clusters that this process may work on now, their revision, and for each
 // singleton task whether this process runs the task.
-func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, duties map[string]bool) {
+func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, tasks map[string]bool) {
 	fleet := c.current()
 	switch {
 	case c.shard == nil:
@@ -67,10 +67,10 @@ func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, duties ma
 		return nil, nil, nil
 	}
 	granted := c.shard.Granted()
-	duties = map[string]bool{}
-	for _, duty := range shard.Duties() {
-		duties[duty] = granted[duty]
-		delete(granted, duty)
+	tasks = map[string]bool{}
+	for _, task := range shard.SingletonTasks() {
+		tasks[task] = granted[task]
+		delete(granted, task)
 	}
 	fleet = c.current() // every granted cluster is in this revision, or has left git
 	var out []*registry.Cluster
@@ -86,7 +86,7 @@ func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, duties ma
 			c.shard.Done(name) // the cluster is not in git any more
 		}
 	}
-	return fleet, out, duties
+	return fleet, out, tasks
 }
 
 func (c *Controller) isLeaving(cluster string) bool {

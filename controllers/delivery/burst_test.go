@@ -16,9 +16,9 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// rush holds back the objects of many components until the hub has heard of the one
+// hubGate holds back the objects of many components until the hub has heard of the one
 // that is in trouble, and the first Delivery of another one until there is a second.
-type rush struct {
+type hubGate struct {
 	ours string // begins the Deliveries of the test's own components
 	bad  string // Delivery of the component in trouble
 
@@ -31,7 +31,7 @@ type rush struct {
 }
 
 // cluster lets a few objects pass, so that there is good news, too.
-func (r *rush) cluster(namespace string) func(http.RoundTripper) http.RoundTripper {
+func (r *hubGate) cluster(namespace string) func(http.RoundTripper) http.RoundTripper {
 	free := make(chan struct{}, 2*4) // of the first four components
 	return func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(q *http.Request) (*http.Response, error) {
@@ -47,7 +47,7 @@ func (r *rush) cluster(namespace string) func(http.RoundTripper) http.RoundTripp
 	}
 }
 
-func (r *rush) hub(next http.RoundTripper) http.RoundTripper {
+func (r *hubGate) hub(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(q *http.Request) (*http.Response, error) {
 		if q.Method == http.MethodGet || !r.concerns(q) {
 			return next.RoundTrip(q)
@@ -67,7 +67,7 @@ func (r *rush) hub(next http.RoundTripper) http.RoundTripper {
 
 // concerns reports whether a request is about a Delivery of the test, and not of what
 // other tests left in the cluster.
-func (r *rush) concerns(q *http.Request) bool {
+func (r *hubGate) concerns(q *http.Request) bool {
 	if strings.Contains(q.URL.Path, "/"+r.ours) || q.GetBody == nil {
 		return strings.Contains(q.URL.Path, "/"+r.ours)
 	}
@@ -79,7 +79,7 @@ func (r *rush) concerns(q *http.Request) bool {
 	return err == nil && strings.Contains(string(text), `"`+r.ours)
 }
 
-func (r *rush) begin(q *http.Request) {
+func (r *hubGate) begin(q *http.Request) {
 	r.mu.Lock()
 	what := q.Method + " " + q.URL.Path
 	r.writes[what]++
@@ -115,7 +115,7 @@ func closed(c chan struct{}) bool {
 // While components queue for their turn the hub hears of trouble alone. When all had
 // theirs it hears of each once, of several at a time, and no event tells of what a
 // component was on its way.
-func TestRush(t *testing.T) {
+func TestBurst(t *testing.T) {
 	f := newFleet(t)
 	const many = 64 // more than are looked at at once: some queue until the trouble is told
 	for i := range many {
@@ -127,7 +127,7 @@ func TestRush(t *testing.T) {
 	}
 	f.write("clusters/CLUSTER/CLUSTER-web.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalue: {text: a typo}\n")
 	f.commit("many")
-	r := &rush{
+	r := &hubGate{
 		ours: f.name + "." + f.name + "-", bad: f.name + "." + f.name + "-web", writes: map[string]int{}, told: make(chan struct{}), second: make(chan struct{}),
 	}
 	f.hubConfig = rest.CopyConfig(server)

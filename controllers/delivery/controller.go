@@ -328,7 +328,7 @@ func (c *Controller) learn(ctx context.Context) (bool, error) {
 	if c.promotions != nil {
 		c.promotions.Fleet(fleet)
 	}
-	c.tellNotify(fleet)
+	c.feedNotifications(fleet)
 	c.share(fleet)
 	return true, nil
 }

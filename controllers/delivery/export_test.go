@@ -61,7 +61,7 @@ func Tell(states ...v1alpha1.Sync) (told []Told) {
 	a := &agent{
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
 		publish: func(s *v1alpha1.DeliveryStatus, u urgency) *v1alpha1.DeliveryStatus {
-			told = append(told, Told{Sync: s.Sync, Patient: u == patient})
+			told = append(told, Told{Sync: s.Sync, Patient: u == delayed})
 			return s
 		},
 	}

@@ -163,8 +163,8 @@ func (w *writer) reread(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	strangers := w.replaceSeen(found)
-	for _, d := range strangers {
+	unknown := w.replaceSeen(found)
+	for _, d := range unknown {
 		w.onUnknownDelivery(d)
 	}
 	return version, nil
@@ -178,7 +178,7 @@ type seen struct {
 
 // replaceSeen replaces what is known of the hub. It returns the Deliveries that this process neither
 // wants, nor wrote, nor deletes.
-func (w *writer) replaceSeen(found map[string]seen) (strangers []*v1alpha1.Delivery) {
+func (w *writer) replaceSeen(found map[string]seen) (unknown []*v1alpha1.Delivery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name := range w.written {
@@ -191,13 +191,13 @@ func (w *writer) replaceSeen(found map[string]seen) (strangers []*v1alpha1.Deliv
 		if wanted || w.written[name] != nil {
 			w.written[name] = d.known
 		} else if w.retracted[name] == "" {
-			strangers = append(strangers, d.marks)
+			unknown = append(unknown, d.marks)
 		}
 	}
 	for name := range w.wanted {
 		w.mendLocked(name)
 	}
-	return strangers
+	return unknown
 }
 
 // isFor sets the name of the fleet whose Deliveries are written.

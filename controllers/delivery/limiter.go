@@ -16,17 +16,17 @@ const (
 	// learnFor bounds how long one cluster may hold a slot of learn or relearn. Most need a second
 	// or two.
 	learnFor = 20 * time.Second
-	// firstLooks bounds, per processor, how many clusters are in their first reconcile at once. In
+	// firstReconciles bounds, per processor, how many clusters are in their first reconcile at once. In
 	// that phase all records and objects of a cluster are in memory.
-	firstLooks = 2
-	// firstLookFor bounds how long one cluster may hold a slot of first.
-	firstLookFor = 5 * time.Second
-	// looks bounds how many components are reconciled at once. Each needs memory for what is
+	firstReconciles = 2
+	// firstReconcileFor bounds how long one cluster may hold a slot of first.
+	firstReconcileFor = 5 * time.Second
+	// reconciles bounds how many components are reconciled at once. Each needs memory for what is
 	// compared, encoded and sent. A few keep all processors busy while requests are in flight.
-	looks = 64
-	// lookFor bounds how long one reconcile may hold a slot. A longer one is waiting for a cluster,
+	reconciles = 64
+	// reconcileFor bounds how long one reconcile may hold a slot. A longer one is waiting for a cluster,
 	// and has its memory by then.
-	lookFor = time.Second
+	reconcileFor = time.Second
 )
 
 // limiters are the limiters that all clusters of this process share.
@@ -35,7 +35,7 @@ type limiters struct{ learn, relearn, first, reconcile limiter }
 func newLimiters() limiters {
 	return limiters{
 		learn: newLimiter(learners, learnFor), relearn: newLimiter(relearners, learnFor),
-		first: newLimiter(firstLooks*runtime.GOMAXPROCS(0), firstLookFor), reconcile: newLimiter(looks, lookFor),
+		first: newLimiter(firstReconciles*runtime.GOMAXPROCS(0), firstReconcileFor), reconcile: newLimiter(reconciles, reconcileFor),
 	}
 }
 

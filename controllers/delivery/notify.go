@@ -34,8 +34,8 @@ func (c *Controller) newNotify(o Options) error {
 	return nil
 }
 
-// tellNotify passes a revision to the notification loop.
-func (c *Controller) tellNotify(fleet *registry.Fleet) {
+// feedNotifications passes a revision to the notification loop.
+func (c *Controller) feedNotifications(fleet *registry.Fleet) {
 	switch {
 	case c.notify != nil:
 		c.notify.Fleet(fleet)

@@ -125,7 +125,7 @@ func (a *agent) publishStatus(before v1alpha1.DeliveryStatus, s *v1alpha1.Delive
 	switch s.Sync {
 	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting:
 		if a.queue.Len() > 0 {
-			u = patient
+			u = delayed
 		}
 	case v1alpha1.SyncHeld, v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable,
 		v1alpha1.SyncPaused, v1alpha1.SyncOrphaned, v1alpha1.SyncAbsent:

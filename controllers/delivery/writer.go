@@ -40,7 +40,7 @@ const (
 	// API servers more. They are written when the queue is empty, or after a random time from
 	// patience to lastPatience. So a long queue shows progress, and the writes do not come all at
 	// once.
-	patience, lastPatience = 10 * time.Second, time.Minute
+	patience, longestDelay = 10 * time.Second, time.Minute
 )
 
 // urgency says how long a status may wait before it is written.
@@ -51,7 +51,7 @@ const (
 	// prompt: the status is written after collect.
 	prompt urgency = iota
 	// patient: the status waits until its cluster's queue is empty, see patience.
-	patient
+	delayed
 )
 
 // writer writes the Deliveries of the hub. It writes only changes, and of many changes to one
@@ -140,7 +140,7 @@ func (w *writer) publish(s *v1alpha1.DeliveryStatus, u urgency) *v1alpha1.Delive
 	}
 	if !w.waiting[s.Cluster][name] {
 		w.waiting[s.Cluster][name] = true
-		w.queue.AddAfter(name, patience+rand.N(lastPatience-patience)) //nolint:gosec // no secret
+		w.queue.AddAfter(name, patience+rand.N(longestDelay-patience)) //nolint:gosec // no secret
 	}
 	return s
 }

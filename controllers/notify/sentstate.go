@@ -48,10 +48,10 @@ func SentStateName(fleet, notification string) string {
 }
 
 const (
-	// toldKey is the key in the ConfigMap.
-	toldKey = "told.json.gz"
-	// maxTold bounds the unpacked data, in bytes: 60,000 failing deliveries are 2 MB.
-	maxTold = 64 << 20
+	// sentStateKey is the key in the ConfigMap.
+	sentStateKey = "told.json.gz"
+	// maxSentState bounds the unpacked data, in bytes: 60,000 failing deliveries are 2 MB.
+	maxSentState = 64 << 20
 )
 
 // written is the stored form of told: it has each frequent name once.
@@ -102,7 +102,7 @@ func decodeSentState(data []byte) (sentState, error) {
 		return sentState{}, fmt.Errorf("read what was told: %w", err)
 	}
 	var w written
-	if err := json.NewDecoder(io.LimitReader(packed, maxTold)).Decode(&w); err != nil {
+	if err := json.NewDecoder(io.LimitReader(packed, maxSentState)).Decode(&w); err != nil {
 		return sentState{}, fmt.Errorf("read what was told: %w", err)
 	}
 	t := sentState{At: w.At, Serial: w.Serial, Rollouts: w.Rollouts, Deliveries: map[place]state{}}
@@ -145,7 +145,7 @@ func (m *sentStateStore) read(ctx context.Context) (t sentState, there bool, err
 		return sentState{}, false, fmt.Errorf("read ConfigMap %s: %w", SentStateName(m.fleet, m.name), err)
 	}
 	m.object = c
-	t, err = decodeSentState(c.BinaryData[toldKey])
+	t, err = decodeSentState(c.BinaryData[sentStateKey])
 	if err != nil {
 		return sentState{}, false, fmt.Errorf("ConfigMap %s: %w", c.Name, err)
 	}
@@ -171,7 +171,7 @@ func (m *sentStateStore) write(ctx context.Context, t sentState) error {
 			return m.configMaps.Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 		}
 	}
-	next.BinaryData = map[string][]byte{toldKey: data}
+	next.BinaryData = map[string][]byte{sentStateKey: data}
 	is, err := write()
 	if err != nil {
 		return fmt.Errorf("write ConfigMap %s: %w", next.Name, err)

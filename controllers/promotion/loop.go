@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// lookEvery is the interval of passes for changes by time alone: a freeze ends, or a server
+	// requestsEvery is the interval of passes for changes by time alone: a freeze ends, or a server
 	// takes pushes again.
-	lookEvery = time.Minute
+	requestsEvery = time.Minute
 	// pushGap is the shortest time between two pushes.
 	pushGap = 10 * time.Second
 	// askAgain is the wait for facts that are not known yet.
@@ -58,7 +58,7 @@ type Loop struct {
 // NewLoop prepares a loop; it makes no call.
 func NewLoop(o LoopOptions) (*Loop, error) {
 	o.Gap = cmp.Or(o.Gap, pushGap)
-	l := &Loop{LoopOptions: o, pace: pace.New(lookEvery), pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
+	l := &Loop{LoopOptions: o, pace: pace.New(requestsEvery), pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keelson_promotions_total", Help: "Commits that move a version on in a stage, pull requests with them, and rounds that failed.",
 	}, []string{"result"})}
 	if err := o.Registry.Register(l.pushes); err != nil {

@@ -264,7 +264,7 @@ func (p *Promoter) obsolete(ctx context.Context, f *registry.Fleet, facts Facts,
 func (p *Promoter) unknown(one *proposal) bool {
 	s := one.step
 	moved, sent := p.moved[one.branch]
-	if sent && (one.head != moved.from || p.Now().Sub(moved.at) > lookEvery) {
+	if sent && (one.head != moved.from || p.Now().Sub(moved.at) > requestsEvery) {
 		delete(p.moved, one.branch)
 		sent = false
 	}

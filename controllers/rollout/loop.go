@@ -43,15 +43,15 @@ type Options struct {
 // Two loops would have write conflicts, but would release no cluster twice: each write names the
 // resourceVersion from which it was decided.
 type Loop struct {
-	board    *RolloutCache
-	client   client.Client
-	sights   *observations
-	log      *slog.Logger
-	now      func() time.Time
-	redactor *redact.Redactor
-	metrics  *Metrics
-	events   func() record.EventRecorder
-	asker    *checkRunner
+	rollouts     *RolloutCache
+	client       client.Client
+	observations *observations
+	log          *slog.Logger
+	now          func() time.Time
+	redactor     *redact.Redactor
+	metrics      *Metrics
+	events       func() record.EventRecorder
+	checks       *checkRunner
 
 	mu    sync.Mutex
 	fleet *registry.Fleet // nil: git was not read yet
@@ -68,12 +68,12 @@ type Loop struct {
 // NewLoop prepares a loop; it makes no call.
 func NewLoop(o Options) *Loop {
 	l := &Loop{
-		board: o.Board, client: o.Board.client, log: o.Log, now: o.Now, redactor: o.Redactor, metrics: o.Metrics, events: o.Events,
+		rollouts: o.Board, client: o.Board.client, log: o.Log, now: o.Now, redactor: o.Redactor, metrics: o.Metrics, events: o.Events,
 		inputs: map[*registry.Delivery]string{}, dirty: map[string]bool{}, soon: make(chan struct{}, 1), wakes: map[string]time.Time{},
 	}
-	l.asker = newCheckRunner(o.Now, o.Egress)
-	l.asker.probes = o.Probes
-	l.sights = &observations{client: o.Board.client, changed: l.Look}
+	l.checks = newCheckRunner(o.Now, o.Egress)
+	l.checks.probes = o.Probes
+	l.observations = &observations{client: o.Board.client, changed: l.Look}
 	return l
 }
 
@@ -104,7 +104,7 @@ func (l *Loop) Fleet(f *registry.Fleet) {
 func (l *Loop) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	defer l.sights.follow(ctx, nil)
+	defer l.observations.follow(ctx, nil)
 	for {
 		select {
 		case <-ctx.Done():
@@ -133,8 +133,8 @@ func (l *Loop) pass(ctx context.Context) (next time.Time) {
 		l.passed, l.inputs, l.inputsBefore = fleet, map[*registry.Delivery]string{}, l.inputs
 	}
 	components := governed(fleet)
-	l.sights.follow(ctx, components)
-	rollouts := l.board.all()
+	l.observations.follow(ctx, components)
+	rollouts := l.rollouts.all()
 	if rollouts == nil {
 		return time.Time{} // the board calls Look once it knows them
 	}
@@ -155,7 +155,7 @@ func (l *Loop) pass(ctx context.Context) (next time.Time) {
 			l.wakes[component] = wake
 		}
 	}
-	l.metrics.count(l.board.all(), fleet)
+	l.metrics.count(l.rollouts.all(), fleet)
 	for _, at := range l.wakes {
 		if next.IsZero() || at.Before(next) {
 			next = at
@@ -190,7 +190,7 @@ func (l *Loop) due(components []string, rollouts map[string]*v1alpha1.Rollout) [
 // step takes one component as far as possible. It returns when to reconcile it again; zero: only
 // after a change.
 func (l *Loop) step(ctx context.Context, fleet *registry.Fleet, component string) (wake time.Time, err error) {
-	was, err := l.board.named(component)
+	was, err := l.rollouts.named(component)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -204,7 +204,7 @@ func (l *Loop) step(ctx context.Context, fleet *registry.Fleet, component string
 	case pipeline == nil, len(pipeline.Problems) > 0:
 		return time.Time{}, nil // a broken pipeline releases no cluster
 	}
-	seen, known := l.sights.at(component)
+	seen, known := l.observations.at(component)
 	if !known {
 		return time.Time{}, nil // sights calls Look once it knows them
 	}
@@ -218,7 +218,7 @@ func (l *Loop) step(ctx context.Context, fleet *registry.Fleet, component string
 	}
 	s := advance(before, in, l.now())
 	if len(s.questions) > 0 {
-		in.checks = l.asker.answersTo(ctx, s.questions, asking{fleet, pipeline, component, seen, func() { l.Look(component) }})
+		in.checks = l.checks.answersTo(ctx, s.questions, asking{fleet, pipeline, component, seen, func() { l.Look(component) }})
 		s = advance(before, in, l.now())
 	}
 	if !s.wake.IsZero() && (thaw.IsZero() || s.wake.Before(thaw)) {
@@ -329,7 +329,7 @@ func (l *Loop) write(ctx context.Context, was *v1alpha1.Rollout, component strin
 	if err := l.client.Status().Update(ctx, next); err != nil {
 		return fmt.Errorf("write Rollout %s: %w", component, err)
 	}
-	l.board.wrote(next)
+	l.rollouts.wrote(next)
 	l.record(next, s.events)
 	return nil
 }
@@ -376,6 +376,6 @@ func (l *Loop) remove(ctx context.Context, r *v1alpha1.Rollout) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete Rollout %s: %w", r.Name, err)
 	}
-	l.board.set(r.Name, nil)
+	l.rollouts.set(r.Name, nil)
 	return nil
 }

@@ -42,11 +42,11 @@ func ProgressOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, delive
 // Progress is [ProgressOf] with the state that the loop has cached. The error is [ErrUnknown] until the
 // hub was read.
 func (l *Loop) Progress(f *registry.Fleet, component string) (Progress, error) {
-	r, err := l.board.Of(f, component)
+	r, err := l.rollouts.Of(f, component)
 	if err != nil {
 		return Progress{}, err
 	}
-	seen, known := l.sights.at(component)
+	seen, known := l.observations.at(component)
 	if !known {
 		return Progress{}, ErrUnknown
 	}

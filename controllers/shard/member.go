@@ -45,8 +45,8 @@ const (
 	Notifications = "(notifications)"
 )
 
-// Duties returns the names of all singleton tasks.
-func Duties() []string { return []string{Rollouts, Previews, Notifications} }
+// SingletonTasks returns the names of all singleton tasks.
+func SingletonTasks() []string { return []string{Rollouts, Previews, Notifications} }
 
 // stage is the state of a cluster at this replica.
 type stage uint8
@@ -151,12 +151,12 @@ func (m *Member) Stats() Stats {
 	s := m.stats
 	s.Clusters = 0
 	for _, c := range m.clusters {
-		if !slices.Contains(Duties(), c) {
+		if !slices.Contains(SingletonTasks(), c) {
 			s.Clusters++
 		}
 	}
 	for c, at := range m.stages {
-		if at != asked && !slices.Contains(Duties(), c) {
+		if at != asked && !slices.Contains(SingletonTasks(), c) {
 			s.Held++
 		}
 	}

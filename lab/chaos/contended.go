@@ -39,7 +39,7 @@ const (
 func runContended(ctx context.Context, w *world) (result, error) {
 	r := result{did: "writes of others (apply, PUT, patch, scale) to objects that change", must: 10 * int(w.Contend.Seconds())}
 	// git doesn't set replicas, so that the scaler owns the field.
-	g, err := w.newGardenOf(ctx, "busy", contendedComponents, strings.ReplaceAll(plotTemplate, "  replicas: 0\n", ""))
+	g, err := w.newFixtureFleetOf(ctx, "busy", contendedComponents, strings.ReplaceAll(fixtureTemplate, "  replicas: 0\n", ""))
 	if err != nil {
 		return r, err
 	}

@@ -138,7 +138,7 @@ func (c *controllerSet) judge(r *result) (verdict, int, error) {
 type strike struct {
 	victim   *writer
 	clusters []string // the victim's clusters
-	snare    *writeTrap
+	trap     *writeTrap
 	// struck returns after the strike. end replaces the victim by another process.
 	struck, end func(context.Context) error
 }
@@ -147,7 +147,7 @@ type strike struct {
 // over its clusters and finish its work. moved is the time from the strike to the
 // takeover, took the time to the end of the work.
 func (c *controllerSet) deal(ctx context.Context, b strike) (moved, took time.Duration, err error) {
-	let := b.victim.set(b.snare)
+	let := b.victim.set(b.trap)
 	defer let()
 	if err := c.grow(ctx, rand.New(rand.NewPCG(c.rand.Uint64(), 0)), 2*len(c.components)); err != nil { //nolint:gosec // chance to be repeated
 		return 0, 0, err

@@ -43,17 +43,17 @@ type fixtureComponent struct {
 
 // newFixtureFleet commits components to a new repository. It starts no process.
 func (w *world) newFixtureFleet(ctx context.Context, name string, components int) (*fixtureFleet, error) {
-	return w.newGardenOf(ctx, name, components, plotTemplate)
+	return w.newFixtureFleetOf(ctx, name, components, fixtureTemplate)
 }
 
-// newGardenOf is newGarden with another template.
-func (w *world) newGardenOf(ctx context.Context, name string, components int, template string) (*fixtureFleet, error) {
-	return w.newGardenOn(ctx, name, components, template, []string{target})
+// newFixtureFleetOf is newGarden with another template.
+func (w *world) newFixtureFleetOf(ctx context.Context, name string, components int, template string) (*fixtureFleet, error) {
+	return w.newFixtureFleetOn(ctx, name, components, template, []string{target})
 }
 
-// newGardenOn is newGardenOf with several clusters, over which the components are
+// newFixtureFleetOn is newGardenOf with several clusters, over which the components are
 // distributed in turn. All of them are the same real cluster, the world's.
-func (w *world) newGardenOn(ctx context.Context, name string, components int, template string, clusters []string) (*fixtureFleet, error) {
+func (w *world) newFixtureFleetOn(ctx context.Context, name string, components int, template string, clusters []string) (*fixtureFleet, error) {
 	g := &fixtureFleet{world: w}
 	var err error
 	if g.client, err = w.dynamic(); err != nil {
@@ -73,7 +73,7 @@ func (w *world) newGardenOn(ctx context.Context, name string, components int, te
 	return g, err
 }
 
-const plotTemplate = `apiVersion: v1
+const fixtureTemplate = `apiVersion: v1
 kind: ServiceAccount
 metadata: {name: app, annotations: {value: {{ .Values.value | quote }}}}
 ---

@@ -69,8 +69,8 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// TestCook holds what the comparison with an undisturbed component rests on.
-func TestCook(t *testing.T) {
+// TestBuildComponent holds what the comparison with an undisturbed component rests on.
+func TestBuildComponent(t *testing.T) {
 	t.Parallel()
 	for _, with := range []extra{plain, withKind, withHook} {
 		for seed := range uint64(50) {

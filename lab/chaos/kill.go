@@ -20,9 +20,9 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// lanes is the number of processes that are killed concurrently, each with its own
+// proxySlots is the number of processes that are killed concurrently, each with its own
 // proxy.
-const lanes = 2
+const proxySlots = 2
 
 // lateEvery: points whose request arrives late are tried only on every third seed.
 // The refusal of a stale request does not depend on its content.
@@ -46,13 +46,13 @@ type killMatrix struct {
 
 // runKill kills keelson apply at every point, on the components of every seed.
 func runKill(ctx context.Context, w *world) (result, error) {
-	m := &killMatrix{world: w, points: allPoints(applyMoments()), seeds: w.Seeds, lanes: make(chan *proxySlot, lanes), tries: map[string]int{}}
+	m := &killMatrix{world: w, points: allPoints(applyMoments()), seeds: w.Seeds, lanes: make(chan *proxySlot, proxySlots), tries: map[string]int{}}
 	m.first = pointsOf(first, few, firstMoments())
 	m.result = result{
 		did:  fmt.Sprintf("SIGKILL of keelson apply at %d points, %d components each, and %d of a cluster's first apply", len(m.points), m.seeds, len(m.first)),
 		must: m.must(),
 	}
-	for i := range lanes {
+	for i := range proxySlots {
 		l, err := w.newProxySlot(ctx, fmt.Sprintf("lane-%d", i))
 		if err != nil {
 			return m.result, err
@@ -150,7 +150,7 @@ func (m *killMatrix) round(seed int) *round {
 	r := &round{killMatrix: m, seed: seed, prefix: fmt.Sprintf("k%02d", seed), whole: map[extra]*component{}}
 	chance := m.rand.Uint64()
 	secret := m.planted.plant("a Secret of the kill matrix")
-	cooked := func(name string, with extra) component {
+	build := func(name string, with extra) component {
 		c := buildComponent(name, componentInput{seed: chance, with: with, secret: secret})
 		c.allow(m.ledger)
 		return c
@@ -159,10 +159,10 @@ func (m *killMatrix) round(seed int) *round {
 		if p.when == late && (i+seed)%lateEvery != 0 {
 			continue
 		}
-		r.trials = append(r.trials, &trial{point: p, component: cooked(p.component(seed, i), p.with)})
+		r.trials = append(r.trials, &trial{point: p, component: build(p.component(seed, i), p.with)})
 	}
 	for _, with := range []extra{plain, withKind, withHook, few} {
-		c := cooked(r.prefix+string(with), with)
+		c := build(r.prefix+string(with), with)
 		r.whole[with] = &c
 	}
 	return r

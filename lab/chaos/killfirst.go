@@ -23,12 +23,12 @@ func (m *killMatrix) begin(ctx context.Context) error {
 	}
 	started := time.Now()
 	chance, secret := m.rand.Uint64(), m.planted.plant("a Secret of a first apply")
-	cooked := func(name string) component {
+	build := func(name string) component {
 		c := buildComponent(name, componentInput{seed: chance, with: few, secret: secret})
 		c.allow(m.ledger)
 		return c
 	}
-	whole := cooked("begin-whole")
+	whole := build("begin-whole")
 	undisturbed := &round{killMatrix: m, prefix: "begin-", whole: map[extra]*component{few: &whole}}
 	if err := undisturbed.publishAs(ctx, whole.name); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (m *killMatrix) begin(ctx context.Context) error {
 		return err
 	}
 	for i, p := range m.first {
-		t := &trial{point: p, component: cooked(fmt.Sprintf("begin-%02dx", i))}
+		t := &trial{point: p, component: build(fmt.Sprintf("begin-%02dx", i))}
 		r := &round{killMatrix: m, prefix: "begin-", trials: []*trial{t}, whole: undisturbed.whole}
 		if err := r.beginning(ctx, t); err != nil {
 			return fmt.Errorf("%s: %w", p, err)

@@ -23,7 +23,7 @@ func runPrune(ctx context.Context, w *world) (result, error) {
 		return p.result, err
 	}
 	defer l.close()
-	p.lane = l
+	p.slot = l
 	if err := p.install(ctx); err != nil {
 		return p.result, err
 	}
@@ -55,7 +55,7 @@ type way struct {
 
 type pruning struct {
 	*world
-	lane       *proxySlot
+	slot       *proxySlot
 	repo       string
 	components []component
 	whole      map[string]state // as installed
@@ -117,13 +117,13 @@ func (p *pruning) try(ctx context.Context, pass int, way way) error {
 	if err := p.push(ctx, p.repo, files); err != nil {
 		return err
 	}
-	p.lane.proxy.Use(way.fault)
+	p.slot.proxy.Use(way.fault)
 	mark, err := p.mark()
 	if err != nil {
 		return err
 	}
 	name := fmt.Sprintf("%d-%s", pass, strings.ReplaceAll(way.name, " ", "-"))
-	k, err := p.start(launch{name: name, repo: p.repo, kubeconfig: p.lane.kubeconfig}, "apply", target, "--yes", "--no-wait", "--timeout", "5s")
+	k, err := p.start(launch{name: name, repo: p.repo, kubeconfig: p.slot.kubeconfig}, "apply", target, "--yes", "--no-wait", "--timeout", "5s")
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (p *pruning) try(ctx context.Context, pass int, way way) error {
 	if err != nil {
 		return err
 	}
-	p.lane.proxy.Use(nil)
+	p.slot.proxy.Use(nil)
 	if err := p.count(ctx, way, k.log, code, mark); err != nil {
 		return err
 	}

@@ -27,9 +27,9 @@ import (
 	"github.com/keelson-io/keelson/lab/fleet"
 )
 
-// convoyStages returns the stages of a pipeline with their clusters. Each cluster has an
+// rolloutStages returns the stages of a pipeline with their clusters. Each cluster has an
 // API server and controllers, and kwok simulates its pods.
-func convoyStages() []oracle.WayStage {
+func rolloutStages() []oracle.WayStage {
 	return []oracle.WayStage{
 		{Name: "testing", Clusters: []string{"testing-1", "testing-2"}, MaxConcurrent: 2, Bake: time.Second, Before: []string{"ready"}},
 		{Name: "canary", Clusters: []string{"canary-1"}, MaxConcurrent: 1, Bake: time.Second, Before: []string{"ready"}, After: []string{"good"}},
@@ -72,9 +72,9 @@ func (c *rolloutFleet) clusters() (all []string) {
 	return all
 }
 
-// newConvoy starts the clusters and creates the repository. No component is in git yet.
-func (w *world) newConvoy(ctx context.Context) (*rolloutFleet, error) {
-	c := &rolloutFleet{world: w, stages: convoyStages(), clients: map[string]dynamic.Interface{}, proxies: map[string]*proxy.Proxy{}}
+// newRolloutFleet starts the clusters and creates the repository. No component is in git yet.
+func (w *world) newRolloutFleet(ctx context.Context) (*rolloutFleet, error) {
+	c := &rolloutFleet{world: w, stages: rolloutStages(), clients: map[string]dynamic.Interface{}, proxies: map[string]*proxy.Proxy{}}
 	all := c.clusters()
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -351,9 +351,9 @@ func (c *rolloutComponent) pipeline(timeout time.Duration) string {
 	return b.String()
 }
 
-// cargoTemplate is the chart template of all versions. DEADLINE is short where the version
+// componentTemplate is the chart template of all versions. DEADLINE is short where the version
 // crashes, and long elsewhere, so that a slow machine causes no failure.
-const cargoTemplate = `apiVersion: v1
+const componentTemplate = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: manifest, annotations: {` + oracle.VersionNote + `: "v{{ .Chart.Version }}"}}
 data: {version: "v{{ .Chart.Version }}"}
@@ -382,7 +382,7 @@ func (c *rolloutComponent) publish(ctx context.Context, version string, more map
 		folder + "component.yaml":              apiVersion + "kind: Component\nnamespace: " + c.name + "\npipeline: " + c.name + "\n",
 		folder + "template/Chart.yaml":         "apiVersion: v2\nname: " + c.name + "\nversion: " + strings.TrimPrefix(version, "v") + "\n",
 		folder + "template/values.yaml":        "suffix: \"\"\n",
-		folder + "template/templates/all.yaml": strings.NewReplacer("SUFFIX", suffix, "DEADLINE", deadline).Replace(cargoTemplate),
+		folder + "template/templates/all.yaml": strings.NewReplacer("SUFFIX", suffix, "DEADLINE", deadline).Replace(componentTemplate),
 	}
 	maps.Copy(files, c.wanted(version))
 	maps.Copy(files, more)

@@ -34,7 +34,7 @@ const plannedChangeTimeout = 15 * time.Minute
 func runRollouts(ctx context.Context, w *world) (r result, err error) {
 	points := turningPoints()
 	r = result{did: fmt.Sprintf("SIGKILL of keelson controller at %d transitions of rollouts, on 8 clusters", len(points)), must: len(points) * w.Rollouts}
-	c, err := w.newConvoy(ctx)
+	c, err := w.newRolloutFleet(ctx)
 	defer func() { err = errors.Join(err, c.disband(context.WithoutCancel(ctx))) }()
 	if err != nil {
 		return r, err

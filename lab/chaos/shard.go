@@ -72,7 +72,7 @@ func runShard(ctx context.Context, w *world) (result, error) {
 	if err := w.sharesServer(ctx); err != nil {
 		return r, err
 	}
-	g, err := w.newGardenOn(ctx, "shard", 2*shardClusters, plotTemplate, shardNames())
+	g, err := w.newFixtureFleetOn(ctx, "shard", 2*shardClusters, fixtureTemplate, shardNames())
 	if err != nil {
 		return r, err
 	}
@@ -118,7 +118,7 @@ func (s *shardRounds) round(ctx context.Context) (time.Duration, error) {
 		t.strike = victim.strikeDead
 	}
 	moved, took, err := s.deal(ctx, strike{
-		victim: victim, clusters: clusters, snare: t,
+		victim: victim, clusters: clusters, trap: t,
 		struck: func(ctx context.Context) error { return s.struck(ctx, t, victim) },
 		end:    func(ctx context.Context) error { return s.end(ctx, victim, kill) },
 	})

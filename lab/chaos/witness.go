@@ -22,9 +22,9 @@ type verdict struct {
 // takeOvers judges the writes to each component. A component belongs to the process
 // that wrote its record last. No write of another process to the component may succeed.
 // The order of writes is the order of their resourceVersions, which etcd assigns.
-func takeOvers(events []audit.Event, plots []*fixtureComponent) verdict {
+func takeOvers(events []audit.Event, components []*fixtureComponent) verdict {
 	var v verdict
-	for _, p := range plots {
+	for _, p := range components {
 		v.component(events, p.name)
 	}
 	return v
@@ -50,9 +50,9 @@ func (v *verdict) component(events []audit.Event, component string) {
 // unlisted adds a violation for each write of an object, record or status to a cluster
 // that the writer's Lease did not list. Another process may have had that cluster. It
 // returns the number of judged writes.
-func (v *verdict) unlisted(events []audit.Event, plots []*fixtureComponent) (judged int) {
+func (v *verdict) unlisted(events []audit.Event, components []*fixtureComponent) (judged int) {
 	leases := leasesOf(events)
-	for _, p := range plots {
+	for _, p := range components {
 		for _, e := range events {
 			status := e.Resource.Resource == "deliveries" && e.Resource.Name == p.on+"."+p.name
 			if !wrote(e) || !status && !isRecord(e, p.name) && e.Resource.Namespace != p.name {

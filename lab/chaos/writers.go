@@ -50,7 +50,7 @@ func (d *writerPair) round(ctx context.Context, hold bool) (time.Duration, error
 	has := holders[target]
 	t := &writeTrap{left: 1 + d.rand.IntN(maxStep), strike: has.freeze, hold: hold}
 	_, took, err := d.deal(ctx, strike{
-		victim: has, clusters: []string{target}, snare: t,
+		victim: has, clusters: []string{target}, trap: t,
 		struck: func(ctx context.Context) error {
 			err := d.sprung(ctx, t, has)
 			if err == nil && hold {

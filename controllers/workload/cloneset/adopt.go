@@ -26,8 +26,8 @@ import (
 func (l *syncContext) claim(ctx context.Context) (int, error) {
 	set := l.set
 	orphans, err := l.orphans(ctx)
-	strangers := l.roster.strangers()
-	if err != nil || len(orphans)+len(strangers) == 0 {
+	unselected := l.roster.unselected()
+	if err != nil || len(orphans)+len(unselected) == 0 {
 		return 0, err
 	}
 	if len(orphans) > 0 {
@@ -52,7 +52,7 @@ func (l *syncContext) claim(ctx context.Context) (int, error) {
 	for _, p := range orphans {
 		write(p, metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind(kind)), "Adopted", "adopted pod %s, which the selector finds")
 	}
-	for _, p := range strangers {
+	for _, p := range unselected {
 		write(p, map[string]any{"$patch": "delete", "uid": set.UID}, "Released", "released pod %s, which the selector doesn't find any more")
 	}
 	return wrote, errors.Join(errs...)

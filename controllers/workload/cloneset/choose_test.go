@@ -1,18 +1,13 @@
 package cloneset
 
 import (
-	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
@@ -95,34 +90,6 @@ func TestShare(t *testing.T) {
 	for _, c := range []struct{ waits, free, n, want int }{{0, 0, 3, 3}, {1, 0, 3, 2}, {2, 0, 1, 0}, {1, 1, 1, 1}, {1, 1, 3, 2}, {5, 2, 3, 2}} {
 		if got := (shares{waits: c.waits, free: make([]string, c.free)}).limit(c.n); got != c.want {
 			t.Errorf("%+v: %d", c, got)
-		}
-	}
-}
-
-// Errors that pass by themselves are dropped. Only the others are reported.
-func TestLasting(t *testing.T) {
-	t.Parallel()
-	pods := schema.GroupResource{Resource: "pods"}
-	denied := apierrors.NewForbidden(pods, "web-a", errors.New("exceeded quota"))
-	passing := []error{
-		nil, apierrors.NewConflict(pods, "web-a", errors.New("changed")), apierrors.NewAlreadyExists(pods, "web-a"), apierrors.NewNotFound(pods, "web-a"),
-		apierrors.NewServerTimeout(pods, "create", 1), apierrors.NewTooManyRequests("busy", 1), apierrors.NewServiceUnavailable("starting"), apierrors.NewTimeoutError("slow", 1),
-	}
-	for _, err := range passing {
-		if err != nil {
-			err = fmt.Errorf("create pod: %w", err)
-		}
-		if left := lasting(err); left != nil {
-			t.Errorf("%v", left)
-		}
-	}
-	for _, err := range []error{
-		denied, errors.Join(passing[1], denied), errors.Join(errors.Join(denied, passing[2]), passing[3]), fmt.Errorf("0 of 3: %w", denied),
-		errors.New("an unknown error"), apierrors.NewInternalError(errors.New("failed calling webhook")),
-	} {
-		want := strings.Join(slices.DeleteFunc(strings.Split(err.Error(), "\n"), func(line string) bool { return strings.Contains(line, "web-a") && !strings.Contains(line, "quota") }), "\n")
-		if left := lasting(err); left == nil || left.Error() != want {
-			t.Errorf("%v is left, want %s", left, want)
 		}
 	}
 }

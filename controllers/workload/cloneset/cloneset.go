@@ -94,10 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 		return reconcile.Result{}, r.refuse(ctx, &set, err)
 	}
 	after, err := r.work(ctx, &set)
-	if err != nil && lasting(err) == nil {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // for example a conflict: try again
-	}
-	return reconcile.Result{RequeueAfter: after}, err
+	return host.Result(ctx, after, err)
 }
 
 // work is one reconcile of a CloneSet. It returns when the next one is due without a change; 0
@@ -111,7 +108,7 @@ func (r *Reconciler) work(ctx context.Context, set *v1beta1.CloneSet) (time.Dura
 		return expectations.Patience, err
 	}
 	err = l.act(ctx)
-	after, statusErr := l.writeStatus(ctx, lasting(err))
+	after, statusErr := l.writeStatus(ctx, host.Lasting(err))
 	if after == 0 || l.after > 0 && l.after < after {
 		after = l.after
 	}

@@ -66,7 +66,7 @@ type facts struct {
 type sums struct {
 	old, updated tally
 	all, renewed served // all: of every revision; renewed: of the update revision
-	strangers    int
+	unselected   int
 	revisions    map[string]int // number of pods, by hash
 }
 
@@ -183,7 +183,7 @@ func (r *roster) count(e *entry, by int) {
 		delete(s.revisions, e.revision)
 	}
 	if e.stranger {
-		s.strangers += by
+		s.unselected += by
 	}
 	t := &s.old
 	if e.updated {
@@ -279,9 +279,9 @@ func (r *roster) members() []member {
 	return out
 }
 
-// strangers returns the active pods that the selector no longer matches.
-func (r *roster) strangers() []*corev1.Pod {
-	if r.sums.strangers == 0 {
+// unselected returns the active pods that the selector no longer matches.
+func (r *roster) unselected() []*corev1.Pod {
+	if r.sums.unselected == 0 {
 		return nil
 	}
 	var out []*corev1.Pod

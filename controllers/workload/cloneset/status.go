@@ -2,14 +2,12 @@ package cloneset
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -52,29 +50,6 @@ func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.CloneSet, why erro
 		return fmt.Errorf("the status of CloneSet %s/%s: %w", set.Namespace, set.Name, err)
 	}
 	return nil
-}
-
-// lasting returns the parts of an error that do not pass by themselves, such as conflicts do;
-// nil if none are left.
-func lasting(err error) error {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		var left []error
-		for _, e := range several.Unwrap() {
-			left = append(left, lasting(e))
-		}
-		return errors.Join(left...)
-	}
-	for _, passes := range []func(error) bool{
-		apierrors.IsConflict, apierrors.IsAlreadyExists, apierrors.IsNotFound, apierrors.IsTimeout, apierrors.IsServerTimeout, apierrors.IsTooManyRequests, apierrors.IsServiceUnavailable,
-		func(err error) bool {
-			return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-		},
-	} {
-		if passes(err) {
-			return nil
-		}
-	}
-	return err
 }
 
 // status returns the status before the changes of this reconcile. The next reconcile observes

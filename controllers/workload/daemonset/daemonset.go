@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -71,7 +72,8 @@ func matters(e event.UpdateEvent) bool {
 func (r *Reconciler) all(ctx context.Context) []reconcile.Request {
 	var list v1beta1.DaemonSetList
 	if err := r.Objects.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // a list of the informer fails only when the process ends
+		log.FromContext(ctx).Error(err, "cannot list the DaemonSets after a change of nodes; each follows its own changes")
+		return nil
 	}
 	var out []reconcile.Request
 	for i := range list.Items {
@@ -104,9 +106,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 	}
 	err = l.act(ctx)
 	after, statusErr := l.writeStatus(ctx)
-	if err = errors.Join(err, statusErr); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // a conflict: try again
-	}
 	l.requeueAfter(after)
-	return reconcile.Result{RequeueAfter: l.after}, err
+	return host.Result(ctx, l.after, errors.Join(err, statusErr))
 }

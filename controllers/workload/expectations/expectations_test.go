@@ -74,7 +74,7 @@ func TestWaits(t *testing.T) {
 }
 
 // Who doesn't wait sees all of its own writes.
-func TestNobodyDecidesOnThePast(t *testing.T) {
+func TestNoDecisionOnThePast(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		e := expectations.New(func() time.Time { return time.Unix(1, 0) })

@@ -149,7 +149,7 @@ func TestScatterTerms(t *testing.T) {
 
 // Whatever labels the pods have, and whichever pods wait: no pod is lost, and pods with the same
 // label value keep their order.
-func TestScatterLosesNobody(t *testing.T) {
+func TestScatterLosesNoPod(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		var all, waiting []*corev1.Pod

@@ -27,7 +27,7 @@ func (h *hooks) trust(ctx context.Context) error {
 	if len(bundle) == 0 {
 		return nil
 	}
-	for _, tell := range []func(context.Context, []byte) error{h.tellMutating, h.tellValidating, h.tellConversion} {
+	for _, tell := range []func(context.Context, []byte) error{h.patchMutating, h.patchValidating, h.patchConversion} {
 		if err := tell(ctx, bundle); err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func (h *hooks) trust(ctx context.Context) error {
 	return h.certificates.promote(ctx, &secret)
 }
 
-func (h *hooks) tellMutating(ctx context.Context, bundle []byte) error {
+func (h *hooks) patchMutating(ctx context.Context, bundle []byte) error {
 	var c admissionregistrationv1.MutatingWebhookConfiguration
 	return h.patch(ctx, &c, h.options.Service, func() (changed bool) {
 		for i := range c.Webhooks {
@@ -45,7 +45,7 @@ func (h *hooks) tellMutating(ctx context.Context, bundle []byte) error {
 	})
 }
 
-func (h *hooks) tellValidating(ctx context.Context, bundle []byte) error {
+func (h *hooks) patchValidating(ctx context.Context, bundle []byte) error {
 	var c admissionregistrationv1.ValidatingWebhookConfiguration
 	return h.patch(ctx, &c, h.options.Service, func() (changed bool) {
 		for i := range c.Webhooks {
@@ -66,8 +66,8 @@ func (h *hooks) ours(c *admissionregistrationv1.WebhookClientConfig, bundle []by
 	return true
 }
 
-// tellConversion makes the webhook the converter of our CRDs.
-func (h *hooks) tellConversion(ctx context.Context, bundle []byte) error {
+// patchConversion makes the webhook the converter of our CRDs.
+func (h *hooks) patchConversion(ctx context.Context, bundle []byte) error {
 	for _, name := range kinds() {
 		var crd apiextensionsv1.CustomResourceDefinition
 		if err := h.patch(ctx, &crd, name, func() bool {

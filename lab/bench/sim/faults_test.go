@@ -204,8 +204,8 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestStrangers: a client certificate of another cluster is rejected.
-func TestStrangers(t *testing.T) {
+// TestUnknownClients: a client certificate of another cluster is rejected.
+func TestUnknownClients(t *testing.T) {
 	t.Parallel()
 	f := simulated(t, "one", "two")
 	one, two := configOf(t, f, "one"), configOf(t, f, "two")
