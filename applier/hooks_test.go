@@ -390,8 +390,13 @@ spec: {ttlSecondsAfterFinished: 0, template: {spec: {restartPolicy: Never, conta
 	for _, c := range cases {
 		ended := ends(c.status)
 		err := w.try(t.Context(), want, applier.ApplyOptions{RetryHooks: true})
-		if derr := <-ended; derr != nil {
-			t.Fatal(derr)
+		select {
+		case derr := <-ended:
+			if derr != nil {
+				t.Fatal(derr)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s No Job was created. The error is %v", c.why, err)
 		}
 		if (err == nil) != (c.message == "") || err != nil && !strings.Contains(err.Error(), c.message) {
 			t.Errorf("%s The error is %v", c.why, err)

@@ -2,6 +2,7 @@ package applier
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/keelson-io/keelson/differ"
@@ -11,7 +12,8 @@ import (
 // applied, and that the record of another component has: git moved them here, and another client
 // deleted them. They are judged by that record, so that their deletion approves nothing.
 //
-// An object that Keelson itself was about to delete does not count: git wanted that.
+// An object that Keelson itself was about to delete does not count: git wanted that. A damaged
+// record does not count either: its own component reports it.
 func (c *Cluster) recordedElsewhere(ctx context.Context, component string, states []differ.State) error {
 	missing := map[differ.ID]*differ.State{}
 	for i := range states {
@@ -32,6 +34,9 @@ func (c *Cluster) recordedElsewhere(ctx context.Context, component string, state
 	}
 	for _, name := range c.mayHold(component, missing) {
 		rec, err := c.readRecord(ctx, name)
+		if errors.As(err, new(*unreadableRecordError)) || errors.As(err, new(*missingPartError)) {
+			continue // one damaged record must not stop the creations of all components
+		}
 		if err != nil {
 			return err
 		}

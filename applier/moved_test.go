@@ -1,7 +1,11 @@
 package applier_test
 
 import (
+	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
@@ -76,5 +80,34 @@ func TestMoveIsJudgedAfterRestart(t *testing.T) {
 	fresh.apply(among(fresh.want("v1", otherSelector()), giver.want("v2", configMap("a", "x"))))
 	if app := w.selects(); app != "web" {
 		t.Errorf("a held change was applied without an approval: selector %q", app)
+	}
+}
+
+// A damaged record stops its own component, and no creation of another one.
+func TestDamagedRecordStopsNoCreation(t *testing.T) {
+	w := newWorld(t)
+	damaged := w.as(w.ns + "-damaged")
+	damaged.apply(damaged.want("v1", configMap("a", "x")))
+	patch := []byte(`{"data": {"record": "aGVsbG8="}}`)
+	if _, err := w.dynamic.Resource(secrets).Namespace("keelson-system").Patch(t.Context(), "record-"+damaged.component, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.reconnect()
+	w.apply(w.want("v1", configMap("b", "x")))
+	if !w.there("b") {
+		t.Error("the object was not created")
+	}
+	own := w.as(damaged.component)
+	if _, err := w.cluster.Plan(t.Context(), own.want("v1", configMap("a", "x"))); err == nil || !strings.Contains(err.Error(), "record of "+damaged.component) {
+		t.Errorf("the damaged record is not reported: %v", err)
+	}
+	w.deleteDamaged(damaged.component)
+}
+
+// deleteDamaged deletes a record that no other test may find.
+func (w *world) deleteDamaged(component string) {
+	w.t.Helper()
+	if err := w.dynamic.Resource(secrets).Namespace("keelson-system").Delete(w.t.Context(), "record-"+component, metav1.DeleteOptions{}); err != nil {
+		w.t.Error(err)
 	}
 }

@@ -165,10 +165,15 @@ func (c *Cluster) decodeRecord(ctx context.Context, component string, s *corev1.
 	}
 	r := &record{Record: Record{Component: component}, version: s.ResourceVersion, sum: sumOf(s), parts: parts}
 	if r.size, err = c.discovery.schemas.packer.unpack(packed, &r.Record); err != nil {
-		return nil, fmt.Errorf("decode Secret %s/%s: %w", s.Namespace, s.Name, err)
+		return nil, &unreadableRecordError{fmt.Errorf("decode Secret %s/%s: %w", s.Namespace, s.Name, err)}
 	}
 	return r, c.mergeAnnouncement(ctx, r)
 }
+
+// unreadableRecordError reports that a record exists, and has no valid content.
+type unreadableRecordError struct{ error }
+
+func (e *unreadableRecordError) Unwrap() error { return e.error }
 
 // join reads the Secrets that hold the parts of a record.
 func (c *Cluster) join(ctx context.Context, head *corev1.Secret) (packed []byte, parts []string, err error) {
@@ -176,10 +181,10 @@ func (c *Cluster) join(ctx context.Context, head *corev1.Secret) (packed []byte,
 		return head.Data[keyRecord], nil, nil
 	}
 	if err := json.Unmarshal(head.Data[keyParts], &parts); err != nil {
-		return nil, nil, fmt.Errorf("decode the parts of Secret %s: %w", head.Name, err)
+		return nil, nil, &unreadableRecordError{fmt.Errorf("decode the parts of Secret %s: %w", head.Name, err)}
 	}
 	if len(parts) > recordParts {
-		return nil, nil, fmt.Errorf("the Secret %s names %d parts, more than %d", head.Name, len(parts), recordParts)
+		return nil, nil, &unreadableRecordError{fmt.Errorf("the Secret %s names %d parts, more than %d", head.Name, len(parts), recordParts)}
 	}
 	for _, name := range parts {
 		s, err := c.getSecret(ctx, name)
@@ -190,7 +195,7 @@ func (c *Cluster) join(ctx context.Context, head *corev1.Secret) (packed []byte,
 			return nil, nil, &missingPartError{name}
 		}
 		if len(packed)+len(s.Data[keyPart]) > recordParts*secretSize {
-			return nil, nil, fmt.Errorf("the parts that the Secret %s names have more than %d bytes", head.Name, recordParts*secretSize)
+			return nil, nil, &unreadableRecordError{fmt.Errorf("the parts that the Secret %s names have more than %d bytes", head.Name, recordParts*secretSize)}
 		}
 		packed = append(packed, s.Data[keyPart]...)
 	}
