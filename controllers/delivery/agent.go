@@ -66,7 +66,7 @@ type agent struct {
 	redactor *redact.Redactor
 	// board shows which clusters are released; nil: this process works on a single cluster
 	// (--cluster).
-	board *rollout.RolloutCache
+	board *rollout.Cache
 	// publish takes every changed status, and returns the status to hold. retract takes components
 	// that have no status any more.
 	publish func(*v1alpha1.DeliveryStatus, urgency) *v1alpha1.DeliveryStatus

@@ -24,7 +24,7 @@ import (
 type rollouts struct {
 	// board shows which clusters are released. loop decides about that, in one process of the
 	// fleet.
-	board *rollout.RolloutCache
+	board *rollout.Cache
 	loop  *rollout.Loop
 	// shown: the board is watched, because the fleet has had a pipeline.
 	shown    bool
@@ -36,7 +36,7 @@ func (c *Controller) newRollouts(o Options) error {
 	if o.Only != "" {
 		return nil
 	}
-	board, err := rollout.NewRolloutCache(o.Hub, c.rolls)
+	board, err := rollout.NewCache(o.Hub, c.rolls)
 	if err != nil {
 		return err
 	}

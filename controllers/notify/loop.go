@@ -34,7 +34,7 @@ const (
 
 // Options are the settings of a [Loop]; all are required.
 type Options struct {
-	Board  *rollout.RolloutCache
+	Board  *rollout.Cache
 	Hub    typedcorev1.ConfigMapsGetter
 	Sender *Sender
 	Log    *slog.Logger

@@ -100,7 +100,7 @@ func atDesk(t *testing.T, files map[string]string, test func(*desk)) {
 // run runs a loop until stop is called.
 func (d *desk) run() (l *Loop, stop func()) {
 	d.t.Helper()
-	board, err := rollout.NewRolloutCache(&rest.Config{Host: "http://127.0.0.1:1"}, func(_, _ *v1alpha1.Rollout) {})
+	board, err := rollout.NewCache(&rest.Config{Host: "http://127.0.0.1:1"}, func(_, _ *v1alpha1.Rollout) {})
 	if err != nil {
 		d.t.Fatal(err)
 	}

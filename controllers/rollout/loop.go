@@ -27,7 +27,7 @@ const retry = time.Second
 
 // Options are the settings of a [Loop]. All but Events are required.
 type Options struct {
-	Board    *RolloutCache
+	Board    *Cache
 	Probes   *probe.Store // results of probes
 	Log      *slog.Logger
 	Now      func() time.Time
@@ -43,7 +43,7 @@ type Options struct {
 // Two loops would have write conflicts, but would release no cluster twice: each write names the
 // resourceVersion from which it was decided.
 type Loop struct {
-	rollouts     *RolloutCache
+	rollouts     *Cache
 	client       client.Client
 	observations *observations
 	log          *slog.Logger

@@ -6,7 +6,7 @@
 //
 // A [Loop] collects the facts from git and from the Deliveries of the hub. It writes its decisions
 // into one Rollout for each component. One process of a fleet runs it. The controllers that work on
-// clusters read the stored Rollouts from a [RolloutCache]. They apply a change only to clusters that the
+// clusters read the stored Rollouts from a [Cache]. They apply a change only to clusters that the
 // stored Rollout releases.
 package rollout
 

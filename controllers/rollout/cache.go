@@ -19,10 +19,10 @@ import (
 // ErrUnknown reports that the hub was not read yet: no cluster may be released.
 var ErrUnknown = errors.New("the rollouts of the hub are not known yet")
 
-// RolloutCache caches the Rollouts that are stored in the hub. After the first read it serves the last
+// Cache caches the Rollouts that are stored in the hub. After the first read it serves the last
 // known ones, whether the hub answers or not: a released cluster stays released. It is safe for
 // concurrent use.
-type RolloutCache struct {
+type Cache struct {
 	client client.WithWatch
 	// changed is called for each Rollout that changed, one call at a time. A nil argument means
 	// that the Rollout did not exist before, or does not exist now. Two nils mean that all Rollouts
@@ -34,8 +34,8 @@ type RolloutCache struct {
 	rollouts map[string]*v1alpha1.Rollout // by component; nil: not known
 }
 
-// NewRolloutCache returns an empty cache; it makes no call.
-func NewRolloutCache(hub *rest.Config, changed func(before, now *v1alpha1.Rollout)) (*RolloutCache, error) {
+// NewCache returns an empty cache; it makes no call.
+func NewCache(hub *rest.Config, changed func(before, now *v1alpha1.Rollout)) (*Cache, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -47,7 +47,7 @@ func NewRolloutCache(hub *rest.Config, changed func(before, now *v1alpha1.Rollou
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	return &RolloutCache{client: c, changed: changed}, nil
+	return &Cache{client: c, changed: changed}, nil
 }
 
 // isOf reports whether a Rollout belongs to a fleet: several fleets may share a hub.
@@ -57,7 +57,7 @@ func isOf(r *v1alpha1.Rollout, f *registry.Fleet) bool {
 
 // Of returns the Rollout of a component of a fleet; nil: there is none. The caller must not modify
 // it. The error is [ErrUnknown].
-func (b *RolloutCache) Of(f *registry.Fleet, component string) (*v1alpha1.Rollout, error) {
+func (b *Cache) Of(f *registry.Fleet, component string) (*v1alpha1.Rollout, error) {
 	r, err := b.named(component)
 	if r != nil && !isOf(r, f) {
 		return nil, nil //nolint:nilnil // as said
@@ -66,7 +66,7 @@ func (b *RolloutCache) Of(f *registry.Fleet, component string) (*v1alpha1.Rollou
 }
 
 // named returns the Rollout of a name, of any fleet. The error is [ErrUnknown].
-func (b *RolloutCache) named(component string) (*v1alpha1.Rollout, error) {
+func (b *Cache) named(component string) (*v1alpha1.Rollout, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rollouts == nil {
@@ -77,7 +77,7 @@ func (b *RolloutCache) named(component string) (*v1alpha1.Rollout, error) {
 
 // Now reads the status of a component's Rollout from the hub, bypassing the cache. The status is
 // zero if there is no Rollout.
-func (b *RolloutCache) Now(ctx context.Context, component string) (*v1alpha1.RolloutStatus, error) {
+func (b *Cache) Now(ctx context.Context, component string) (*v1alpha1.RolloutStatus, error) {
 	var r v1alpha1.Rollout
 	if err := b.client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: component}, &r); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read Rollout %s: %w", component, err)
@@ -86,7 +86,7 @@ func (b *RolloutCache) Now(ctx context.Context, component string) (*v1alpha1.Rol
 }
 
 // all returns the Rollouts by component; nil: they are not known yet.
-func (b *RolloutCache) all() map[string]*v1alpha1.Rollout {
+func (b *Cache) all() map[string]*v1alpha1.Rollout {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rollouts == nil {
@@ -96,7 +96,7 @@ func (b *RolloutCache) all() map[string]*v1alpha1.Rollout {
 }
 
 // Watch updates the board from the hub until the context ends.
-func (b *RolloutCache) Watch(ctx context.Context) {
+func (b *Cache) Watch(ctx context.Context) {
 	watched(ctx, b.client, &v1alpha1.RolloutList{}, "", feed[*v1alpha1.Rollout]{all: b.replace, one: func(r *v1alpha1.Rollout, gone bool) {
 		if gone {
 			b.set(r.Name, nil)
@@ -107,10 +107,10 @@ func (b *RolloutCache) Watch(ctx context.Context) {
 }
 
 // wrote stores a Rollout that was just written, since the watch may deliver it later.
-func (b *RolloutCache) wrote(r *v1alpha1.Rollout) { b.set(r.Name, r) }
+func (b *Cache) wrote(r *v1alpha1.Rollout) { b.set(r.Name, r) }
 
 // set stores a Rollout, unless the board has a newer one; nil: the Rollout is gone.
-func (b *RolloutCache) set(component string, now *v1alpha1.Rollout) {
+func (b *Cache) set(component string, now *v1alpha1.Rollout) {
 	b.hearing.Lock()
 	defer b.hearing.Unlock()
 	b.mu.Lock()
@@ -142,7 +142,7 @@ func newer(now, before *v1alpha1.Rollout) bool {
 
 // replace stores a full list, even over newer versions: a hub that was restored from a backup
 // counts resourceVersions anew.
-func (b *RolloutCache) replace(list []*v1alpha1.Rollout) {
+func (b *Cache) replace(list []*v1alpha1.Rollout) {
 	found := make(map[string]*v1alpha1.Rollout, len(list))
 	for _, r := range list {
 		found[r.Name] = r
