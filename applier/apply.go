@@ -52,8 +52,8 @@ type Outcome struct {
 	Again time.Duration
 	// Removed: git wants the component absent, and neither its objects nor its record are left.
 	Removed bool
-	// TakenFrom names the components from which objects were taken over.
-	TakenFrom []string
+	// TransferredFrom names the components from which objects were taken over.
+	TransferredFrom []string
 	// Kept lists objects that a hook's policy would have deleted and a danger rule kept. They stay
 	// in the cluster and belong to no component from then on.
 	Kept []*HookError

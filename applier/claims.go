@@ -208,7 +208,7 @@ func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, 
 			"find out who made it, and take the label off if it may be taken over", from)
 		return nil
 	}
-	s.MovedFrom, s.Recorded, s.Normal = from, o.Content, o.Normal
+	s.TransferredFrom, s.Recorded, s.Normal = from, o.Content, o.Normal
 	return nil
 }
 

@@ -213,8 +213,8 @@ func TestRenamedComponent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(outcome.TakenFrom) != 1 || outcome.TakenFrom[0] != before.component {
-		t.Errorf("taken from %v, want %s", outcome.TakenFrom, before.component)
+	if len(outcome.TransferredFrom) != 1 || outcome.TransferredFrom[0] != before.component {
+		t.Errorf("taken from %v, want %s", outcome.TransferredFrom, before.component)
 	}
 	if w.uid("a") != uid || w.owner("a") != after.component || w.owner("b") != after.component {
 		t.Error("the objects did not move as they were")
@@ -265,8 +265,8 @@ func TestRenamedWhileRecordFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(outcome.TakenFrom) != 1 || outcome.TakenFrom[0] != before.component {
-		t.Errorf("taken from %v, want %s", outcome.TakenFrom, before.component)
+	if len(outcome.TransferredFrom) != 1 || outcome.TransferredFrom[0] != before.component {
+		t.Errorf("taken from %v, want %s", outcome.TransferredFrom, before.component)
 	}
 	if left, err := after.cluster.Tidy(t.Context(), before.component); err != nil || left != 0 {
 		t.Errorf("the old name has %d objects left (%v)", left, err)

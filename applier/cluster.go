@@ -69,9 +69,9 @@ type Cluster struct {
 	// listed, a missing entry means that the record does not exist, unless the component is in settledCache.
 	records map[string]*record
 	listed  bool
-	// inventories hold, by component, the hashed IDs of the objects in each record, as last read or
+	// recordedObjects hold, by component, the hashed IDs of the objects in each record, as last read or
 	// written. They stay in memory when the record does not.
-	inventories map[string][]uint64
+	recordedObjects map[string][]uint64
 	// littered are components that may have record parts which no head names.
 	littered map[string]bool
 	// settledCache are the settled components, whose records are not in memory.
@@ -96,8 +96,8 @@ type Cluster struct {
 	answers  map[differ.ID]answered
 	// familiar are the kinds of changes of which the API server accepted one in a dry run.
 	familiar map[sum]bool
-	// judgedInstances holds the findings about the custom resources of CRDs.
-	judgedInstances map[differ.ID]judgedCRD
+	// judgedCustomResources holds the findings about the custom resources of CRDs.
+	judgedCustomResources map[differ.ID]judgedCRD
 	// settled holds the inputs of the objects that were found settled, by component.
 	settled map[string]map[differ.ID]differ.Inputs
 }
@@ -163,9 +163,9 @@ func New(o Options) (*Cluster, error) {
 		name: o.Name, config: o.Config, accounts: map[string]*account{}, dynamic: dyn, reader: o.Reader, progress: o.Progress,
 		discovery: newDiscoverer(disco, o.Schemas),
 		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, distrusted: map[differ.ID]bool{},
-		records: map[string]*record{}, inventories: map[string][]uint64{}, littered: map[string]bool{}, answers: map[differ.ID]answered{}, familiar: map[sum]bool{}, skipsDryRuns: o.SkipDryRuns,
+		records: map[string]*record{}, recordedObjects: map[string][]uint64{}, littered: map[string]bool{}, answers: map[differ.ID]answered{}, familiar: map[sum]bool{}, skipsDryRuns: o.SkipDryRuns,
 		settled: map[string]map[differ.ID]differ.Inputs{}, settledCache: map[string]*settledEntry{}, healthy: map[string]unique.Handle[Delivered]{},
-		limits: defaultInstanceLimits(), judgedInstances: map[differ.ID]judgedCRD{},
+		limits: defaultInstanceLimits(), judgedCustomResources: map[differ.ID]judgedCRD{},
 	}
 	c.announcer = c.newAnnouncer()
 	if c.reader == nil {

@@ -55,7 +55,7 @@ func (w *DesiredBuilder) Build(f *registry.Fleet, d *registry.Delivery, t *rende
 	return Desired{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision, Absent: d.Absent,
 		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: health.on(labels), Labels: labels, Adopt: spec.Adopt,
-		Fence: FenceOf(f, d.Component), Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved, Approvals: approvals,
+		Limits: LimitsOf(f, d.Component), Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved, Approvals: approvals,
 	}, nil
 }
 
@@ -66,15 +66,15 @@ func ScopesOf(f *registry.Fleet, d *registry.Delivery) differ.Scopes {
 		FleetProfile: f.Spec.DangerProfile, ComponentProfile: d.Version.Spec.DangerProfile,
 	}
 	if p := f.ProjectOf(d.Component); p != nil {
-		s.Project, s.Fenced = p.Spec.Danger, true
+		s.Project, s.InProject = p.Spec.Danger, true
 	}
 	return s
 }
 
-// FenceOf returns which objects a component may have; nil: any.
-func FenceOf(f *registry.Fleet, component string) *differ.Fence {
+// LimitsOf returns which objects a component may have; nil: any.
+func LimitsOf(f *registry.Fleet, component string) *differ.ProjectLimits {
 	if p := f.ProjectOf(component); p != nil {
-		return &differ.Fence{Project: p.Name, Objects: p.Spec.Objects}
+		return &differ.ProjectLimits{Project: p.Name, Objects: p.Spec.Objects}
 	}
 	return nil
 }

@@ -226,7 +226,7 @@ func (c *Cluster) Restart() {
 	c.nodes.forget()
 	clear(c.namespaces)
 	clear(c.distrusted)
-	clear(c.judgedInstances)
+	clear(c.judgedCustomResources)
 	clear(c.settled)
 	c.maskKey, c.named, c.sure, c.mayCreate = nil, false, false, nil
 }

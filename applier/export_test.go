@@ -31,7 +31,7 @@ func (c *Cluster) SetInstanceLimits(page int64, all int) {
 }
 
 // ForgetInstances drops what was found of custom resources.
-func (c *Cluster) ForgetInstances() { clear(c.judgedInstances) }
+func (c *Cluster) ForgetInstances() { clear(c.judgedCustomResources) }
 
 // Unpack decodes the content of a record's Secret.
 func Unpack(data []byte) (Record, error) {

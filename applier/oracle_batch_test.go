@@ -224,7 +224,7 @@ func (b *batch) carryOut(p *applier.Prepared) (ok bool) {
 	var replaced []differ.ID
 	for i := range p.Plan.Changes {
 		c := &p.Plan.Changes[i]
-		foreseen[c.ID] = c.Op == differ.OpUpdate && c.Probe != nil
+		foreseen[c.ID] = c.Op == differ.OpUpdate && c.DryRunBody != nil
 		if c.Op == differ.OpReplace {
 			replaced = append(replaced, c.ID)
 		}

@@ -38,7 +38,7 @@ type Desired struct {
 	Health         HealthRules
 	Labels         map[string]string // of the cluster, for the rules' conditions
 	Adopt          bool
-	Fence          *differ.Fence // the objects that the component may have; nil: any
+	Limits         *differ.ProjectLimits // the objects that the component may have; nil: any
 	Drift          v1alpha1.Drift
 	Approved       map[string][]string // hashes of differences that git approves, by object
 	Approvals      []differ.Approval   // the same approvals, with their positions
@@ -211,7 +211,7 @@ func (c *Cluster) complete(ctx context.Context, p *Prepared) error {
 			return err
 		}
 		steps := []func(context.Context, *Prepared) error{
-			c.readOwners, c.askOthers, c.readInstances, c.predictUpdates, c.predictReplacements,
+			c.readOwners, c.askOthers, c.readCustomResources, c.predictUpdates, c.predictReplacements,
 		}
 		for _, step := range steps {
 			if err := step(ctx, p); err != nil {
@@ -382,7 +382,7 @@ func (c *Cluster) policy(ctx context.Context, w Desired) (differ.Policy, error) 
 		return differ.Policy{}, err
 	}
 	return differ.Policy{
-		Component: w.Component, Rules: w.Rules, Adopt: w.Adopt, Fence: w.Fence, Drift: w.Drift,
+		Component: w.Component, Rules: w.Rules, Adopt: w.Adopt, Limits: w.Limits, Drift: w.Drift,
 		Scaled: scaled, Approved: w.Approved, Cluster: w.Labels, MaskKey: key, NodesReadable: true,
 	}, nil
 }

@@ -39,7 +39,7 @@ func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error 
 	asked := false
 	for i := range p.Plan.Changes {
 		ch, s := &p.Plan.Changes[i], &p.states[i]
-		if ch.Op != op || ch.Probe == nil || p.mappings[ch.ID] == nil {
+		if ch.Op != op || ch.DryRunBody == nil || p.mappings[ch.ID] == nil {
 			continue
 		}
 		if c.remembered(ch) == nil && c.skips(p, ch) {
@@ -50,7 +50,7 @@ func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error 
 		g.Go(func() error {
 			d, err := c.dryRun(gctx, p, ch)
 			if op == differ.OpReplace {
-				s.Recreation = d
+				s.ReplacementDryRun = d
 			} else {
 				s.DryRun = d
 			}
@@ -89,7 +89,7 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 	if last := c.remembered(ch); last != nil {
 		return last, nil
 	}
-	body := Body(ch.Probe, base)
+	body := Body(ch.DryRunBody, base)
 	if ch.Op == differ.OpReplace {
 		body.SetName(ch.ID.Name + "-keelson-dry-run") // the object exists, and is to be created anew
 	}

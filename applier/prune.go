@@ -140,10 +140,10 @@ func (a *applying) taken() {
 			continue
 		}
 		sure, maybe := a.cluster.holders(a.want.Component, &o)
-		a.outcome.TakenFrom = append(a.outcome.TakenFrom, append(sure, maybe...)...)
+		a.outcome.TransferredFrom = append(a.outcome.TransferredFrom, append(sure, maybe...)...)
 	}
-	slices.Sort(a.outcome.TakenFrom)
-	a.outcome.TakenFrom = slices.Compact(a.outcome.TakenFrom)
+	slices.Sort(a.outcome.TransferredFrom)
+	a.outcome.TransferredFrom = slices.Compact(a.outcome.TransferredFrom)
 }
 
 // OnlyDeletions reports whether only deletions are left after the plan was carried out: every
@@ -271,7 +271,7 @@ func (c *Cluster) holders(but string, o *RecordedObject) (sure, maybe []string) 
 		}
 	}
 	hash := hashID(o.ID)
-	for name, ids := range c.inventories {
+	for name, ids := range c.recordedObjects {
 		if name != but && c.records[name] == nil && slices.Contains(ids, hash) {
 			maybe = append(maybe, name)
 		}

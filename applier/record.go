@@ -207,7 +207,7 @@ func (c *Cluster) remember(r *record) {
 		}
 	}
 	delete(c.settledCache, r.Component)
-	c.inventories[r.Component] = hashIDs(r.Objects)
+	c.recordedObjects[r.Component] = hashIDs(r.Objects)
 	if total > rememberedBytes {
 		c.records[r.Component] = nil // the next use reads it again
 		return
@@ -254,12 +254,12 @@ func (c *Cluster) forgetRecord(component string) {
 func (c *Cluster) forget(component string) {
 	c.records[component] = nil
 	delete(c.settledCache, component)
-	delete(c.inventories, component)
+	delete(c.recordedObjects, component)
 }
 
 // dropRecords forgets all records, except what stays of settled components. It requires c.mu.
 func (c *Cluster) dropRecords() {
 	clear(c.records)
 	c.listed = false
-	maps.DeleteFunc(c.inventories, func(component string, _ []uint64) bool { return c.settledCache[component] == nil })
+	maps.DeleteFunc(c.recordedObjects, func(component string, _ []uint64) bool { return c.settledCache[component] == nil })
 }

@@ -110,7 +110,7 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 		_, found := slices.BinarySearch(names, component)
 		return !found
 	})
-	maps.DeleteFunc(c.inventories, func(component string, _ []uint64) bool {
+	maps.DeleteFunc(c.recordedObjects, func(component string, _ []uint64) bool {
 		_, found := slices.BinarySearch(names, component)
 		return !found
 	})

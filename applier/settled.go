@@ -145,7 +145,7 @@ func (c *Cluster) storeSettled(p *Prepared, mark uint64, versions map[differ.ID]
 	delete(c.settled, component)
 	for _, id := range ids {
 		delete(c.answers, id)
-		delete(c.judgedInstances, id)
+		delete(c.judgedCustomResources, id)
 	}
 }
 

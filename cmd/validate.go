@@ -292,7 +292,7 @@ func (v *validation) fitting(all []rendered) {
 
 // fenced finds objects, including hooks, that the component's project forbids.
 func (v *validation) fenced(d *registry.Delivery, target *renderer.Target) {
-	fence := applier.FenceOf(v.fleet, d.Component)
+	fence := applier.LimitsOf(v.fleet, d.Component)
 	for _, o := range slices.Concat(target.Objects, target.Hooks) {
 		id, _ := differ.Identify(o.Content)
 		if why := fence.Refuses(id); why != "" {

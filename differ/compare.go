@@ -50,29 +50,29 @@ type State struct {
 	Unread string
 	// Waits is why the deletion of an object without a target waits; empty: it does not wait.
 	Waits string
-	// MovedFrom is the component from which the object is taken over. That component applied it, as
+	// TransferredFrom is the component from which the object is taken over. That component applied it, as
 	// Recorded says, its label is still on the object, and its own target lacks the object. Empty:
 	// an object with the label of another component is left alone.
-	MovedFrom string
+	TransferredFrom string
 	// Relabelled means that the label of another component on the object is drift. The component's
 	// own record has the object, by its UID. The record of the other component does not have it,
 	// and no other component wants it.
 	Relabelled bool
 	// Contested is why the other component keeps the object; empty: not known.
 	Contested string
-	// Instances is the result for the custom resources of a CRD under its target's schema; nil:
+	// CustomResources is the result for the custom resources of a CRD under its target's schema; nil:
 	// they were not read. If they are needed, the plan says so.
-	Instances *Instances
+	CustomResources *CustomResources
 	// Normal holds the hashes of differences that are known to be the API server's normal form of
 	// the target; see [Residue].
 	Normal []string
 	// DryRun is the API server's answer to the change that was planned before; nil: no dry run was
 	// made.
 	DryRun *DryRun
-	// Recreation is the API server's answer to the creation, under another name, of an object that
+	// ReplacementDryRun is the API server's answer to the creation, under another name, of an object that
 	// is to be replaced; nil: no dry run was made. If it is refused or fails, the replacement is
 	// held.
-	Recreation *DryRun
+	ReplacementDryRun *DryRun
 	// Inputs identify the inputs of the comparison. Settled are the inputs of the last comparison
 	// with a [Change.Quiet] result. If both are equal, the object is not compared.
 	Inputs, Settled Inputs
@@ -141,7 +141,7 @@ func CompareIDs(a, b ID) int {
 // stop leaves the object as it is.
 func (c *Change) stop(state ObjectState, rule, because string) {
 	c.Op, c.State, c.Rule, c.Because = OpNone, state, rule, because
-	c.Patch, c.Probe, c.First, c.HandOver, c.Migrate, c.RecordStale = nil, nil, nil, nil, nil, false
+	c.Patch, c.DryRunBody, c.First, c.HandOver, c.Migrate, c.RecordStale = nil, nil, nil, nil, nil, false
 }
 
 func compareOne(schemas Schemas, s State, policy Policy, effort *effort) (Change, error) {
@@ -271,11 +271,11 @@ func nested(object map[string]any, path ...string) any {
 
 // planTarget plans the change to the target.
 func (c *comparison) planTarget() error {
-	if why := c.policy.Fence.Refuses(c.state.ID); why != "" {
-		c.change.stop(StateDenied, c.policy.Fence.Rule(), why)
+	if why := c.policy.Limits.Refuses(c.state.ID); why != "" {
+		c.change.stop(StateDenied, c.policy.Limits.Rule(), why)
 		return nil
 	}
-	if other := c.bearer(); other != "" && other != c.policy.Component && other != c.state.MovedFrom && !c.state.Relabelled {
+	if other := c.bearer(); other != "" && other != c.policy.Component && other != c.state.TransferredFrom && !c.state.Relabelled {
 		c.change.stop(StateHeld, ruleOtherComponent, cmp.Or(c.state.Contested, "it belongs to component "+other))
 		return nil
 	}
@@ -298,7 +298,7 @@ func (c *comparison) planTarget() error {
 		}
 	}
 	switch {
-	case c.change.OwnersUnread, c.change.InstancesUnread:
+	case c.change.OwnersUnread, c.change.CustomResourcesUnread:
 		c.change.Op, c.change.RecordStale = OpNone, false
 	case deleting(c.state.Live):
 		c.awaitDeletion(worst)
@@ -309,7 +309,7 @@ func (c *comparison) planTarget() error {
 		c.change.RecordStale = c.change.RecordStale || !equal(c.change.Record, any(c.state.Recorded))
 		c.send(worst)
 		c.foresee()
-		c.foreseeRecreation()
+		c.foreseeReplacement()
 	}
 	if c.change.Op != OpUpdate {
 		c.change.Migrate = nil
@@ -380,7 +380,7 @@ func (c *comparison) decideAll(rows []row) ObjectState {
 	if c.letGo || len(c.change.Migrate) > 0 {
 		worst = max(worst, StateChanged)
 	}
-	worst = max(worst, c.judgeInstances(rows, all))
+	worst = max(worst, c.judgeCustomResources(rows, all))
 	hash := all
 	c.change.State = worst
 	if !c.waiting.Empty() && worst < StateHeld {
@@ -469,14 +469,14 @@ func (c *comparison) send(worst ObjectState) {
 	switch {
 	case c.live == nil:
 		c.change.Op, c.change.State = OpCreate, StateChanged
-		c.change.Patch, c.change.Probe = c.target, c.target
+		c.change.Patch, c.change.DryRunBody = c.target, c.target
 	case worst == StateChanged && c.fixed:
 		c.replace()
 	case worst == StateChanged:
 		c.change.Op = OpUpdate
 		c.change.Patch = c.without(c.kept)
 		c.change.HandOver = c.handOver()
-		c.change.Probe = c.probe()
+		c.change.DryRunBody = c.dryRunBody()
 	}
 }
 

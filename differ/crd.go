@@ -34,7 +34,7 @@ type CRDJudge struct {
 	same    bool // objects are the same in every version
 	trials  []*schemaTrial
 	looked  map[string]int // objects by version
-	found   Instances
+	found   CustomResources
 	refused map[string]bool // objects that were found already, by name
 	wanted  map[string]map[string]any
 	left    int64 // of judgeEffort
@@ -46,8 +46,8 @@ type schemaTrial struct {
 	old, new *versionSchema
 }
 
-// Instances is the result for the custom resources of a CRD under a new schema.
-type Instances struct {
+// CustomResources is the result for the custom resources of a CRD under a new schema.
+type CustomResources struct {
 	Resource string // plural name
 	Looked   int    // objects that were judged
 	// Partly means that there are more objects, which were not judged.
@@ -55,13 +55,13 @@ type Instances struct {
 	// Refused counts the objects that the new schema refuses or prunes. First are the first of
 	// these objects.
 	Refused int
-	First   []RefusedInstance
+	First   []RefusedResource
 	// losesOnly means that every refused object only loses fields.
 	losesOnly bool
 }
 
-// RefusedInstance is an object that does not satisfy a new schema.
-type RefusedInstance struct {
+// RefusedResource is an object that does not satisfy a new schema.
+type RefusedResource struct {
 	Namespace, Name string
 	// Version of the API in which the object was read.
 	Version string
@@ -99,7 +99,7 @@ func NewCRDJudge(live, target map[string]any) (*CRDJudge, error) {
 		kind:   schema.GroupKind{Group: before.Spec.Group, Kind: before.Spec.Names.Kind},
 		same:   unconverted(before) && unconverted(after),
 		looked: map[string]int{}, refused: map[string]bool{}, wanted: map[string]map[string]any{},
-		found: Instances{Resource: before.Spec.Names.Plural, losesOnly: true}, left: judgeEffort,
+		found: CustomResources{Resource: before.Spec.Names.Plural, losesOnly: true}, left: judgeEffort,
 	}
 	add := func(from, to *apiextensionsv1.CustomResourceDefinitionVersion) error {
 		wanted, err := newVersionSchema(after, to)
@@ -216,7 +216,7 @@ func (j *CRDJudge) LookAtAll(ctx context.Context, objects ...map[string]any) err
 func (j *CRDJudge) More() { j.found.Partly = true }
 
 // Instances returns the results so far.
-func (j *CRDJudge) Instances() *Instances {
+func (j *CRDJudge) Instances() *CustomResources {
 	out := j.found
 	out.First = slices.Clone(out.First)
 	return &out
@@ -241,7 +241,7 @@ func (j *CRDJudge) note(o map[string]any, version string, problems []problem) {
 	if len(j.found.First) == maxRefused {
 		return
 	}
-	r := RefusedInstance{Namespace: stringOf(nested(o, "metadata", "namespace")), Name: stringOf(nested(o, "metadata", "name")), Version: version}
+	r := RefusedResource{Namespace: stringOf(nested(o, "metadata", "namespace")), Name: stringOf(nested(o, "metadata", "name")), Version: version}
 	for _, p := range problems[:min(len(problems), maxProblems)] {
 		r.Problems = append(r.Problems, p.String())
 	}
@@ -252,7 +252,7 @@ func (j *CRDJudge) note(o map[string]any, version string, problems []problem) {
 }
 
 // String returns the result in words: "3 of 120 widgets no longer satisfy the schema: …".
-func (i *Instances) String() string {
+func (i *CustomResources) String() string {
 	whole := fmt.Sprintf("%d %s", i.Looked, i.Resource)
 	if i.Partly {
 		whole = "the first " + whole
@@ -283,7 +283,7 @@ func (i *Instances) String() string {
 	return b.String() + i.others()
 }
 
-func (i *Instances) others() string {
+func (i *CustomResources) others() string {
 	if i.Partly {
 		return "; there are more, which were not checked"
 	}

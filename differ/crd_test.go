@@ -172,13 +172,13 @@ func BenchmarkCRDJudge(b *testing.B) {
 func TestInstancesSay(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
-		found differ.Instances
+		found differ.CustomResources
 		want  string
 	}{
-		"All":    {differ.Instances{Resource: "widgets", Looked: 3}, "3 widgets satisfy the new schema"},
-		"Partly": {differ.Instances{Resource: "widgets", Looked: 500, Partly: true}, "the first 500 widgets satisfy the new schema; there are more, which were not checked"},
+		"All":    {differ.CustomResources{Resource: "widgets", Looked: 3}, "3 widgets satisfy the new schema"},
+		"Partly": {differ.CustomResources{Resource: "widgets", Looked: 500, Partly: true}, "the first 500 widgets satisfy the new schema; there are more, which were not checked"},
 		"One": {
-			differ.Instances{Resource: "widgets", Looked: 3, Refused: 1, First: []differ.RefusedInstance{{Namespace: "a", Name: "b", Problems: []string{".spec is required"}}}},
+			differ.CustomResources{Resource: "widgets", Looked: 3, Refused: 1, First: []differ.RefusedResource{{Namespace: "a", Name: "b", Problems: []string{".spec is required"}}}},
 			"1 of 3 widgets no longer satisfies the schema: a/b: .spec is required",
 		},
 	}

@@ -156,7 +156,7 @@ func look(t testing.TB, states []differ.State, data []byte) {
 		if err := judge.LookAtAll(t.Context(), objects(t, data)...); err != nil {
 			t.Fatal(err)
 		}
-		s.Instances = judge.Instances()
+		s.CustomResources = judge.Instances()
 	}
 }
 
@@ -181,7 +181,7 @@ func dryRuns(t testing.TB, states []differ.State, data []byte) bool {
 			if states[i].ID.Kind == u.GetKind() && states[i].ID.Name == name {
 				found = true
 				if o["recreation"] == true {
-					states[i].Recreation = d
+					states[i].ReplacementDryRun = d
 				} else {
 					states[i].DryRun = d
 				}
@@ -289,7 +289,7 @@ func outcome(t testing.TB, plan differ.Plan, err error) string {
 		if c.OwnersUnread {
 			notes += ", owners unread"
 		}
-		if c.InstancesUnread {
+		if c.CustomResourcesUnread {
 			notes += ", instances unread"
 		}
 		if c.Op == differ.OpNone && c.RecordStale && len(c.Normal) > 0 {
@@ -306,11 +306,11 @@ func outcome(t testing.TB, plan differ.Plan, err error) string {
 			fmt.Fprintf(&b, "first:\n%s", indent(t, c.First))
 		}
 		switch {
-		case c.Op != differ.OpUpdate || cmp.Equal(c.Probe, c.Patch):
-		case c.Probe == nil:
+		case c.Op != differ.OpUpdate || cmp.Equal(c.DryRunBody, c.Patch):
+		case c.DryRunBody == nil:
 			fmt.Fprintln(&b, "no dry run")
 		default:
-			fmt.Fprintf(&b, "dry run:\n%s", indent(t, c.Probe))
+			fmt.Fprintf(&b, "dry run:\n%s", indent(t, c.DryRunBody))
 		}
 		if c.Op == differ.OpUpdate || c.Op == differ.OpReplace {
 			fmt.Fprintf(&b, "send:\n%s", indent(t, c.Patch))
@@ -378,7 +378,7 @@ func join(t testing.TB, section func(string) []byte) []differ.State {
 	var out []differ.State
 	for id, s := range byID {
 		o := others.Others[id.String()]
-		s.Unread, s.Waits, s.MovedFrom, s.Contested = o.Unread, o.Waits, o.MovedFrom, o.Contested
+		s.Unread, s.Waits, s.TransferredFrom, s.Contested = o.Unread, o.Waits, o.MovedFrom, o.Contested
 		out = append(out, *s)
 	}
 	return out
@@ -434,7 +434,7 @@ func policy(t testing.TB, data []byte) differ.Policy {
 		// ProjectDanger are rules of the component's project. Fence means that there is a project.
 		ProjectDanger []v1alpha1.DangerRule
 		DangerProfile v1alpha1.DangerProfile
-		Fence         *differ.Fence
+		Fence         *differ.ProjectLimits
 		Scaled        []struct {
 			Object differ.ID
 			What   string
@@ -446,12 +446,12 @@ func policy(t testing.TB, data []byte) differ.Policy {
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
 		t.Fatal(err)
 	}
-	rules, err := differ.NewRules(differ.Scopes{Component: p.Danger, Project: p.ProjectDanger, Fleet: p.FleetDanger, FleetProfile: p.DangerProfile, Fenced: p.Fence != nil})
+	rules, err := differ.NewRules(differ.Scopes{Component: p.Danger, Project: p.ProjectDanger, Fleet: p.FleetDanger, FleetProfile: p.DangerProfile, InProject: p.Fence != nil})
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := differ.Policy{
-		Component: component, Rules: rules, Adopt: p.Adopt, Fence: p.Fence, Drift: p.Drift, Cluster: p.Labels,
+		Component: component, Rules: rules, Adopt: p.Adopt, Limits: p.Fence, Drift: p.Drift, Cluster: p.Labels,
 		Scaled: map[differ.ID]differ.Scaling{}, MaskKey: []byte("a key for tests"),
 	}
 	for _, s := range p.Scaled {

@@ -100,7 +100,7 @@ func (c *comparison) fixedPatterns() []pattern {
 // replace plans to delete the object and to create it anew. A rule on its deletion may stop this. A
 // field can't wait alone while its object is replaced.
 func (c *comparison) replace() {
-	c.change.Op, c.change.Patch, c.change.Probe = OpReplace, c.target, c.target
+	c.change.Op, c.change.Patch, c.change.DryRunBody = OpReplace, c.target, c.target
 	if !c.waiting.Empty() {
 		c.change.stop(StateHeld, ruleImmutable, "it would be deleted and created anew, and one of its fields is held")
 		return

@@ -49,8 +49,8 @@ func (c *Change) Quiet() bool {
 func (p Policy) Hash() string {
 	sum := sha256.New()
 	write(sum, p.Component, fmt.Sprint(p.AnyComponent), fmt.Sprint(p.OwnersByRecord), fmt.Sprint(p.Adopt), string(p.Drift), string(p.MaskKey))
-	fence := p.Fence.parts()
-	write(sum, fmt.Sprint(p.Fence != nil, len(fence)))
+	fence := p.Limits.parts()
+	write(sum, fmt.Sprint(p.Limits != nil, len(fence)))
 	write(sum, fence...)
 	if p.Rules.readsCluster {
 		for _, name := range slices.Sorted(maps.Keys(p.Cluster)) {

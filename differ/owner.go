@@ -49,7 +49,7 @@ type owners struct {
 type ownerEntry struct {
 	manager  string
 	who      owner // the most that any field gives; see [ownerEntry.at]
-	claims   []claim
+	claims   []controllerFields
 	applied  bool // by Keelson's server-side apply, which removes such a field once it is no longer sent
 	handOver bool
 	// clientSide marks a tool that applies without server-side apply. Without a migration, the
@@ -120,7 +120,7 @@ func (o owners) migrate() []string {
 }
 
 // classify returns what kind of owner a manager is, and the claims of a controller.
-func classify(id ID, manager, subresource string) (owner, []claim) {
+func classify(id ID, manager, subresource string) (owner, []controllerFields) {
 	switch {
 	case manager == v1alpha1.FieldManager:
 		return ownerOurs, nil
@@ -129,7 +129,7 @@ func classify(id ID, manager, subresource string) (owner, []claim) {
 	case matchesAny(persons(), manager):
 		return ownerPerson, nil
 	}
-	claims := claimsOf(id, manager, subresource)
+	claims := controllerFieldsOf(id, manager, subresource)
 	switch {
 	case len(claims) > 0:
 		return ownerController, claims
@@ -151,7 +151,7 @@ func matchesAny(globs []string, manager string) bool {
 // manager.
 func (e ownerEntry) at(p fieldpath.Path) owner {
 	switch {
-	case e.who != ownerController || slices.ContainsFunc(e.claims, func(c claim) bool { return c.has(p) }):
+	case e.who != ownerController || slices.ContainsFunc(e.claims, func(c controllerFields) bool { return c.has(p) }):
 		return e.who
 	case isController(e.manager):
 		return ownerBorrowed

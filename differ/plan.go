@@ -171,9 +171,9 @@ type Change struct {
 	// Patch is the body that OpCreate, OpUpdate and OpReplace send by server-side apply, without
 	// fields that stay as they are. Patch is not masked: never print it.
 	Patch map[string]any
-	// Probe is the body of a dry run, in one request: Patch with the fields that are handed over.
+	// DryRunBody is the body of a dry run, in one request: Patch with the fields that are handed over.
 	// It is nil where one request can't predict the result.
-	Probe map[string]any
+	DryRunBody map[string]any
 	// First is sent before Patch unless it is nil: Patch without the maps and lists that become
 	// empty. Server-side apply sets these to null, which the API server refuses in a custom
 	// resource.
@@ -194,9 +194,9 @@ type Change struct {
 	// OwnersUnread reports that the decision needs managedFields: fetch the object and compare
 	// again. The Op is OpNone.
 	OwnersUnread bool
-	// InstancesUnread reports that the decision needs the custom resources of a CRD: read them,
+	// CustomResourcesUnread reports that the decision needs the custom resources of a CRD: read them,
 	// judge them with a [CRDJudge], and compare again. The Op is OpNone.
-	InstancesUnread bool
+	CustomResourcesUnread bool
 	// NodesUnread reports that the decision needs the nodes of the cluster: read them into
 	// [Policy.Nodes], and compare again. The Op is OpNone.
 	NodesUnread bool
@@ -226,7 +226,7 @@ func (p Plan) Count(op Op) int {
 func (p Plan) Settled() bool {
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		if c.Op != OpNone || c.State != StateSynced || c.RecordStale || c.OwnersUnread || c.InstancesUnread || c.NodesUnread {
+		if c.Op != OpNone || c.State != StateSynced || c.RecordStale || c.OwnersUnread || c.CustomResourcesUnread || c.NodesUnread {
 			return false
 		}
 	}

@@ -29,8 +29,8 @@ type Policy struct {
 	Rules Rules
 	// Adopt allows Keelson to take over objects that it never applied.
 	Adopt bool
-	// Fence limits the objects that the component may have; nil: no limit.
-	Fence *Fence
+	// Limits limits the objects that the component may have; nil: no limit.
+	Limits *ProjectLimits
 	// Drift decides about a person's change; the zero value restores the field.
 	Drift v1alpha1.Drift
 	// Approved holds the hashes ([Change.Hash]) of the differences that git approves. Keys are
@@ -128,9 +128,9 @@ type Scopes struct {
 	Fleet, Project, Component []v1alpha1.DangerRule
 	// FleetProfile and ComponentProfile are profiles of the built-in rules; empty: not set.
 	FleetProfile, ComponentProfile v1alpha1.DangerProfile
-	// Fenced means that the component is in a project. Its own rules are read last: they can add to
+	// InProject means that the component is in a project. Its own rules are read last: they can add to
 	// the other rules, but never loosen them. The same is true of its profile.
-	Fenced bool
+	InProject bool
 }
 
 // Profile returns the profile of the built-in rules: the component's, else the fleet's, else
@@ -145,7 +145,7 @@ func (s Scopes) Profile() (v1alpha1.DangerProfile, error) {
 			return "", fmt.Errorf("danger profile %q is not known", p)
 		}
 	}
-	if s.Fenced && slices.Index(order, chosen) < slices.Index(order, fleet) {
+	if s.InProject && slices.Index(order, chosen) < slices.Index(order, fleet) {
 		return "", fmt.Errorf("danger profile %q: a component of a project can't loosen the fleet's, which is %s", chosen, fleet)
 	}
 	return chosen, nil
@@ -189,7 +189,7 @@ func (c *Catalogue) NewRules(s Scopes) (Rules, error) {
 	locked, rest := fleet[:n], fleet[n:]
 	final := slices.Concat(own, locked)
 	order := [][]rule{own, locked, component, project, rest, catalogue}
-	if s.Fenced {
+	if s.InProject {
 		final = slices.Concat(own, fleet, project, catalogue)
 		order = [][]rule{own, locked, project, rest, catalogue, component}
 	}

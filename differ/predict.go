@@ -65,10 +65,10 @@ func (c *comparison) foresee() {
 	}
 }
 
-// foreseeRecreation holds the replacement of an object that can't be created anew: after its
+// foreseeReplacement holds the replacement of an object that can't be created anew: after its
 // deletion the object would be lost.
-func (c *comparison) foreseeRecreation() {
-	d := c.state.Recreation
+func (c *comparison) foreseeReplacement() {
+	d := c.state.ReplacementDryRun
 	if d == nil || c.change.Op != OpReplace {
 		return
 	}
@@ -105,13 +105,13 @@ func (c *comparison) nulls(causes []Cause) bool {
 	if c.change.Op != OpUpdate || emptied.Empty() || !slices.ContainsFunc(causes, null) {
 		return false
 	}
-	c.change.First, c.change.Probe = c.without(c.kept.Union(emptied)), nil
+	c.change.First, c.change.DryRunBody = c.without(c.kept.Union(emptied)), nil
 	return true
 }
 
-// probe returns the patch with the fields that are handed over: the object after both requests. It
+// dryRunBody returns the patch with the fields that are handed over: the object after both requests. It
 // is nil if ownership is first taken back or over, because one request gives another object.
-func (c *comparison) probe() map[string]any {
+func (c *comparison) dryRunBody() map[string]any {
 	if len(c.change.Migrate) > 0 || !c.dropped.Empty() {
 		return nil
 	}

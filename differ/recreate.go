@@ -54,7 +54,7 @@ func (c *comparison) asIfLive(object map[string]any) *comparison {
 	object["apiVersion"] = c.target["apiVersion"]
 	policy := c.policy
 	policy.OwnersByRecord = true
-	was := newComparison(Schemas{}, State{ID: c.state.ID, Recorded: object, Target: c.state.Target, Live: object, OwnersRead: true, Instances: &Instances{}}, policy, c.effort)
+	was := newComparison(Schemas{}, State{ID: c.state.ID, Recorded: object, Target: c.state.Target, Live: object, OwnersRead: true, CustomResources: &CustomResources{}}, policy, c.effort)
 	was.typ, was.schema, was.tracing, was.imagined = c.typ, c.schema, c.tracing, true
 	return was
 }
@@ -89,7 +89,7 @@ func (c *comparison) restore(was *comparison, recorded map[string]any, worst Obj
 	}
 	c.change.Op, c.change.State = OpCreate, was.change.State
 	c.change.Because = becauseRestored
-	c.change.Patch, c.change.Probe, c.change.Record = object, object, c.mask.apply(object)
+	c.change.Patch, c.change.DryRunBody, c.change.Record = object, object, c.mask.apply(object)
 	c.change.RecordStale = !equal(c.change.Record, any(c.state.Recorded))
 	c.differing = nil // nothing of git's is sent that could not fit
 	c.foresee()

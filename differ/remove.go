@@ -179,7 +179,7 @@ func (p *Plan) deletionsLast(states []State) {
 			because = fmt.Sprintf("waits until %s is as git wants it, which is held", c.ID)
 		case c.State == StateDenied:
 			because = fmt.Sprintf("waits until %s is as git wants it, which is denied", c.ID)
-		case c.Op == OpNone && c.State == StateChanged && !c.OwnersUnread && !c.InstancesUnread && !c.NodesUnread:
+		case c.Op == OpNone && c.State == StateChanged && !c.OwnersUnread && !c.CustomResourcesUnread && !c.NodesUnread:
 			because = fmt.Sprintf("waits until %s is as git wants it: %s", c.ID, c.Because)
 		}
 		if because != "" {

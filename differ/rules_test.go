@@ -445,9 +445,9 @@ func TestProfiles(t *testing.T) {
 		"Default":        {"A fleet says nothing.", differ.Scopes{}, v1alpha1.ProfileBaseline},
 		"Fleet":          {"It is for all components.", differ.Scopes{FleetProfile: "strict"}, v1alpha1.ProfileStrict},
 		"Component":      {"A component decides for itself.", differ.Scopes{FleetProfile: "strict", ComponentProfile: "off"}, v1alpha1.ProfileOff},
-		"FencedLooser":   {"One of a project can't loosen.", differ.Scopes{ComponentProfile: "off", Fenced: true}, ""},
-		"FencedLooser2":  {"Nor go back to the default.", differ.Scopes{FleetProfile: "strict", ComponentProfile: "baseline", Fenced: true}, ""},
-		"FencedStricter": {"It may be stricter.", differ.Scopes{ComponentProfile: "strict", Fenced: true}, v1alpha1.ProfileStrict},
+		"FencedLooser":   {"One of a project can't loosen.", differ.Scopes{ComponentProfile: "off", InProject: true}, ""},
+		"FencedLooser2":  {"Nor go back to the default.", differ.Scopes{FleetProfile: "strict", ComponentProfile: "baseline", InProject: true}, ""},
+		"FencedStricter": {"It may be stricter.", differ.Scopes{ComponentProfile: "strict", InProject: true}, v1alpha1.ProfileStrict},
 		"Unknown":        {"A typing mistake is no profile.", differ.Scopes{FleetProfile: "stricter"}, ""},
 	}
 	for name, c := range cases {

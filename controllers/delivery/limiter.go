@@ -41,8 +41,8 @@ func newLimiters() limiters {
 
 // limiter is a semaphore with a longest hold. Callers enter in the order of their calls.
 type limiter struct {
-	slots chan struct{}
-	hold  time.Duration
+	slots   chan struct{}
+	longest time.Duration
 }
 
 func newLimiter(width int, hold time.Duration) limiter {
@@ -58,7 +58,7 @@ func (l limiter) acquire(ctx context.Context) (leave func(), err error) {
 		return nil, ctx.Err()
 	}
 	done := sync.OnceFunc(func() { <-l.slots })
-	late := time.AfterFunc(l.hold, done)
+	late := time.AfterFunc(l.longest, done)
 	return func() {
 		late.Stop()
 		done()

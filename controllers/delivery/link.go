@@ -19,9 +19,9 @@ type link struct {
 	line    *connect.RotatingClient
 	cluster *applier.Cluster
 	cache   *liveCache
-	// probe sends a small request. Any answer, a refusal too, shows that the API server is
+	// ping sends a small request. Any answer, a refusal too, shows that the API server is
 	// reachable.
-	probe func(context.Context) error
+	ping func(context.Context) error
 }
 
 // recall takes from the hub when things changed, but not the state itself, whichever process wrote
@@ -77,18 +77,18 @@ func (a *agent) dial(ctx context.Context) error {
 		return fmt.Errorf("connection: %w", err)
 	}
 	live := newLiveCache(ctx, dyn, events, a.now)
-	probe, err := newProbe(config)
+	ping, err := newPing(config)
 	if err != nil {
 		return err
 	}
-	if err := probe(ctx); err != nil { // an unreachable cluster must not take a slot
+	if err := ping(ctx); err != nil { // an unreachable cluster must not take a slot
 		return fmt.Errorf("connection: %w", err)
 	}
 	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session, Redactor: a.redactor, SkipDryRuns: true})
 	if err != nil {
 		return err
 	}
-	live.changed, live.later, live.doubt = a.changed, a.queue.AddAfter, a.probeReachability
+	live.changed, live.later, live.doubt = a.changed, a.queue.AddAfter, a.requestPing
 	live.schemaChanged = func(group string) {
 		relearn := func() { cluster.Rediscover(group); a.all() }
 		relearn()
@@ -115,7 +115,7 @@ func (a *agent) dial(ctx context.Context) error {
 		leave()
 		return err
 	}
-	made := &link{line: line, cluster: cluster, cache: live, probe: probe}
+	made := &link{line: line, cluster: cluster, cache: live, ping: ping}
 	a.mu.Lock()
 	a.link = made
 	for _, name := range recorded {

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// probeTimeout bounds a probe: a busy API server still answers within it.
-	probeTimeout = 10 * time.Second
-	// probeLast bounds the wait between two probes of an unreachable API server.
-	probeLast = 5 * time.Second
+	// pingTimeout bounds a ping: a busy API server still answers within it.
+	pingTimeout = 10 * time.Second
+	// maxPingDelay bounds the wait between two pings of an unreachable API server.
+	maxPingDelay = 5 * time.Second
 )
 
-// newProbe returns a function that requests /version, which costs an API server next to nothing.
-func newProbe(config *rest.Config) (func(context.Context) error, error) {
+// newPing returns a function that requests /version, which costs an API server next to nothing.
+func newPing(config *rest.Config) (func(context.Context) error, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("connection: %w", err)
@@ -30,11 +30,11 @@ func newProbe(config *rest.Config) (func(context.Context) error, error) {
 	}
 	at := host.JoinPath("/version").String()
 	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+		ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 		defer cancel()
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 		if err != nil {
-			return fmt.Errorf("probe: %w", err)
+			return fmt.Errorf("ping: %w", err)
 		}
 		answer, err := client.Do(request)
 		if err != nil {
@@ -44,16 +44,16 @@ func newProbe(config *rest.Config) (func(context.Context) error, error) {
 	}, nil
 }
 
-// probeReachability is called after a request without an answer, and triggers a probe. One lost request is no
+// requestPing is called after a request without an answer, and triggers a ping. One lost request is no
 // outage. But in an outage no other request may fail: an open watch can be silent for minutes.
-func (a *agent) probeReachability() {
+func (a *agent) requestPing() {
 	select {
 	case a.doubts <- struct{}{}:
-	default: // a probe is already due
+	default: // a ping is already due
 	}
 }
 
-// watchOver probes after each doubt, and until the API server answers again. It ends with the
+// watchOver pings the API server after each doubt, and until the API server answers again. It ends with the
 // context.
 func (a *agent) watchOver(ctx context.Context) {
 	a.mu.Lock()
@@ -62,14 +62,14 @@ func (a *agent) watchOver(ctx context.Context) {
 	if link == nil {
 		return // the context ended before there was a connection
 	}
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, probeLast)
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, maxPingDelay)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.doubts:
 		}
-		err := link.probe(ctx)
+		err := link.ping(ctx)
 		if err == nil && a.lost() {
 			err = a.relearn(ctx, link)
 		}
@@ -85,12 +85,12 @@ func (a *agent) watchOver(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(backoff.When("")):
-			a.probeReachability()
+			a.requestPing()
 		}
 	}
 }
 
-// lost reports whether the last probe got no answer.
+// lost reports whether the last ping got no answer.
 func (a *agent) lost() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

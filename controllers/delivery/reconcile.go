@@ -109,7 +109,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	for _, kept := range result.outcome.Kept {
 		a.log.Warn("a hook's object stays", "component", component, "object", kept.ID.String(), "event", kept.Event, "because", kept.Message)
 	}
-	for _, from := range result.outcome.TakenFrom {
+	for _, from := range result.outcome.TransferredFrom {
 		a.queue.Add(from) // its record lost objects to this component
 	}
 	a.requeue(component, result.outcome.Again, errors.Join(err, unattended))

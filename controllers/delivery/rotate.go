@@ -66,7 +66,7 @@ func (a *agent) tryNow() {
 		a.refused.Forget(name)
 	}
 	if a.lost() {
-		a.probeReachability()
+		a.requestPing()
 	}
 	a.all()
 }

@@ -21,7 +21,7 @@ func (a *agent) observe(next http.RoundTripper) http.RoundTripper {
 			// The request was not sent, or the gate ended it.
 		default:
 			a.metrics.request(verb(r), 0)
-			a.probeReachability()
+			a.requestPing()
 		}
 		return resp, err //nolint:wrapcheck // a RoundTripper must hand errors through
 	})

@@ -80,17 +80,17 @@ func NewSender(s Sender, by http.RoundTripper) *Sender {
 	return &s
 }
 
-// target is the destination of a message, with its secrets.
-type target struct {
+// destination is the destination of a message, with its secrets.
+type destination struct {
 	address     *url.URL
 	shown       string
 	key, bearer string
 }
 
-// target reads the Secret of a notification at each call, so a change counts at once.
-func (s *Sender) target(ctx context.Context, n *registry.Notification) (target, error) {
+// destination reads the Secret of a notification at each call, so a change counts at once.
+func (s *Sender) destination(ctx context.Context, n *registry.Notification) (destination, error) {
 	server, kind := n.Server()
-	t, address := target{shown: server.URL}, server.URL
+	t, address := destination{shown: server.URL}, server.URL
 	if server.Secret != "" {
 		name := fmt.Sprintf("Secret %s/%s in the hub", v1alpha1.Namespace, server.Secret)
 		data, err := s.Secrets(ctx, v1alpha1.Namespace, server.Secret)
@@ -121,7 +121,7 @@ func (s *Sender) target(ctx context.Context, n *registry.Notification) (target, 
 }
 
 // check returns why nothing may be sent there. secret means that the address is not from git.
-func (t target) check(secret bool) error {
+func (t destination) check(secret bool) error {
 	switch u := t.address; {
 	case u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("%s is not an http or https URL", t.shown)
@@ -162,7 +162,7 @@ func (s *Sender) Send(ctx context.Context, n *registry.Notification, m v1alpha1.
 	if err != nil {
 		return Sent{}, err
 	}
-	t, err := s.target(ctx, n)
+	t, err := s.destination(ctx, n)
 	sent := Sent{URL: t.shown, Body: data, Signed: t.key != "", Token: t.bearer != ""}
 	if err != nil {
 		return sent, err

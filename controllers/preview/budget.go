@@ -24,7 +24,7 @@ func (m *maker) keep(p *differ.Plan) error {
 	size := int64(0)
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		c.Patch, c.Probe, c.First, c.HandOver, c.Live, c.Normal = nil, nil, nil, nil, nil, nil
+		c.Patch, c.DryRunBody, c.First, c.HandOver, c.Live, c.Normal = nil, nil, nil, nil, nil, nil
 		if c.Op != differ.OpCreate {
 			c.Record = nil
 		}

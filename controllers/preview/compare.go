@@ -408,7 +408,7 @@ func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery,
 		return nil //nolint:nilerr // git's fault, and told of
 	}
 	policy := differ.Policy{
-		Component: want.Component, Rules: want.Rules, Adopt: want.Adopt, Fence: want.Fence, Drift: want.Drift,
+		Component: want.Component, Rules: want.Rules, Adopt: want.Adopt, Limits: want.Limits, Drift: want.Drift,
 		Approved: want.Approved, Cluster: want.Labels, MaskKey: c.MaskKey, Scaled: map[differ.ID]differ.Scaling{},
 	}
 	p := c.plan(key{head.Component, before.Hash, after.Hash, policy.Hash(), fmt.Sprint(want.Approved)})

@@ -11,7 +11,7 @@ import (
 // Decide returns the next step. Arguments are not modified; equal arguments give an equal decision.
 // The caller stores the State, and calls again when a fact changes, or at Wake.
 func Decide(c Course, s State, f Facts) Decision {
-	d := &decider{course: c, facts: f, out: Decision{State: s.clone(), Waiting: map[string]string{}}, gates: map[string]gate{}}
+	d := &decider{course: c, facts: f, out: Decision{State: s.clone(), Waiting: map[string]string{}}, limits: map[string]stageLimits{}}
 	d.run()
 	return d.out
 }
@@ -38,11 +38,11 @@ type decider struct {
 	course Course
 	facts  Facts
 	out    Decision
-	gates  map[string]gate // by stage, since the last release
+	limits map[string]stageLimits // by stage, since the last release
 }
 
-// gate is the part of a release decision that all clusters of a stage share.
-type gate struct {
+// stageLimits is the part of a release decision that all clusters of a stage share.
+type stageLimits struct {
 	shut string // why window or silence forbid a release; empty: they allow it
 	// moving clusters are released and not settled; unavailable clusters are moving or unhealthy.
 	moving, unavailable int
@@ -243,7 +243,7 @@ func (d *decider) release(stage *Stage) {
 			return
 		}
 		d.out.State.Clusters[name] = Cluster{Released: d.facts.Now}
-		delete(d.gates, stage.Name)
+		delete(d.limits, stage.Name)
 		d.event(stage.Name, name, eventReleased)
 		if stage.Timeout > 0 {
 			d.requeueAt(d.facts.Now.Add(stage.Timeout))
@@ -262,7 +262,7 @@ func (d *decider) holds(stage *Stage, next string) string {
 	if !known {
 		return cmp.Or(d.facts.Unknown[next], "nothing is known of it")
 	}
-	g := d.gate(stage)
+	g := d.limitsOf(stage)
 	if !f.Healthy {
 		g.unavailable-- // the change may repair the cluster
 	}
@@ -277,10 +277,10 @@ func (d *decider) holds(stage *Stage, next string) string {
 	return ""
 }
 
-// gate returns the gate of a stage. It counts the clusters once for each release, and not once for
+// limitsOf returns the limits of a stage. It counts the clusters once for each release, and not once for
 // each waiting cluster.
-func (d *decider) gate(stage *Stage) gate {
-	g, known := d.gates[stage.Name]
+func (d *decider) limitsOf(stage *Stage) stageLimits {
+	g, known := d.limits[stage.Name]
 	if known {
 		return g
 	}
@@ -295,7 +295,7 @@ func (d *decider) gate(stage *Stage) gate {
 			g.unavailable++
 		}
 	}
-	d.gates[stage.Name] = g
+	d.limits[stage.Name] = g
 	return g
 }
 

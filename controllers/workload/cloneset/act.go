@@ -58,7 +58,7 @@ func (l *syncContext) limit(c *counts) {
 	if n < c.createOld+c.createNew {
 		l.requeueAfter(l.roster.claims.shares.after)
 	}
-	n = min(n, burst)
+	n = min(n, maxPodsPerReconcile)
 	c.createOld = min(c.createOld, n)
 	c.createNew = n - c.createOld
 }
@@ -104,7 +104,7 @@ func (l *syncContext) inTurn(c counts, members []member) []member {
 	return c.turn(out)
 }
 
-func atMost(members []member) []member { return members[:min(len(members), burst)] }
+func atMost(members []member) []member { return members[:min(len(members), maxPodsPerReconcile)] }
 
 // create creates pods of both revisions.
 func (l *syncContext) create(ctx context.Context, c counts) error {

@@ -252,7 +252,7 @@ func (l *syncContext) dropClaims(ctx context.Context) error {
 		return err
 	}
 	unneeded = slices.DeleteFunc(unneeded, func(id string) bool { return taken[id] })
-	_, err = slowstart.Run(min(len(unneeded), burst), podclient.AtOnce, func(i int) error { return l.deleteClaims(ctx, unneeded[i]) })
+	_, err = slowstart.Run(min(len(unneeded), maxPodsPerReconcile), podclient.AtOnce, func(i int) error { return l.deleteClaims(ctx, unneeded[i]) })
 	return err
 }
 

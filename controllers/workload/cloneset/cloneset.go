@@ -30,9 +30,9 @@ import (
 
 const (
 	kind = "CloneSet"
-	// burst bounds how many pods one reconcile creates, deletes or updates, so that the status
+	// maxPodsPerReconcile bounds how many pods one reconcile creates, deletes or updates, so that the status
 	// shows the progress.
-	burst = 250
+	maxPodsPerReconcile = 250
 )
 
 // Reconciler reconciles CloneSets.

@@ -160,7 +160,7 @@ func (r *roster) drop(uid types.UID) {
 	delete(r.unsettled, e)
 	e.facts, e.gone = facts{}, true // remaining pointers to the entry must not keep the pod
 	r.claims.stale = true
-	if len(r.order)+len(r.loose) > 2*len(r.entries)+burst {
+	if len(r.order)+len(r.loose) > 2*len(r.entries)+maxPodsPerReconcile {
 		r.sort()
 	}
 }

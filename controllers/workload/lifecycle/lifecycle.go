@@ -19,12 +19,12 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// Intent is what a workload wants to do with a pod.
-type Intent int
+// Action is what a workload wants to do with a pod.
+type Action int
 
-// The values of [Intent].
+// The values of [Action].
 const (
-	Keep   Intent = iota // the pod is as it should be, or must wait
+	Keep   Action = iota // the pod is as it should be, or must wait
 	Update               // update in place
 	Delete
 )
@@ -64,7 +64,7 @@ func AtBirth(hooks *v1beta1.Lifecycle) v1beta1.LifecycleState {
 
 // Judge returns whether an intent can be carried out on a pod, and its lifecycle state. updated
 // says that a started update in place is complete; only Keep uses it.
-func Judge(pod *corev1.Pod, hooks *v1beta1.Lifecycle, intent Intent, updated bool) Verdict {
+func Judge(pod *corev1.Pod, hooks *v1beta1.Lifecycle, intent Action, updated bool) Verdict {
 	if hooks == nil {
 		hooks = &v1beta1.Lifecycle{}
 	}

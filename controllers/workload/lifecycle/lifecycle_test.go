@@ -49,7 +49,7 @@ func TestJudge(t *testing.T) {
 		why    string
 		pod    *corev1.Pod
 		hooks  *v1beta1.Lifecycle
-		intent lifecycle.Intent
+		intent lifecycle.Action
 		done   bool // the update in place
 		want   lifecycle.Verdict
 	}{

@@ -29,7 +29,7 @@ func JudgeOf(crd *State, all []State) (*CRDJudge, error) {
 }
 
 // JudgeAmong judges every CRD with a live object and a target by the custom resources among the
-// states. It assumes that the cluster has no other custom resources, and sets [State.Instances].
+// states. It assumes that the cluster has no other custom resources, and sets [State.CustomResources].
 // The error names the CRD.
 func JudgeAmong(ctx context.Context, states []State) error {
 	for i := range states {
@@ -49,17 +49,17 @@ func JudgeAmong(ctx context.Context, states []State) error {
 				return fmt.Errorf("judge %s: %w", s.ID, err)
 			}
 		}
-		s.Instances = judge.Instances()
+		s.CustomResources = judge.Instances()
 	}
 	return nil
 }
 
-// judgeInstances holds a CRD if custom resources do not satisfy its new schema. If these were not
+// judgeCustomResources holds a CRD if custom resources do not satisfy its new schema. If these were not
 // read, it sets InstancesUnread. It is separate from the rules on fields: a rule that allows
 // changes of the versions does not allow this. An approval from before there was such a custom
 // resource does not count.
-func (c *comparison) judgeInstances(rows []row, hash io.Writer) ObjectState {
-	c.change.InstancesUnread, c.change.Rule, c.change.Because = false, "", ""
+func (c *comparison) judgeCustomResources(rows []row, hash io.Writer) ObjectState {
+	c.change.CustomResourcesUnread, c.change.Rule, c.change.Because = false, "", ""
 	w := c.schemaRow(rows)
 	if w == nil {
 		return StateSynced
@@ -132,13 +132,13 @@ func (c *comparison) findJudged(w *row) *rule {
 // verdict returns what is known of the custom resources, and whether this refuses the change. The
 // text is empty if there is nothing to say.
 func (c *comparison) verdict() (because string, refused bool) {
-	switch i := c.state.Instances; {
+	switch i := c.state.CustomResources; {
 	case i == nil:
 		j, err := NewCRDJudge(c.live, c.target)
 		if err != nil {
 			return fmt.Sprintf("whether the custom resources that exist satisfy the schema is not known: %v", err), true
 		}
-		c.change.InstancesUnread = len(j.Versions()) > 0
+		c.change.CustomResourcesUnread = len(j.Versions()) > 0
 		return "", false
 	case i.Refused > 0:
 		return i.String(), true

@@ -22,8 +22,8 @@ func controllers() []string {
 
 func isController(manager string) bool { return matchesAny(controllers(), manager) }
 
-// claim names fields that a controller may own in objects from git.
-type claim struct {
+// controllerFields names fields that a controller may own in objects from git.
+type controllerFields struct {
 	managers    []string // globs; empty: any manager that writes through the subresource
 	subresource string   // of the write; empty: any subresource, or none
 	match       v1alpha1.ObjectMatch
@@ -31,13 +31,13 @@ type claim struct {
 	annotations []string // prefixes of names
 }
 
-// claims returns all fields for which a controller counts as owner. The list is short on purpose:
+// knownControllerFields returns all fields for which a controller counts as owner. The list is short on purpose:
 // any client can choose any field manager, and so the content of managedFields. Fields that are
 // neither here nor kept by a rule are drift. Rules keep allocations, caBundles, finalizers and the
 // fields of autoscalers; see [builtIn]. Fields that git does not have are not compared: the list
 // has only fields that git may have and a controller changes.
-func claims() []claim {
-	return []claim{
+func knownControllerFields() []controllerFields {
+	return []controllerFields{
 		{
 			// Autoscalers write to any workload through this subresource. It needs a right of its
 			// own.
@@ -105,9 +105,9 @@ func claims() []claim {
 	}
 }
 
-// claimsOf returns the claims of a manager on an object.
-func claimsOf(id ID, manager, subresource string) []claim {
-	return slices.DeleteFunc(claims(), func(c claim) bool {
+// controllerFieldsOf returns the fields of an object that a manager may own.
+func controllerFieldsOf(id ID, manager, subresource string) []controllerFields {
+	return slices.DeleteFunc(knownControllerFields(), func(c controllerFields) bool {
 		byName := len(c.managers) == 0 || matchesAny(c.managers, manager)
 		bySubresource := c.subresource == "" || c.subresource == subresource
 		return !byName || !bySubresource || !Matches(c.match, id)
@@ -115,7 +115,7 @@ func claimsOf(id ID, manager, subresource string) []claim {
 }
 
 // has reports whether the claim includes the field or a field above it.
-func (c claim) has(p fieldpath.Path) bool {
+func (c controllerFields) has(p fieldpath.Path) bool {
 	for _, text := range c.paths {
 		if pattern, err := parsePattern(text); err == nil && pattern.matches(p) {
 			return true

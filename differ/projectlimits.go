@@ -7,17 +7,17 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Fence lists the objects that a project allows its components. It does not change.
-type Fence struct {
+// ProjectLimits lists the objects that a project allows its components. It does not change.
+type ProjectLimits struct {
 	Project string
 	Objects []v1alpha1.ObjectMatch
 }
 
 // Rule returns the name that is shown in place of a rule's name.
-func (f *Fence) Rule() string { return "project " + f.Project }
+func (f *ProjectLimits) Rule() string { return "project " + f.Project }
 
 // Refuses returns why the component may not have an object; empty: the object is allowed.
-func (f *Fence) Refuses(id ID) string {
+func (f *ProjectLimits) Refuses(id ID) string {
 	if f == nil || slices.ContainsFunc(f.Objects, func(m v1alpha1.ObjectMatch) bool { return inside(m, id) }) {
 		return ""
 	}
@@ -31,7 +31,7 @@ func inside(m v1alpha1.ObjectMatch, id ID) bool {
 }
 
 // parts returns strings that identify the fence.
-func (f *Fence) parts() []string {
+func (f *ProjectLimits) parts() []string {
 	if f == nil {
 		return nil
 	}

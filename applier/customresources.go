@@ -22,19 +22,19 @@ func defaultInstanceLimits() instanceLimits { return instanceLimits{page: 250, a
 // judgedCRD holds the findings about a CRD's custom resources.
 type judgedCRD struct {
 	of        string // the CRD's state and the component's target
-	instances *differ.Instances
+	instances *differ.CustomResources
 }
 
-// readInstances compares the CRDs again that can't be decided without their custom resources.
+// readCustomResources compares the CRDs again that can't be decided without their custom resources.
 //
 // Findings are reused while the CRD waits: a held component is planned again with every event, and
 // may have many custom resources. But a change that is to be sent is decided by a fresh read.
-func (c *Cluster) readInstances(ctx context.Context, p *Prepared) error {
+func (c *Cluster) readCustomResources(ctx context.Context, p *Prepared) error {
 	remembered := map[differ.ID]bool{}
 	read := func(i int) error {
 		s := &p.states[i]
 		var err error
-		s.Instances, remembered[s.ID], err = c.instances(ctx, p, i, !remembered[s.ID])
+		s.CustomResources, remembered[s.ID], err = c.instances(ctx, p, i, !remembered[s.ID])
 		if err != nil {
 			return fmt.Errorf("%s: custom resources: %w", s.ID, err)
 		}
@@ -44,7 +44,7 @@ func (c *Cluster) readInstances(ctx context.Context, p *Prepared) error {
 		asked := false
 		for i := range p.Plan.Changes {
 			ch := &p.Plan.Changes[i]
-			if ch.InstancesUnread || remembered[ch.ID] && ch.Op != differ.OpNone {
+			if ch.CustomResourcesUnread || remembered[ch.ID] && ch.Op != differ.OpNone {
 				asked = true
 				if err := read(i); err != nil {
 					return err
@@ -62,7 +62,7 @@ func (c *Cluster) readInstances(ctx context.Context, p *Prepared) error {
 }
 
 // instances returns the findings about a CRD's custom resources, and whether they were remembered.
-func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool) (*differ.Instances, bool, error) {
+func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool) (*differ.CustomResources, bool, error) {
 	s := &p.states[i]
 	judge, err := differ.JudgeOf(s, p.states)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool
 	live := unstructured.Unstructured{Object: s.Live}
 	of := fmt.Sprint(live.GetUID(), " ", live.GetGeneration(), " ", p.want.Target.Hash)
 	c.mu.Lock()
-	last := c.judgedInstances[s.ID]
+	last := c.judgedCustomResources[s.ID]
 	c.mu.Unlock()
 	if recall && last.instances != nil && last.of == of {
 		if still, err := c.stillRefused(ctx, judge, last.instances); still || err != nil {
@@ -82,20 +82,20 @@ func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool
 		}
 	}
 	for _, version := range judge.Versions() {
-		if err := c.judgeInstances(ctx, judge, version); err != nil {
+		if err := c.judgeCustomResources(ctx, judge, version); err != nil {
 			return nil, false, err
 		}
 	}
 	found := judge.Instances()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.judgedInstances[s.ID] = judgedCRD{of: of, instances: found}
+	c.judgedCustomResources[s.ID] = judgedCRD{of: of, instances: found}
 	return found, false, nil
 }
 
 // stillRefused reads one refused object again: if it was repaired, others may be, too. A finding
 // that none was refused stays valid.
-func (c *Cluster) stillRefused(ctx context.Context, judge *differ.CRDJudge, last *differ.Instances) (bool, error) {
+func (c *Cluster) stillRefused(ctx context.Context, judge *differ.CRDJudge, last *differ.CustomResources) (bool, error) {
 	if last.Refused == 0 {
 		return true, nil
 	}
@@ -113,8 +113,8 @@ func (c *Cluster) stillRefused(ctx context.Context, judge *differ.CRDJudge, last
 	return judge.Instances().Refused > 0, err
 }
 
-// judgeInstances passes all objects, in a version, to the judge, page by page.
-func (c *Cluster) judgeInstances(ctx context.Context, judge *differ.CRDJudge, version string) error {
+// judgeCustomResources passes all objects, in a version, to the judge, page by page.
+func (c *Cluster) judgeCustomResources(ctx context.Context, judge *differ.CRDJudge, version string) error {
 	gvr, seen := judge.Resource(version), 0
 	for next := ""; ; {
 		page, err := c.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: c.limits.page, Continue: next})

@@ -59,13 +59,13 @@ func (c *Cluster) mayHold(but string, objects map[differ.ID]*differ.State) []str
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []string
-	for name, ids := range c.inventories {
+	for name, ids := range c.recordedObjects {
 		if name != but && slices.ContainsFunc(ids, func(hash uint64) bool { return hashes[hash] }) {
 			out = append(out, name)
 		}
 	}
 	for name, r := range c.records {
-		if _, known := c.inventories[name]; name != but && r == nil && !known {
+		if _, known := c.recordedObjects[name]; name != but && r == nil && !known {
 			out = append(out, name) // another writer wrote it
 		}
 	}
