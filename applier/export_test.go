@@ -3,6 +3,7 @@ package applier
 import (
 	"context"
 	"crypto/sha512"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -91,4 +92,25 @@ func (c *Cluster) Announcing() int {
 	c.announcer.mu.Lock()
 	defer c.announcer.mu.Unlock()
 	return len(c.announcer.waiting)
+}
+
+// KeptIDs remembers records with many objects each, and returns how many IDs are in memory, and how
+// many records could hold an object that none of them has.
+func KeptIDs(records, objects int) (kept, doubtful int) {
+	c := &Cluster{records: map[string]*record{}, settledCache: map[string]*settledEntry{}, recordedObjects: map[string][]uint64{}}
+	for i := range records {
+		r := &record{Record: Record{Component: fmt.Sprintf("c%d", i), Objects: make([]RecordedObject, objects)}}
+		for o := range r.Objects {
+			r.Objects[o].ID = differ.ID{Kind: "ConfigMap", Namespace: r.Component, Name: strconv.Itoa(o)}
+		}
+		c.mu.Lock()
+		c.keepIDs(r)
+		c.mu.Unlock()
+		c.records[r.Component] = nil // too large to be remembered
+	}
+	for _, ids := range c.recordedObjects {
+		kept += len(ids)
+	}
+	missing := differ.ID{Kind: "ConfigMap", Namespace: "other", Name: "a"}
+	return kept, len(c.mayHold("other", map[differ.ID]*differ.State{missing: {}}))
 }

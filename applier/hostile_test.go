@@ -172,3 +172,13 @@ func TestObservedObjects(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordedIDsInMemory: however many objects the records of a cluster name, the memory for their
+// IDs is bounded. A record beyond that is read before an object counts as new.
+func TestRecordedIDsInMemory(t *testing.T) {
+	t.Parallel()
+	kept, doubtful := applier.KeptIDs(60, 10_000)
+	if kept != 500_000 || doubtful != 10 {
+		t.Errorf("%d IDs are in memory and %d records are in doubt, want 500000 and 10", kept, doubtful)
+	}
+}

@@ -207,12 +207,27 @@ func (c *Cluster) remember(r *record) {
 		}
 	}
 	delete(c.settledCache, r.Component)
-	c.recordedObjects[r.Component] = hashIDs(r.Objects)
+	c.keepIDs(r)
 	if total > rememberedBytes {
 		c.records[r.Component] = nil // the next use reads it again
 		return
 	}
 	c.records[r.Component] = r
+}
+
+// keepIDs keeps the hashed IDs of a record's objects, within idsKept. It requires c.mu.
+func (c *Cluster) keepIDs(r *record) {
+	total := len(r.Objects)
+	for component, ids := range c.recordedObjects {
+		if component != r.Component {
+			total += len(ids)
+		}
+	}
+	if total > idsKept {
+		delete(c.recordedObjects, r.Component)
+		return
+	}
+	c.recordedObjects[r.Component] = hashIDs(r.Objects)
 }
 
 // RecordSeen receives the resourceVersion of a component's record from a watch. When the remembered

@@ -42,6 +42,9 @@ const (
 	recordPage = 25
 	// maxRecords is how many components may have a record in one cluster.
 	maxRecords = 2_000
+	// idsKept bounds how many objects of all records of one cluster are remembered by the hash of
+	// their ID: 8 bytes each. The cluster may be hostile.
+	idsKept = 500_000
 	// rememberedBytes bounds the memory of all records of one cluster that are remembered. Other
 	// records are read again when they are needed.
 	rememberedBytes = 32 << 20

@@ -51,6 +51,7 @@ func (c *Cluster) recordedElsewhere(ctx context.Context, component string, state
 }
 
 // mayHold returns the components, except one, whose records may have one of some objects, by name.
+// It includes components of which neither the record nor the IDs of its objects are in memory.
 func (c *Cluster) mayHold(but string, objects map[differ.ID]*differ.State) []string {
 	hashes := make(map[uint64]bool, len(objects))
 	for id := range objects {
@@ -60,15 +61,25 @@ func (c *Cluster) mayHold(but string, objects map[differ.ID]*differ.State) []str
 	defer c.mu.Unlock()
 	var out []string
 	for name, ids := range c.recordedObjects {
-		if name != but && slices.ContainsFunc(ids, func(hash uint64) bool { return hashes[hash] }) {
+		if c.records[name] == nil && slices.ContainsFunc(ids, func(hash uint64) bool { return hashes[hash] }) {
 			out = append(out, name)
 		}
 	}
 	for name, r := range c.records {
-		if _, known := c.recordedObjects[name]; name != but && r == nil && !known {
-			out = append(out, name) // another writer wrote it
+		_, known := c.recordedObjects[name]
+		switch {
+		case r == nil && !known:
+			out = append(out, name)
+		case r != nil && slices.ContainsFunc(r.Objects, func(o RecordedObject) bool { return objects[o.ID] != nil }):
+			out = append(out, name)
 		}
 	}
+	for name := range c.settledCache {
+		if _, known := c.recordedObjects[name]; !known {
+			out = append(out, name)
+		}
+	}
+	out = slices.DeleteFunc(out, func(name string) bool { return name == but })
 	slices.Sort(out)
 	return out
 }
