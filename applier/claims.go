@@ -19,6 +19,9 @@ import (
 type Claims struct {
 	wanted  map[differ.ID][]claim
 	unknown map[string]string // why, by component
+	// limits are those of each component's project; nil: it is in no project. A missing entry means
+	// that the component is not in git.
+	limits map[string]*differ.ProjectLimits
 }
 
 // claim is an object's entry in the target of one component.
@@ -39,7 +42,30 @@ func (c claim) describe(does string) string {
 
 // NewClaims returns an empty set.
 func NewClaims() *Claims {
-	return &Claims{wanted: map[differ.ID][]claim{}, unknown: map[string]string{}}
+	return &Claims{wanted: map[differ.ID][]claim{}, unknown: map[string]string{}, limits: map[string]*differ.ProjectLimits{}}
+}
+
+// SetLimits says that a component is in git, and in which project; nil: in none. What its project
+// does not allow it to have, the component does not claim.
+func (c *Claims) SetLimits(component string, limits *differ.ProjectLimits) {
+	c.limits[component] = limits
+}
+
+// by returns the claims on an object, without those that a project does not allow.
+func (c *Claims) by(id differ.ID) []claim {
+	return slices.DeleteFunc(slices.Clone(c.wanted[id]), func(one claim) bool {
+		return c.limits[one.component].Refuses(id) != ""
+	})
+}
+
+// of returns the claim of one component on an object.
+func (c *Claims) of(component string, id differ.ID) (claim, bool) {
+	all := c.by(id)
+	i := slices.IndexFunc(all, func(one claim) bool { return one.component == component })
+	if i < 0 {
+		return claim{}, false
+	}
+	return all[i], true
 }
 
 // Add adds the objects that a component wants.
@@ -134,6 +160,10 @@ func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
 		s := &p.states[i]
 		switch {
 		case !p.concernsOthers(i):
+		case s.Target == nil && p.Plan.Changes[i].Op == differ.OpForget:
+			if s.Waits, err = c.waitsForRecord(ctx, claims, s); err != nil {
+				return err
+			}
 		case s.Target == nil:
 			s.Waits = claims.waits(s.ID)
 		default:
@@ -150,23 +180,48 @@ func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
 
 // concernsOthers reports whether a change depends on what other components want. This holds for a
 // deletion, even a held one, and for an object with another component's label. It holds, too, for
-// an object that another client deleted: its record must stay until the component that wants it now
-// has created it.
+// an object that leaves the record, because another client deleted or changed it: the entry must
+// stay until the component that wants the object now has it.
 func (p *Prepared) concernsOthers(i int) bool {
 	s, ch := &p.states[i], &p.Plan.Changes[i]
 	switch {
 	case s.Target != nil:
-		return ch.OtherComponent()
-	case s.Live == nil:
+		return s.Live != nil && ch.OtherComponent()
+	case ch.Op == differ.OpForget:
 		o := p.recorded(s.ID)
-		return ch.Op == differ.OpForget && o != nil && o.Intent != IntentDelete
+		return o != nil && o.Intent != IntentDelete
 	}
 	return ch.Op == differ.OpDelete || ch.State == differ.StateHeld
 }
 
-// waits returns what the end of an object's record waits for; empty: nothing.
+// waitsForRecord returns what an entry of the record waits for before it is forgotten; empty:
+// nothing. The component that wants the object now must have it in its record, as applied.
+// Otherwise a deletion by another client would approve what git changes.
+//
+// A component whose target is unknown holds nothing up: the object is not deleted.
+func (c *Cluster) waitsForRecord(ctx context.Context, claims *Claims, s *differ.State) (string, error) {
+	by := claims.by(s.ID)
+	for _, one := range by {
+		rec, err := c.readRecord(ctx, one.component)
+		if damaged(err) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if o := rec.find(s.ID); o != nil && o.UID != "" && o.Intent == "" && (s.Live == nil || o.UID == uidOf(s.Live)) {
+			return "", nil
+		}
+	}
+	if len(by) == 0 {
+		return "", nil
+	}
+	return "waits until " + by[0].describe(" has it, which wants it"), nil
+}
+
+// waits returns what the deletion of an object waits for; empty: nothing.
 func (c *Claims) waits(id differ.ID) string {
-	if by := c.wanted[id]; len(by) > 0 {
+	if by := c.by(id); len(by) > 0 {
 		return "waits until " + by[0].describe(" has taken it over, which wants it")
 	}
 	if name, why := c.unknowns(); name != "" {
@@ -179,7 +234,7 @@ func (c *Claims) waits(id differ.ID) string {
 // is taken over if the other component's record has it, and its target does not.
 func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, pin *Pin) error {
 	from := (&unstructured.Unstructured{Object: s.Live}).GetLabels()[v1alpha1.LabelComponent]
-	if by := claims.wanted[s.ID]; len(by) > 0 {
+	if by := claims.by(s.ID); len(by) > 0 {
 		what := "leave it out of one of them"
 		switch {
 		case by[0].moves != "":

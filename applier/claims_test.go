@@ -23,6 +23,7 @@ func among(want applier.Desired, others ...applier.Desired) applier.Desired {
 	want.Others = func(context.Context) (*applier.Claims, error) {
 		claims := applier.NewClaims()
 		for _, o := range others {
+			claims.SetLimits(o.Component, o.Limits)
 			if o.Target == nil {
 				claims.AddUnknown(o.Component, "its chart is broken")
 				continue

@@ -174,7 +174,7 @@ func (c *Cluster) plan(ctx context.Context, w Desired) (*Prepared, error) {
 	if err := c.observe(ctx, p.mappings, states, c.get(p)); err != nil {
 		return nil, err
 	}
-	if err := c.recordedElsewhere(ctx, w.Component, states); err != nil {
+	if err := c.recordedElsewhere(ctx, p); err != nil {
 		return nil, err
 	}
 	c.registerLiveSecrets(w, states)

@@ -238,6 +238,7 @@ func (c *Cluster) RecordSeen(component, version string) bool {
 	defer c.mu.Unlock()
 	r, found := c.records[component]
 	if found && r == nil {
+		delete(c.recordedObjects, component) // it may have other objects now
 		return false
 	}
 	known := ""

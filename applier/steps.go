@@ -180,7 +180,11 @@ func (a *applying) intended(ch *differ.Change) RecordedObject {
 	r, intent := a.objects[ch.ID], intentOf(ch.Op)
 	switch intent {
 	case IntentCreate:
-		r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record, Was: former(&r)}
+		was := former(&r)
+		if s := a.state(ch.ID); was == nil && s != nil {
+			was = s.Former // as another component recorded it
+		}
+		r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record, Was: was}
 	case IntentReplace:
 		r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record}
 	case IntentUpdate:
@@ -192,6 +196,15 @@ func (a *applying) intended(ch *differ.Change) RecordedObject {
 	}
 	r.Intent = intent
 	return r
+}
+
+// state returns the state of an object; nil: the plan does not have it.
+func (p *Prepared) state(id differ.ID) *differ.State {
+	i := slices.IndexFunc(p.states, func(s differ.State) bool { return s.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &p.states[i]
 }
 
 // former returns what the next plan is judged by if the object is not there: what was applied. Of

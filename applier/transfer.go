@@ -3,51 +3,120 @@ package applier
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/keelson-io/keelson/differ"
 )
 
 // recordedElsewhere finds wanted objects that are not in the cluster, that this component never
-// applied, and that the record of another component has: git moved them here, and another client
-// deleted them. They are judged by that record, so that their deletion approves nothing.
+// applied, and that the record of another component has. If the other component still wants the
+// object, the object stays its own. Otherwise git moved the object here, and another client deleted
+// it: it is judged by that record, so that its deletion approves nothing.
 //
-// An object that Keelson itself was about to delete does not count: git wanted that. A damaged
-// record does not count either: its own component reports it.
-func (c *Cluster) recordedElsewhere(ctx context.Context, component string, states []differ.State) error {
+// A damaged record does not count: its own component reports it.
+func (c *Cluster) recordedElsewhere(ctx context.Context, p *Prepared) error {
 	missing := map[differ.ID]*differ.State{}
-	for i := range states {
-		if s := &states[i]; s.Target != nil && s.Live == nil && s.Recorded == nil && s.Former == nil {
+	for i := range p.states {
+		if s := &p.states[i]; s.Target != nil && s.Live == nil && s.Recorded == nil && s.Former == nil {
 			missing[s.ID] = s
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	c.mu.Lock()
-	listed := c.listed
-	c.mu.Unlock()
-	if !listed {
-		if _, err := c.listRecords(ctx); err != nil {
-			return err
-		}
+	if err := c.haveListed(ctx); err != nil {
+		return err
 	}
-	for _, name := range c.mayHold(component, missing) {
-		rec, err := c.readRecord(ctx, name)
-		if errors.As(err, new(*unreadableRecordError)) || errors.As(err, new(*missingPartError)) {
-			continue // one damaged record must not stop the creations of all components
-		}
+	others := sync.OnceValues(func() (*Claims, error) { return p.others(ctx) })
+	for _, name := range c.mayHold(p.want.Component, missing) {
+		objects, err := c.validObjects(ctx, name)
 		if err != nil {
 			return err
 		}
-		for i := range rec.Objects {
-			o := &rec.Objects[i]
-			if s := missing[o.ID]; s != nil && s.Former == nil && o.Intent != IntentDelete {
-				s.Former = former(o)
+		for i := range objects {
+			s := missing[objects[i].ID]
+			if s == nil {
+				continue
 			}
+			claims, err := others()
+			if err != nil {
+				return err
+			}
+			claims.judgeMissing(s, name, &objects[i], &p.want)
 		}
 	}
 	return nil
+}
+
+// haveListed lists the records, unless they were listed before.
+func (c *Cluster) haveListed(ctx context.Context) error {
+	c.mu.Lock()
+	listed := c.listed
+	c.mu.Unlock()
+	if listed {
+		return nil
+	}
+	_, err := c.listRecords(ctx)
+	return err
+}
+
+// validObjects returns the objects in the record of a component. A damaged record has none: it must
+// not stop the creations of all components.
+func (c *Cluster) validObjects(ctx context.Context, component string) ([]RecordedObject, error) {
+	rec, err := c.readRecord(ctx, component)
+	if damaged(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return rec.Objects, nil
+}
+
+// others returns what the other components want; an empty set: there are none.
+func (p *Prepared) others(ctx context.Context) (*Claims, error) {
+	if p.want.Others == nil {
+		return NewClaims(), nil
+	}
+	claims, err := p.want.Others(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("what other components want: %w", err)
+	}
+	return claims, nil
+}
+
+// judgeMissing decides what the record of another component says about a wanted object that is not
+// in the cluster.
+func (c *Claims) judgeMissing(s *differ.State, from string, o *RecordedObject, want *Desired) {
+	limits, inGit := c.limits[from]
+	if limits.Refuses(s.ID) != "" {
+		return // what a project may no longer have says nothing about the object of another component
+	}
+	if one, wants := c.of(from, s.ID); wants {
+		s.Contested = fmt.Sprintf("%s, beside this one (%s): leave it out of one of them", one.describe(" has it and wants it"), s.Target.Source)
+		return
+	}
+	if why, unknown := c.unknown[from]; unknown {
+		s.Contested = fmt.Sprintf("component %s has it, and it is not known whether that wants it still: %s", from, why)
+		return
+	}
+	if s.Former != nil && !inGit {
+		return // the record of a component in git is newer
+	}
+	s.Former, s.Foreign = former(o), ""
+	switch {
+	case !inGit:
+		s.Foreign = "component " + from + " recorded it, which is no longer in git"
+	case limits.Name() != want.Limits.Name():
+		s.Foreign = "component " + from + " recorded it, which is not of the same project"
+	}
+}
+
+// damaged reports whether an error says that a record exists, and has no valid content.
+func damaged(err error) bool {
+	return errors.As(err, new(*unreadableRecordError)) || errors.As(err, new(*missingPartError))
 }
 
 // mayHold returns the components, except one, whose records may have one of some objects, by name.

@@ -62,6 +62,7 @@ func TestMoveAfterPruneIsNew(t *testing.T) {
 		giver.apply(giver.want("v2", configMap("a", "x")))
 	}
 	w.collectDeployment()
+	giver.apply(giver.want("v2", configMap("a", "x"))) // it sees that its deletion is done
 	want := taker.want("v1", otherSelector())
 	taker.apply(among(want, giver.want("v2", configMap("a", "x"))))
 	if app := w.selects(); app != "api" {

@@ -171,6 +171,9 @@ func (s *session) others(but *registry.Delivery) func(context.Context) (*applier
 	return func(ctx context.Context) (*applier.Claims, error) {
 		claims := applier.NewClaims()
 		for _, d := range s.cluster.Deliveries {
+			if d != but {
+				claims.SetLimits(d.Component, applier.LimitsOf(s.fleet, d.Component))
+			}
 			if d == but || d.Absent && len(d.Problems) == 0 {
 				continue
 			}

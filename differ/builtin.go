@@ -292,7 +292,7 @@ live.webhooks.exists(o, o.name == n.name && o.?failurePolicy.orValue('Fail') != 
 			fix:     "let the webhook only report on these objects first",
 			source:  webhookPractices,
 			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
-			when:    `new.exists(n, old == null || !old.exists(o, ` + covers("o", "n") + `))`,
+			when:    `old == null ? new != [] : ` + uncovered("new", "old"),
 			paths:   []string{".webhooks[*].rules"},
 		},
 		{

@@ -526,7 +526,7 @@ func ofAccounts() []catalogued {
 			when: `new == false && old != false && ` + bindingsOfComponent + `.exists(b, b.?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' &&
 s.name == object.metadata.name && s.?namespace.orValue('') == object.metadata.?namespace.orValue(''))) &&
 ` + podSpecsIn(`object.metadata.?namespace.orValue('')`) + `.exists(s, s.?serviceAccountName.orValue('default') == object.metadata.name &&
-!s.?automountServiceAccountToken.hasValue() && !s.?volumes.orValue([]).exists(v, has(v.projected)))`,
+s.?automountServiceAccountToken.orValue(null) == null && !s.?volumes.orValue([]).exists(v, has(v.projected)))`,
 			paths: []string{".automountServiceAccountToken"},
 		},
 		{

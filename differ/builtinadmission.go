@@ -139,7 +139,7 @@ func ofValidatingWebhooks() []catalogued {
 			because: "a rule of the webhook is removed or changed: what the webhook refuses by that rule may be let in",
 			fix:     "check that the remaining rules, or another webhook or policy, cover the same requests",
 			source:  webhookReference + "#matching-requests-rules",
-			when:    `old != null && new != null && old.exists(o, !new.exists(n, ` + covers("n", "o") + `))`, paths: []string{".webhooks[*].rules"},
+			when:    `old != null && new != null && ` + uncovered("old", "new"), paths: []string{".webhooks[*].rules"},
 		},
 		{
 			name:    "webhook-selector-gained",
@@ -317,10 +317,18 @@ func covers(wide, narrow string) string {
 ` + narrow + `.resourceNames.all(x, x in ` + wide + `.resourceNames)))`
 }
 
+// uncovered returns a CEL condition: one of some rules matches a request that no rule of another
+// list matches. Most rules are the same in both lists, which costs little to find out.
+func uncovered(rules, by string) string {
+	return rules + `.exists(a, !(a in ` + by + `) && !` + by + `.exists(b, ` + covers("b", "a") + `))`
+}
+
 // ofPolicyMatches returns the rules on the requests that a policy matches: a map that changes as a
 // whole.
 func ofPolicyMatches() []catalogued {
 	const selectors = `['namespaceSelector', 'objectSelector']`
+	rulesOf := func(match string) string { return match + ".?resourceRules.orValue([])" } // none: all resources
+	excludedOf := func(match string) string { return match + ".?excludeResourceRules.orValue([])" }
 	changed := []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange, v1alpha1.OnRemove}
 	list := []catalogued{
 		{
@@ -329,8 +337,8 @@ func ofPolicyMatches() []catalogued {
 			fix:     "check that another policy matches what this one leaves out",
 			source:  policyReference,
 			when: `live != null && new != null && (old == null ? new != {} :
-old.?resourceRules.orValue([]).exists(o, !new.?resourceRules.orValue([]).exists(n, ` + covers("n", "o") + `)) ||
-new.?excludeResourceRules.orValue([]).exists(n, !old.?excludeResourceRules.orValue([]).exists(o, ` + covers("o", "n") + `)) ||
+` + rulesOf("new") + ` != [] && (` + rulesOf("old") + ` == [] || ` + uncovered(rulesOf("old"), rulesOf("new")) + `) ||
+` + uncovered(excludedOf("new"), excludedOf("old")) + ` ||
 ` + selectors + `.exists(s, new[?s].orValue({}) != {} && new[?s].orValue({}) != old[?s].orValue({})))`,
 		},
 		{
@@ -339,8 +347,8 @@ new.?excludeResourceRules.orValue([]).exists(n, !old.?excludeResourceRules.orVal
 			fix:     "bind the policy with the action Warn or Audit first",
 			source:  policyReference,
 			when: `live != null && old != null && (new == null ||
-new.?resourceRules.orValue([]).exists(n, !old.?resourceRules.orValue([]).exists(o, ` + covers("o", "n") + `)) ||
-old.?excludeResourceRules.orValue([]).exists(o, !new.?excludeResourceRules.orValue([]).exists(n, ` + covers("n", "o") + `)) ||
+` + rulesOf("old") + ` != [] && (` + rulesOf("new") + ` == [] || ` + uncovered(rulesOf("new"), rulesOf("old")) + `) ||
+` + uncovered(excludedOf("old"), excludedOf("new")) + ` ||
 ` + selectors + `.exists(s, old[?s].orValue({}) != {} && new[?s].orValue({}) != old[?s].orValue({})))`,
 		},
 	}

@@ -522,8 +522,9 @@ q.?backend.service.name.orValue('') != p.?backend.service.name.orValue('')))))`,
 			because: "without the forced redirect, an Ingress without a TLS section serves requests in plain text",
 			fix:     "keep the redirect where a proxy before the Ingress ends TLS",
 			source:  ingressNginxPage + "#server-side-https-enforcement-through-redirect",
-			when:    `old == 'true' && new != 'true'`,
-			paths:   annotations("nginx.ingress.kubernetes.io/force-ssl-redirect"),
+			// The texts that ingress-nginx reads as true: strconv.ParseBool.
+			when:  `old in ['true', 'True', 'TRUE', 't', 'T', '1'] && !(new in ['true', 'True', 'TRUE', 't', 'T', '1'])`,
+			paths: annotations("nginx.ingress.kubernetes.io/force-ssl-redirect"),
 		},
 		{
 			name: "default-ingress-class", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: []string{"IngressClass"}, on: fieldsAndCreation(),

@@ -717,7 +717,7 @@ func ofTermination() []catalogued {
 // ofSchedules returns the rules on Jobs and CronJobs.
 func ofSchedules() []catalogued {
 	const cron = kubernetesDocs + "concepts/workloads/controllers/cron-jobs/"
-	const often = `.matches('^([ ]*(TZ|CRON_TZ)=[^ ]+)?[ ]*([*]|[*]/1|0-59|0-59/1|@every 1m|@every [0-9]+s)([ ]|$)')`
+	const often = `.matches(r'^(\s*(TZ|CRON_TZ)=\S+)?\s*([*?](/1)?|0-59(/1)?|0/1|@every (1m|[1-5]?[0-9]s))(\s|$)')`
 	return []catalogued{
 		{
 			name: "schedule-suspended", effect: v1alpha1.EffectWarn, kinds: []string{"CronJob", "Job"}, on: addChangeCreate(),

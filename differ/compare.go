@@ -31,6 +31,9 @@ type State struct {
 	// failed, Secret data masked. It is used only if Recorded is nil. An object that does not exist
 	// is judged by Former.
 	Former map[string]any
+	// Foreign is why Former may judge the object, and may not be created: another component
+	// recorded it; empty: it may be created.
+	Foreign string
 	// RecordedUID is the UID of the object that was applied; empty: not known.
 	RecordedUID string
 	// Uncertain means that a later apply was begun, and may have succeeded: live fields that
@@ -273,6 +276,10 @@ func nested(object map[string]any, path ...string) any {
 func (c *comparison) planTarget() error {
 	if why := c.policy.Limits.Refuses(c.state.ID); why != "" {
 		c.change.stop(StateDenied, c.policy.Limits.Rule(), why)
+		return nil
+	}
+	if c.live == nil && c.state.Contested != "" {
+		c.change.stop(StateHeld, ruleOtherComponent, c.state.Contested)
 		return nil
 	}
 	if other := c.bearer(); other != "" && other != c.policy.Component && other != c.state.TransferredFrom && !c.state.Relabelled {

@@ -16,6 +16,14 @@ type ProjectLimits struct {
 // Rule returns the name that is shown in place of a rule's name.
 func (f *ProjectLimits) Rule() string { return "project " + f.Project }
 
+// Name returns the name of the project; empty: there is none.
+func (f *ProjectLimits) Name() string {
+	if f == nil {
+		return ""
+	}
+	return f.Project
+}
+
 // Refuses returns why the component may not have an object; empty: the object is allowed.
 func (f *ProjectLimits) Refuses(id ID) string {
 	if f == nil || slices.ContainsFunc(f.Objects, func(m v1alpha1.ObjectMatch) bool { return inside(m, id) }) {

@@ -121,6 +121,8 @@ func (c *comparison) labelled(object map[string]any) map[string]any {
 func (c *comparison) unfitToRestore(object, recorded map[string]any) string {
 	id, _ := Identify(object)
 	switch {
+	case c.state.Foreign != "":
+		return c.state.Foreign
 	case recorded["apiVersion"] != c.target["apiVersion"]:
 		return "it was recorded in another version of the API"
 	case c.mask.hides(object):

@@ -29,6 +29,8 @@ func (c *comparison) remove() error {
 	switch {
 	case err != nil:
 		return err
+	case released != "" && c.state.Waits != "":
+		c.change.postpone(c.state.Waits)
 	case released != "":
 		c.forget(released)
 	case deleting(c.state.Live):

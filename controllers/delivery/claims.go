@@ -39,6 +39,9 @@ func (a *agent) others(s snapshot, d *registry.Delivery) func(context.Context) (
 func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c renderer.Capabilities, claims *applier.Claims) ([]*renderer.Target, error) {
 	var defined []*renderer.Target
 	for _, d := range s.cluster.Deliveries {
+		if d.Component != but.Component {
+			claims.SetLimits(d.Component, applier.LimitsOf(s.fleet, d.Component))
+		}
 		switch {
 		case d.Component == but.Component:
 			continue

@@ -34,6 +34,12 @@ func Lasting(err error) error {
 		}
 		return errors.Join(left...)
 	}
+	if wrapped := errors.Unwrap(err); wrapped != nil { // a join may be inside
+		if Lasting(wrapped) == nil {
+			return nil
+		}
+		return err
+	}
 	for _, passes := range []func(error) bool{
 		apierrors.IsConflict, apierrors.IsAlreadyExists, apierrors.IsNotFound, apierrors.IsTimeout, apierrors.IsServerTimeout, apierrors.IsTooManyRequests, apierrors.IsServiceUnavailable,
 		func(err error) bool {

@@ -56,6 +56,7 @@ func TestResult(t *testing.T) {
 		"Done":     {nil, reconcile.Result{RequeueAfter: time.Minute}, false},
 		"Conflict": {conflict, reconcile.Result{RequeueAfter: time.Second}, false},
 		"Both":     {errors.Join(conflict, denied), reconcile.Result{RequeueAfter: time.Minute}, true},
+		"Wrapped":  {fmt.Errorf("sync: %w", errors.Join(conflict, denied)), reconcile.Result{RequeueAfter: time.Minute}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
