@@ -188,8 +188,7 @@ func (p *Prepared) concernsOthers(i int) bool {
 	case s.Target != nil:
 		return s.Live != nil && ch.OtherComponent()
 	case ch.Op == differ.OpForget:
-		o := p.recorded(s.ID)
-		return o != nil && o.Intent != IntentDelete
+		return p.recorded(s.ID) != nil
 	}
 	return ch.Op == differ.OpDelete || ch.State == differ.StateHeld
 }

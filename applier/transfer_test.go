@@ -17,12 +17,8 @@ import (
 func TestMoveOfADeletedObjectApprovesNothing(t *testing.T) {
 	for name, takerFirst := range map[string]bool{"TakerFirst": true, "GiverFirst": false} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			giver, taker := w.as(w.ns+"-giver"), w.as(w.ns+"-taker")
-			giver.apply(giver.want("v1", configMap("a", "x"), deployment))
-			taker.apply(taker.want("v1", configMap("b", "x")))
-			from, to := giver.want("v2", configMap("a", "x")), taker.want("v2", configMap("b", "x"), otherSelector())
-			from, to = among(from, to), among(to, from)
+			w, m := newTransfer(t)
+			giver, taker, from, to := m.giver, m.taker, m.from, m.to
 			w.dropDeployment()
 
 			waits := &differ.Change{}
