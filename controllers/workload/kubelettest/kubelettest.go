@@ -97,9 +97,9 @@ func (k *Kubelet) run(ctx context.Context, there []corev1.Pod, events <-chan wat
 	}
 	var work sync.WaitGroup
 	defer work.Wait()
-	ctx, cancel := context.WithCancel(ctx)
+	working, cancel := context.WithCancel(ctx)
 	defer cancel()
-	work.Go(func() { wait.UntilWithContext(ctx, k.work, 50*time.Millisecond) })
+	work.Go(func() { wait.UntilWithContext(working, k.work, 50*time.Millisecond) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -107,6 +107,8 @@ func (k *Kubelet) run(ctx context.Context, there []corev1.Pod, events <-chan wat
 		case e, open := <-events:
 			p, ok := e.Object.(*corev1.Pod)
 			if !open || !ok {
+				// The end of the test ends the watch, too. ctx is done before any context that
+				// was made from it, and so before the watch.
 				if ctx.Err() == nil {
 					k.t.Errorf("the watch of pods ended, and with it all kubelets: %v", e.Object)
 				}
