@@ -152,9 +152,9 @@ func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
 	if p.want.Others == nil || !concerned {
 		return nil
 	}
-	claims, err := p.want.Others(ctx)
+	claims, err := p.others(ctx)
 	if err != nil {
-		return fmt.Errorf("what other components want: %w", err)
+		return err
 	}
 	for i := range p.Plan.Changes {
 		s := &p.states[i]

@@ -93,6 +93,7 @@ type Prepared struct {
 	record   *record
 	mappings map[differ.ID]*meta.RESTMapping
 	schemas  differ.Schemas
+	claims   *Claims  // of the other components; nil: not needed so far
 	as       *account // the account that writes the component's objects
 	// unasked is the object whose dry run was skipped; the zero ID: none.
 	unasked differ.ID

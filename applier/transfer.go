@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/keelson-io/keelson/differ"
 )
@@ -29,7 +28,6 @@ func (c *Cluster) recordedElsewhere(ctx context.Context, p *Prepared) error {
 	if err := c.haveListed(ctx); err != nil {
 		return err
 	}
-	others := sync.OnceValues(func() (*Claims, error) { return p.others(ctx) })
 	for _, name := range c.mayHold(p.want.Component, missing) {
 		objects, err := c.validObjects(ctx, name)
 		if err != nil {
@@ -40,7 +38,7 @@ func (c *Cluster) recordedElsewhere(ctx context.Context, p *Prepared) error {
 			if s == nil {
 				continue
 			}
-			claims, err := others()
+			claims, err := p.others(ctx)
 			if err != nil {
 				return err
 			}
@@ -75,8 +73,11 @@ func (c *Cluster) validObjects(ctx context.Context, component string) ([]Recorde
 	return rec.Objects, nil
 }
 
-// others returns what the other components want; an empty set: there are none.
+// others returns what the other components want, computed once a plan; an empty set: there are none.
 func (p *Prepared) others(ctx context.Context) (*Claims, error) {
+	if p.claims != nil {
+		return p.claims, nil
+	}
 	if p.want.Others == nil {
 		return NewClaims(), nil
 	}
@@ -84,6 +85,7 @@ func (p *Prepared) others(ctx context.Context) (*Claims, error) {
 	if err != nil {
 		return nil, fmt.Errorf("what other components want: %w", err)
 	}
+	p.claims = claims
 	return claims, nil
 }
 
