@@ -51,16 +51,16 @@ func (c *Claims) SetLimits(component string, limits *differ.ProjectLimits) {
 	c.limits[component] = limits
 }
 
-// by returns the claims on an object, without those that a project does not allow.
-func (c *Claims) by(id differ.ID) []claim {
+// claimsOn returns the claims on an object, without those that a project does not allow.
+func (c *Claims) claimsOn(id differ.ID) []claim {
 	return slices.DeleteFunc(slices.Clone(c.wanted[id]), func(one claim) bool {
 		return c.limits[one.component].Refuses(id) != ""
 	})
 }
 
-// of returns the claim of one component on an object.
-func (c *Claims) of(component string, id differ.ID) (claim, bool) {
-	all := c.by(id)
+// claimOf returns the claim of one component on an object.
+func (c *Claims) claimOf(component string, id differ.ID) (claim, bool) {
+	all := c.claimsOn(id)
 	i := slices.IndexFunc(all, func(one claim) bool { return one.component == component })
 	if i < 0 {
 		return claim{}, false
@@ -199,7 +199,7 @@ func (p *Prepared) concernsOthers(i int) bool {
 //
 // A component whose target is unknown holds nothing up: the object is not deleted.
 func (c *Cluster) waitsForRecord(ctx context.Context, claims *Claims, s *differ.State) (string, error) {
-	by := claims.by(s.ID)
+	by := claims.claimsOn(s.ID)
 	for _, one := range by {
 		rec, err := c.readRecord(ctx, one.component)
 		if damaged(err) {
@@ -220,7 +220,7 @@ func (c *Cluster) waitsForRecord(ctx context.Context, claims *Claims, s *differ.
 
 // waits returns what the deletion of an object waits for; empty: nothing.
 func (c *Claims) waits(id differ.ID) string {
-	if by := c.by(id); len(by) > 0 {
+	if by := c.claimsOn(id); len(by) > 0 {
 		return "waits until " + by[0].describe(" has taken it over, which wants it")
 	}
 	if name, why := c.unknowns(); name != "" {
@@ -233,7 +233,7 @@ func (c *Claims) waits(id differ.ID) string {
 // is taken over if the other component's record has it, and its target does not.
 func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, pin *Pin) error {
 	from := (&unstructured.Unstructured{Object: s.Live}).GetLabels()[v1alpha1.LabelComponent]
-	if by := claims.by(s.ID); len(by) > 0 {
+	if by := claims.claimsOn(s.ID); len(by) > 0 {
 		what := "leave it out of one of them"
 		switch {
 		case by[0].moves != "":

@@ -168,7 +168,11 @@ func (c *Cluster) decodeRecord(ctx context.Context, component string, s *corev1.
 	}
 	r := &record{Record: Record{Component: component}, version: s.ResourceVersion, sum: sumOf(s), parts: parts}
 	if r.size, err = c.discovery.schemas.packer.unpack(packed, &r.Record); err != nil {
-		return nil, &unreadableRecordError{fmt.Errorf("decode Secret %s/%s: %w", s.Namespace, s.Name, err)}
+		err = fmt.Errorf("decode Secret %s/%s: %w", s.Namespace, s.Name, err)
+		if r.Format <= recordFormat { // a newer Keelson reads a later format
+			err = fmt.Errorf("%w (restore the Secret from a backup; if you delete it, Keelson finds by managedFields what it applied, and leaves in place what git dropped meanwhile)", err)
+		}
+		return nil, &unreadableRecordError{err}
 	}
 	return r, c.mergeAnnouncement(ctx, r)
 }

@@ -96,7 +96,7 @@ func (c *Claims) judgeMissing(s *differ.State, from string, o *RecordedObject, w
 	if limits.Refuses(s.ID) != "" {
 		return // what a project may no longer have says nothing about the object of another component
 	}
-	if one, wants := c.of(from, s.ID); wants {
+	if one, wants := c.claimOf(from, s.ID); wants {
 		s.Contested = fmt.Sprintf("%s, beside this one (%s): leave it out of one of them", one.describe(" has it and wants it"), s.Target.Source)
 		return
 	}
