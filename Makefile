@@ -375,6 +375,11 @@ policy-noise: build ## count how many upgrades of charts the danger rules hold o
 	go build -C tools -o ../bin/policynoise ./policynoise
 	bin/policynoise --profile '$(PROFILE)' '$(UPGRADES)'
 
+.PHONY: sizes
+sizes: ## list the largest types, packages and folders, and fail where one is beyond the limits (40 methods, 25 fields, 35 files)
+	@go build -C tools -o ../bin/sizes ./sizes
+	bin/sizes
+
 .PHONY: mutate
 mutate: ## make MUTANTS (100) small faults in differ (or PKG), one at a time: its tests must catch 80 % of them
 	@unset KUBEBUILDER_ASSETS
