@@ -19,13 +19,13 @@ var ErrNoComponent = errors.New("no such component")
 type component struct {
 	name         string
 	controlPlane bool // part of a cluster that is a control plane only
-	args         func(r *record) []string
+	args         func(s *clusterState) []string
 	gogc         string // GOGC of the process
 
-	path  func(r *record) string
+	path  func(s *clusterState) string
 	alone uintptr
 	begun func(pid int) error
-	ended func(ctx context.Context, r *record) error
+	ended func(ctx context.Context, s *clusterState) error
 }
 
 // components returns the processes of a cluster in start order. They are stopped in
@@ -62,15 +62,15 @@ func componentNames(of []component) []string {
 // No Service answers here, but a host in the user's network may have such an address.
 // That host would receive objects, secrets included. So every call goes to a proxy
 // that doesn't exist and fails at once, except loopback, which Go never proxies.
-func (c component) environment(r *record) []string {
+func (c component) environment(s *clusterState) []string {
 	proxies := []string{"HTTP_PROXY=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1"}
-	if r.Options.real() {
+	if s.Options.real() {
 		// With real nodes, Services and pods answer.
-		proxies = append(proxies, "NO_PROXY="+r.Options.within())
+		proxies = append(proxies, "NO_PROXY="+s.Options.within())
 	}
 	return append(
 		proxies,
-		"HOME="+r.dir,
+		"HOME="+string(s.dir),
 		"PATH=/usr/bin:/bin",
 		"GOMAXPROCS=2",
 		"GOGC="+c.gogc,
@@ -79,15 +79,15 @@ func (c component) environment(r *record) []string {
 
 // pick returns the named components of a cluster in start order, or all components
 // if no name is given.
-func (r *record) pick(parts []string) ([]component, error) {
-	all := components(r.Options)
+func (s *clusterState) pick(parts []string) ([]component, error) {
+	all := components(s.Options)
 	if len(parts) == 0 {
 		return all, nil
 	}
 	known := componentNames(all)
 	for _, part := range parts {
 		if !slices.Contains(known, part) {
-			return nil, fmt.Errorf("%s: %w: %q; there are %s", r.Name, ErrNoComponent, part, strings.Join(known, ", "))
+			return nil, fmt.Errorf("%s: %w: %q; there are %s", s.Name, ErrNoComponent, part, strings.Join(known, ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(c component) bool { return !slices.Contains(parts, c.name) }), nil

@@ -33,23 +33,23 @@ func controllers() []string {
 	}
 }
 
-func controllerManagerArgs(r *record) []string {
+func controllerManagerArgs(s *clusterState) []string {
 	args := []string{
-		"--kubeconfig=" + r.kubeconfig("kube-controller-manager"),
+		"--kubeconfig=" + s.dir.kubeconfig("kube-controller-manager"),
 		"--controllers=" + strings.Join(controllers(), ","),
 		// One user per controller, as in other clusters, so that the audit log
 		// and managedFields distinguish the controllers.
 		"--use-service-account-credentials=true",
-		"--root-ca-file=" + r.pki("ca.crt"),
-		"--service-account-private-key-file=" + r.pki("service-account.key"),
-		"--service-cluster-ip-range=" + r.Options.ServiceCIDR,
+		"--root-ca-file=" + s.dir.pki("ca.crt"),
+		"--service-account-private-key-file=" + s.dir.pki("service-account.key"),
+		"--service-cluster-ip-range=" + s.Options.ServiceCIDR,
 		"--leader-elect=false",
 		"--secure-port=0",
 		"--kube-api-qps=100",
 		"--kube-api-burst=200",
 		"--profiling=false",
 	}
-	if r.Options.real() {
+	if s.Options.real() {
 		return args
 	}
 	// kwok writes no heartbeat; see files/stages/node.yaml.

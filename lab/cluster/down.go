@@ -32,15 +32,15 @@ func (l *Lab) Down(ctx context.Context, name string) error {
 	}
 	defer unlock()
 	start := time.Now()
-	r, err := l.load(name)
+	s, err := l.load(name)
 	switch {
 	case errors.Is(err, ErrNotFound): // Up was killed before it started a process
 	case err != nil:
 		return err
 	default:
-		ended := l.halt(ctx, r, downGrace, components(r.Options)...)
-		if len(r.Processes) == 0 { // even if a callback of halt failed
-			ended = errors.Join(ended, r.disconnect(ctx))
+		ended := l.halt(ctx, s, downGrace, components(s.Options)...)
+		if len(s.Processes) == 0 { // even if a callback of halt failed
+			ended = errors.Join(ended, s.disconnect(ctx))
 		}
 		if ended != nil {
 			return ended
@@ -68,17 +68,17 @@ func (l *Lab) sweep() error {
 // Stop ends the named components of a cluster, or all components if no name is given,
 // and keeps the cluster's state.
 func (l *Lab) Stop(ctx context.Context, name string, parts ...string) error {
-	r, unlock, err := l.change(ctx, name)
+	s, unlock, err := l.change(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	of, err := r.pick(parts)
+	of, err := s.pick(parts)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	if err := l.halt(ctx, r, stopGrace, of...); err != nil {
+	if err := l.halt(ctx, s, stopGrace, of...); err != nil {
 		return err
 	}
 	l.printf("%s: stopped %s in %s", name, list(of), since(start))
@@ -88,26 +88,26 @@ func (l *Lab) Stop(ctx context.Context, name string, parts ...string) error {
 // Start starts the named components of a cluster again, on their old ports, or all
 // components if no name is given. Start waits until they serve.
 func (l *Lab) Start(ctx context.Context, name string, parts ...string) error {
-	r, unlock, err := l.change(ctx, name)
+	s, unlock, err := l.change(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	of, err := r.pick(parts)
+	of, err := s.pick(parts)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	if err := r.connect(); err != nil {
+	if err := s.connect(); err != nil {
 		return err
 	}
 	if len(parts) == 0 {
-		if _, err := l.start(ctx, r); err != nil {
+		if _, err := l.start(ctx, s); err != nil {
 			return err
 		}
 	}
 	for _, c := range of {
-		if _, err := l.run(ctx, r, c); err != nil {
+		if _, err := l.run(ctx, s, c); err != nil {
 			return err
 		}
 	}

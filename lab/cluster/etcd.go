@@ -2,25 +2,25 @@ package cluster
 
 import "fmt"
 
-func etcdArgs(r *record) []string {
-	peer := fmt.Sprintf("https://127.0.0.1:%d", r.Ports.EtcdPeer)
+func etcdArgs(s *clusterState) []string {
+	peer := fmt.Sprintf("https://127.0.0.1:%d", s.Ports.EtcdPeer)
 	return []string{
-		"--name=" + r.Name,
-		"--data-dir=" + r.path("etcd"),
-		"--listen-client-urls=" + r.etcd(),
-		"--advertise-client-urls=" + r.etcd(),
+		"--name=" + s.Name,
+		"--data-dir=" + s.dir.path("etcd"),
+		"--listen-client-urls=" + s.etcd(),
+		"--advertise-client-urls=" + s.etcd(),
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
-		"--initial-cluster=" + r.Name + "=" + peer,
+		"--initial-cluster=" + s.Name + "=" + peer,
 		// Every user of the machine can connect to loopback.
 		"--client-cert-auth",
-		"--trusted-ca-file=" + r.pki("etcd-ca.crt"),
-		"--cert-file=" + r.pki("etcd.crt"),
-		"--key-file=" + r.pki("etcd.key"),
+		"--trusted-ca-file=" + s.dir.pki("etcd-ca.crt"),
+		"--cert-file=" + s.dir.pki("etcd.crt"),
+		"--key-file=" + s.dir.pki("etcd.key"),
 		"--peer-client-cert-auth",
-		"--peer-trusted-ca-file=" + r.pki("etcd-ca.crt"),
-		"--peer-cert-file=" + r.pki("etcd.crt"),
-		"--peer-key-file=" + r.pki("etcd.key"),
+		"--peer-trusted-ca-file=" + s.dir.pki("etcd-ca.crt"),
+		"--peer-cert-file=" + s.dir.pki("etcd.crt"),
+		"--peer-key-file=" + s.dir.pki("etcd.key"),
 		"--log-level=warn",
 		// A lab may lose data if the machine crashes. A killed process loses none.
 		"--unsafe-no-fsync",

@@ -13,10 +13,10 @@ const MaxNodes = maxNodes
 
 // Args exposes the command lines of a cluster's components.
 func Args(dir string, o Options) map[string][]string {
-	r := &record{dir: dir, Name: "a", Options: o, Ports: ports{Etcd: 16001, EtcdPeer: 16002, APIServer: 16003}}
+	s := &clusterState{dir: folder(dir), Name: "a", Options: o, Ports: ports{Etcd: 16001, EtcdPeer: 16002, APIServer: 16003}}
 	all := map[string][]string{}
 	for _, c := range components(o) {
-		all[c.name] = c.args(r)
+		all[c.name] = c.args(s)
 	}
 	return all
 }

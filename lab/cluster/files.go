@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,32 +17,32 @@ import (
 var files embed.FS
 
 // writeFiles writes all files that the processes of a new cluster read.
-func (r *record) writeFiles(now time.Time) error {
+func (s *clusterState) writeFiles(now time.Time) error {
 	for _, dir := range []string{"pki", "kubeconfig", "config", "logs"} {
-		if err := os.MkdirAll(r.path(dir), 0o700); err != nil {
-			return fmt.Errorf("make the folder of %s: %w", r.Name, err)
+		if err := os.MkdirAll(s.dir.path(dir), 0o700); err != nil {
+			return fmt.Errorf("make the folder of %s: %w", s.Name, err)
 		}
 	}
-	if err := r.writePKI(now); err != nil {
+	if err := s.writePKI(now); err != nil {
 		return err
 	}
-	return r.writeConfig()
+	return s.writeConfig()
 }
 
 // writeConfig writes the embedded files; a restarted cluster gets the current versions.
-func (r *record) writeConfig() error {
-	policy, err := policy(r.Options.Audit)
+func (s *clusterState) writeConfig() error {
+	policy, err := policy(s.Options.Audit)
 	if err != nil {
 		return err
 	}
-	if err := write(r.config("audit-policy.yaml"), policy); err != nil {
+	if err := write(s.dir.config("audit-policy.yaml"), policy); err != nil {
 		return err
 	}
 	stages, err := stages()
 	if err != nil {
 		return err
 	}
-	return write(r.config("stages.yaml"), stages)
+	return write(s.dir.config("stages.yaml"), stages)
 }
 
 // auditRules returns the rules that precede the common rules of the audit policy, by
@@ -96,24 +95,24 @@ func stages() ([]byte, error) {
 
 // writePKI writes the keys and certificates. Cluster, aggregation layer and etcd have
 // separate authorities, so that a certificate is valid only for its purpose.
-func (r *record) writePKI(now time.Time) error {
-	ca, err := r.authority("ca", now)
+func (s *clusterState) writePKI(now time.Time) error {
+	ca, err := s.authority("ca", now)
 	if err != nil {
 		return err
 	}
-	frontProxyCA, err := r.authority("front-proxy-ca", now)
+	frontProxyCA, err := s.authority("front-proxy-ca", now)
 	if err != nil {
 		return err
 	}
-	etcdCA, err := r.authority("etcd-ca", now)
+	etcdCA, err := s.authority("etcd-ca", now)
 	if err != nil {
 		return err
 	}
 	local := []string{"127.0.0.1", "localhost"}
-	if r.Options.real() {
-		services, err := netip.ParsePrefix(r.Options.ServiceCIDR)
+	if s.Options.real() {
+		services, err := netip.ParsePrefix(s.Options.ServiceCIDR)
 		if err != nil {
-			return fmt.Errorf("%s: %w", r.Name, err)
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 		// The API server's addresses as nodes and pods use them.
 		local = append(local, machine, services.Masked().Addr().Next().String())
@@ -131,26 +130,26 @@ func (r *record) writePKI(now time.Time) error {
 	} {
 		pair, err := issue.by.Issue(issue.subject, now)
 		if err != nil {
-			return fmt.Errorf("%s: %w", r.Name, err)
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
-		if err := r.writePair(file, ".crt", pair); err != nil {
+		if err := s.dir.writePair(file, ".crt", pair); err != nil {
 			return err
 		}
 	}
 	account, err := pki.NewKeyPair()
 	if err != nil {
-		return fmt.Errorf("%s: %w", r.Name, err)
+		return fmt.Errorf("%s: %w", s.Name, err)
 	}
-	if err := r.writePair("service-account", ".pub", account); err != nil {
+	if err := s.dir.writePair("service-account", ".pub", account); err != nil {
 		return err
 	}
-	if err := r.writeNodes(ca, now); err != nil {
+	if err := s.writeNodes(ca, now); err != nil {
 		return err
 	}
-	return r.writeKubeconfigs(ca, now)
+	return s.writeKubeconfigs(ca, now)
 }
 
-func (r *record) writeKubeconfigs(ca *pki.Authority, now time.Time) error {
+func (s *clusterState) writeKubeconfigs(ca *pki.Authority, now time.Time) error {
 	masters := []string{"system:masters"}
 	for file, user := range map[string]pki.Subject{
 		Admin:                     {Name: Admin, Groups: masters},
@@ -162,37 +161,23 @@ func (r *record) writeKubeconfigs(ca *pki.Authority, now time.Time) error {
 	} {
 		pair, err := ca.Issue(user, now)
 		if err != nil {
-			return fmt.Errorf("%s: %w", r.Name, err)
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
-		config, err := pki.Kubeconfig(r.Name, r.server(), user.Name, ca.Cert, pair)
+		config, err := pki.Kubeconfig(s.Name, s.server(), user.Name, ca.Cert, pair)
 		if err != nil {
-			return fmt.Errorf("%s: %w", r.Name, err)
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
-		if err := write(r.kubeconfig(file), config); err != nil {
+		if err := write(s.dir.kubeconfig(file), config); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *record) authority(name string, now time.Time) (*pki.Authority, error) {
-	a, err := pki.NewAuthority(r.Name+"-"+name, now)
+func (s *clusterState) authority(name string, now time.Time) (*pki.Authority, error) {
+	a, err := pki.NewAuthority(s.Name+"-"+name, now)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.Name, err)
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
 	}
-	return a, r.writePair(name, ".crt", a.Pair)
-}
-
-func (r *record) writePair(name, public string, pair pki.Pair) error {
-	if err := write(r.pki(name+public), pair.Cert); err != nil {
-		return err
-	}
-	return write(r.pki(name+".key"), pair.Key)
-}
-
-func write(path string, data []byte) error {
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
-	}
-	return nil
+	return a, s.dir.writePair(name, ".crt", a.Pair)
 }

@@ -24,28 +24,28 @@ const madeBy = "lab.keelson.io/made-by"
 
 // furnish creates Keelson's rights, a storage class and nodes, if they are missing.
 // Then it waits until pods can run.
-func (l *Lab) furnish(ctx context.Context, r *record) error {
-	client, err := r.client()
+func (l *Lab) furnish(ctx context.Context, s *clusterState) error {
+	client, err := s.client()
 	if err != nil {
 		return err
 	}
-	if err := r.furnishRights(ctx, client); err != nil {
+	if err := s.furnishRights(ctx, client); err != nil {
 		return err
 	}
-	if r.Options.ControlPlaneOnly {
+	if s.Options.ControlPlaneOnly {
 		return nil
 	}
 	start := time.Now()
 	var changed bool
-	if r.Options.real() {
-		err = r.furnishReal(ctx, client)
-	} else if err = r.furnishStorage(ctx, client); err == nil {
-		changed, err = r.furnishNodes(ctx, client)
+	if s.Options.real() {
+		err = s.furnishReal(ctx, client)
+	} else if err = s.furnishStorage(ctx, client); err == nil {
+		changed, err = s.furnishNodes(ctx, client)
 	}
 	if err != nil {
 		return err
 	}
-	if err := r.await(ctx, binaries.ControllerManager, func(ctx context.Context) error {
+	if err := s.await(ctx, binaries.ControllerManager, func(ctx context.Context) error {
 		if _, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); err != nil {
 			return fmt.Errorf("no pod can be made yet: %w", err)
 		}
@@ -53,34 +53,34 @@ func (l *Lab) furnish(ctx context.Context, r *record) error {
 	}); err != nil {
 		return err
 	}
-	player, ready := binaries.Kwok, r.nodesReady
-	if r.Options.real() {
-		player, ready = "node-0", r.realNodesReady
+	player, ready := binaries.Kwok, s.nodesReady
+	if s.Options.real() {
+		player, ready = "node-0", s.realNodesReady
 	}
-	if err := r.await(ctx, player, func(ctx context.Context) error { return ready(ctx, client) }); err != nil {
+	if err := s.await(ctx, player, func(ctx context.Context) error { return ready(ctx, client) }); err != nil {
 		return err
 	}
-	if changed || r.Options.real() {
-		l.printf("%s: %d nodes ready in %s", r.Name, r.Options.Nodes, since(start))
+	if changed || s.Options.real() {
+		l.printf("%s: %d nodes ready in %s", s.Name, s.Options.Nodes, since(start))
 	}
 	return nil
 }
 
-func (r *record) furnishRights(ctx context.Context, client kubernetes.Interface) error {
+func (s *clusterState) furnishRights(ctx context.Context, client kubernetes.Interface) error {
 	_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "lab:keelson", Labels: map[string]string{madeBy: "lab"}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: Keelson}},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("%s: give %s its rights: %w", r.Name, Keelson, err)
+		return fmt.Errorf("%s: give %s its rights: %w", s.Name, Keelson, err)
 	}
 	return nil
 }
 
 // furnishStorage creates the storage class whose provisioner is simulated by
 // files/stages/volume.yaml.
-func (r *record) furnishStorage(ctx context.Context, client kubernetes.Interface) error {
+func (s *clusterState) furnishStorage(ctx context.Context, client kubernetes.Interface) error {
 	_, err := client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        "lab",
@@ -90,37 +90,37 @@ func (r *record) furnishStorage(ctx context.Context, client kubernetes.Interface
 		Provisioner: "lab.keelson.io/volume",
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("%s: make the storage class: %w", r.Name, err)
+		return fmt.Errorf("%s: make the storage class: %w", s.Name, err)
 	}
 	return nil
 }
 
 // furnishNodes creates missing nodes and deletes surplus nodes.
-func (r *record) furnishNodes(ctx context.Context, client kubernetes.Interface) (changed bool, err error) {
+func (s *clusterState) furnishNodes(ctx context.Context, client kubernetes.Interface) (changed bool, err error) {
 	nodes := client.CoreV1().Nodes()
 	found, err := nodes.List(ctx, metav1.ListOptions{LabelSelector: madeBy})
 	if err != nil {
-		return false, fmt.Errorf("%s: list nodes: %w", r.Name, err)
+		return false, fmt.Errorf("%s: list nodes: %w", s.Name, err)
 	}
 	have := map[string]bool{}
 	for _, n := range found.Items {
 		have[n.Name] = true
 	}
-	for i := range r.Options.Nodes {
-		n := r.node(i)
+	for i := range s.Options.Nodes {
+		n := s.node(i)
 		if have[n.Name] {
 			delete(have, n.Name)
 			continue
 		}
 		changed = true
 		if _, err := nodes.Create(ctx, n, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			return changed, fmt.Errorf("%s: make node %s: %w", r.Name, n.Name, err)
+			return changed, fmt.Errorf("%s: make node %s: %w", s.Name, n.Name, err)
 		}
 	}
 	for name := range have {
 		changed = true
 		if err := nodes.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return changed, fmt.Errorf("%s: remove node %s: %w", r.Name, name, err)
+			return changed, fmt.Errorf("%s: remove node %s: %w", s.Name, name, err)
 		}
 	}
 	return changed, nil
@@ -146,8 +146,8 @@ func podRange(i int) string {
 func nodeAddress(i int) string { return fmt.Sprintf("10.245.%d.%d", i/200, i%200+1) }
 
 // node returns the node with an index, as a kubelet would register it.
-func (r *record) node(i int) *corev1.Node {
-	name := fmt.Sprintf("%s-node-%d", r.Name, i)
+func (s *clusterState) node(i int) *corev1.Node {
+	name := fmt.Sprintf("%s-node-%d", s.Name, i)
 	labels := map[string]string{
 		madeBy:                           "lab",
 		corev1.LabelHostname:             name,
@@ -158,7 +158,7 @@ func (r *record) node(i int) *corev1.Node {
 		corev1.LabelInstanceTypeStable:   "lab.large",
 		"node-role.kubernetes.io/worker": "",
 	}
-	maps.Copy(labels, r.Options.NodeLabels)
+	maps.Copy(labels, s.Options.NodeLabels)
 	room := corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("32"),
 		corev1.ResourceMemory:           resource.MustParse("256Gi"),
@@ -177,8 +177,8 @@ func (r *record) node(i int) *corev1.Node {
 				{Type: corev1.NodeHostName, Address: name},
 			},
 			NodeInfo: corev1.NodeSystemInfo{
-				KubeletVersion:          r.Versions[binaries.APIServer],
-				ContainerRuntimeVersion: "kwok://" + strings.TrimPrefix(r.Versions[binaries.Kwok], "v"),
+				KubeletVersion:          s.Versions[binaries.APIServer],
+				ContainerRuntimeVersion: "kwok://" + strings.TrimPrefix(s.Versions[binaries.Kwok], "v"),
 				OSImage:                 "Keelson lab",
 				KernelVersion:           "6.1.0",
 				OperatingSystem:         "linux",
@@ -193,7 +193,7 @@ var errNodes = errors.New("nodes are not ready")
 
 // nodesReady returns nil if the number of nodes is right, and all are Ready and without
 // the taint of a new node. Otherwise the error wraps errNodes.
-func (r *record) nodesReady(ctx context.Context, client kubernetes.Interface) error {
+func (s *clusterState) nodesReady(ctx context.Context, client kubernetes.Interface) error {
 	found, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: madeBy})
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
@@ -204,8 +204,8 @@ func (r *record) nodesReady(ctx context.Context, client kubernetes.Interface) er
 			ready++
 		}
 	}
-	if ready != r.Options.Nodes || len(found.Items) != ready {
-		return fmt.Errorf("%d of %d %w", ready, r.Options.Nodes, errNodes)
+	if ready != s.Options.Nodes || len(found.Items) != ready {
+		return fmt.Errorf("%d of %d %w", ready, s.Options.Nodes, errNodes)
 	}
 	return nil
 }

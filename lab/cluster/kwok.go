@@ -1,9 +1,9 @@
 package cluster
 
-func kwokArgs(r *record) []string {
+func kwokArgs(s *clusterState) []string {
 	return []string{
-		"--kubeconfig=" + r.kubeconfig("kwok"),
-		"--config=" + r.config("stages.yaml"),
+		"--kubeconfig=" + s.dir.kubeconfig("kwok"),
+		"--config=" + s.dir.config("stages.yaml"),
 		"--manage-all-nodes=true",
 		// No leases. Each lease costs a write every few seconds, and a restarted
 		// kwok would wait until the leases of its predecessor expire.

@@ -76,8 +76,8 @@ func (l *Lab) Names() ([]string, error) {
 	return found, nil
 }
 
-// load returns the record of one cluster.
-func (l *Lab) load(name string) (*record, error) {
+// load returns the state of one cluster.
+func (l *Lab) load(name string) (*clusterState, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (l *Lab) locked(ctx context.Context, name string) (unlock func(), err error
 }
 
 // change loads an existing cluster under its lock.
-func (l *Lab) change(ctx context.Context, name string) (r *record, unlock func(), err error) {
+func (l *Lab) change(ctx context.Context, name string) (s *clusterState, unlock func(), err error) {
 	if _, err := l.load(name); err != nil {
 		return nil, nil, err
 	}
@@ -101,20 +101,20 @@ func (l *Lab) change(ctx context.Context, name string) (r *record, unlock func()
 	if err != nil {
 		return nil, nil, err
 	}
-	if r, err = l.load(name); err != nil { // another process may have removed the cluster
+	if s, err = l.load(name); err != nil { // another process may have removed the cluster
 		unlock()
 		return nil, nil, err
 	}
-	return r, unlock, nil
+	return s, unlock, nil
 }
 
 // AuditLog returns the path of a cluster's audit log.
 func (l *Lab) AuditLog(name string) (string, error) {
-	r, err := l.load(name)
+	s, err := l.load(name)
 	if err != nil {
 		return "", err
 	}
-	return r.auditLog(), nil
+	return s.dir.auditLog(), nil
 }
 
 // Kubeconfig returns the path of the kubeconfig of [Admin] or [Keelson].
@@ -122,35 +122,35 @@ func (l *Lab) Kubeconfig(name, user string) (string, error) {
 	if user != Admin && user != Keelson {
 		return "", fmt.Errorf("%w: user %q: there are %s and %s", ErrOptions, user, Admin, Keelson)
 	}
-	r, err := l.load(name)
+	s, err := l.load(name)
 	if err != nil {
 		return "", err
 	}
-	return r.kubeconfig(user), nil
+	return s.dir.kubeconfig(user), nil
 }
 
 // Log returns the path of the log of a component of a cluster.
 func (l *Lab) Log(name, component string) (string, error) {
-	r, err := l.load(name)
+	s, err := l.load(name)
 	if err != nil {
 		return "", err
 	}
-	if _, err := r.pick([]string{component}); err != nil {
+	if _, err := s.pick([]string{component}); err != nil {
 		return "", err
 	}
-	return r.log(component), nil
+	return s.dir.log(component), nil
 }
 
 // Registry returns the address (host:port) of the registry of a cluster with real
 // nodes. Image names begin with the address. Without real nodes, the error wraps
 // [ErrOptions].
 func (l *Lab) Registry(name string) (string, error) {
-	r, err := l.load(name)
+	s, err := l.load(name)
 	if err != nil {
 		return "", err
 	}
-	if !r.Options.real() {
+	if !s.Options.real() {
 		return "", fmt.Errorf("%w: %s has no registry: its nodes aren't real", ErrOptions, name)
 	}
-	return r.registry(), nil
+	return s.registry(), nil
 }

@@ -75,23 +75,21 @@ func realPods(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), 0}), 24)
 }
 
-func (r *record) realDir(i int, parts ...string) string {
-	return r.path(append([]string{"nodes", fmt.Sprint(i)}, parts...)...)
+func (s *clusterState) cgroup(i int) string {
+	return "/keelson-lab-" + s.Name + "/" + realName(s.Name, i)
 }
-
-func (r *record) cgroup(i int) string { return "/keelson-lab-" + r.Name + "/" + realName(r.Name, i) }
-func (r *record) registry() string    { return fmt.Sprintf("%s:%d", machine, r.Ports.Registry) }
+func (s *clusterState) registry() string { return fmt.Sprintf("%s:%d", machine, s.Ports.Registry) }
 
 // podRoutes returns the routes from a node to the pods of all other nodes. With -1, it
 // returns the routes from the machine to all pods, and to Services through the first node.
-func (r *record) podRoutes(from int) []node.Route {
+func (s *clusterState) podRoutes(from int) []node.Route {
 	var routes []node.Route
-	for i := range r.Options.Nodes {
+	for i := range s.Options.Nodes {
 		if i != from {
 			routes = append(routes, node.Route{To: realPods(i), Via: realAddress(i)})
 		}
 	}
-	if services, err := netip.ParsePrefix(r.Options.ServiceCIDR); err == nil && from < 0 && r.Options.Nodes > 0 {
+	if services, err := netip.ParsePrefix(s.Options.ServiceCIDR); err == nil && from < 0 && s.Options.Nodes > 0 {
 		routes = append(routes, node.Route{To: services, Via: realAddress(0)})
 	}
 	return routes
@@ -129,19 +127,19 @@ func cniPlugins() (string, error) {
 
 // realComponents returns the registry and the nodes of a cluster.
 func realComponents(nodes int) []component {
-	all := []component{{name: binaries.Registry, gogc: "75", args: func(r *record) []string {
-		return []string{"serve", r.config("registry.yaml")}
-	}, path: func(r *record) string { return filepath.Join(r.NodeBin, binaries.Registry) }}}
+	all := []component{{name: binaries.Registry, gogc: "75", args: func(s *clusterState) []string {
+		return []string{"serve", s.dir.config("registry.yaml")}
+	}, path: func(s *clusterState) string { return filepath.Join(s.NodeBin, binaries.Registry) }}}
 	for i := range nodes {
 		all = append(all, component{
 			name:  fmt.Sprintf("node-%d", i),
 			gogc:  "75",
-			path:  func(r *record) string { return r.Program },
-			args:  func(r *record) []string { return []string{"node", r.realDir(i, "node.json")} },
+			path:  func(s *clusterState) string { return s.Program },
+			args:  func(s *clusterState) []string { return []string{"node", s.dir.node(i, "node.json")} },
 			alone: node.Namespaces,
 			begun: func(pid int) error { return node.Plug(pid, i) },
-			ended: func(ctx context.Context, r *record) error {
-				return errors.Join(node.Unplug(i), node.RemoveCgroups(ctx, r.cgroup(i)))
+			ended: func(ctx context.Context, s *clusterState) error {
+				return errors.Join(node.Unplug(i), node.RemoveCgroups(ctx, s.cgroup(i)))
 			},
 		})
 	}
@@ -149,52 +147,52 @@ func realComponents(nodes int) []component {
 }
 
 // connect creates the switch of a cluster with real nodes.
-func (r *record) connect() error {
-	if !r.Options.real() {
+func (s *clusterState) connect() error {
+	if !s.Options.real() {
 		return nil
 	}
 	address := netip.PrefixFrom(netip.MustParseAddr(machine), switchBits)
-	if err := node.NewSwitch(r.dir, address, r.podRoutes(-1)); err != nil {
-		return fmt.Errorf("%s: %w", r.Name, err)
+	if err := node.NewSwitch(string(s.dir), address, s.podRoutes(-1)); err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
 	}
 	return nil
 }
 
 // disconnect removes the switch and the cgroups of a cluster with real nodes. No process
 // of the cluster may be running.
-func (r *record) disconnect(ctx context.Context) error {
-	if !r.Options.real() {
+func (s *clusterState) disconnect(ctx context.Context) error {
+	if !s.Options.real() {
 		return nil
 	}
-	return errors.Join(node.RemoveSwitch(r.dir), node.RemoveCgroups(ctx, "/keelson-lab-"+r.Name))
+	return errors.Join(node.RemoveSwitch(string(s.dir)), node.RemoveCgroups(ctx, "/keelson-lab-"+s.Name))
 }
 
 // writeNodes writes the files that the real nodes and the registry read.
-func (r *record) writeNodes(ca *pki.Authority, now time.Time) error {
-	if !r.Options.real() {
+func (s *clusterState) writeNodes(ca *pki.Authority, now time.Time) error {
+	if !s.Options.real() {
 		return nil
 	}
 	plugins, err := cniPlugins()
 	if err != nil {
 		return err
 	}
-	if err := r.fill("registry.yaml", r.config("registry.yaml"), map[string]string{
-		"Registry": r.registry(), "Storage": r.path("registry"),
+	if err := s.fill("registry.yaml", s.dir.config("registry.yaml"), map[string]string{
+		"Registry": s.registry(), "Storage": s.dir.path("registry"),
 	}); err != nil {
 		return err
 	}
-	for i := range r.Options.Nodes {
-		if err := r.writeNode(i, plugins, ca, now); err != nil {
+	for i := range s.Options.Nodes {
+		if err := s.writeNode(i, plugins, ca, now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *record) writeNode(i int, plugins string, ca *pki.Authority, now time.Time) error {
-	name := realName(r.Name, i)
-	for _, dir := range []string{"cni", "certs.d/" + r.registry(), "lib", "log"} {
-		if err := os.MkdirAll(r.realDir(i, dir), 0o700); err != nil {
+func (s *clusterState) writeNode(i int, plugins string, ca *pki.Authority, now time.Time) error {
+	name := realName(s.Name, i)
+	for _, dir := range []string{"cni", "certs.d/" + s.registry(), "lib", "log"} {
+		if err := os.MkdirAll(s.dir.node(i, dir), 0o700); err != nil {
 			return fmt.Errorf("make the folder of %s: %w", name, err)
 		}
 	}
@@ -202,67 +200,67 @@ func (r *record) writeNode(i int, plugins string, ca *pki.Authority, now time.Ti
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	kubeconfig, err := pki.Kubeconfig(r.Name, r.server(), "system:node:"+name, ca.Cert, pair)
+	kubeconfig, err := pki.Kubeconfig(s.Name, s.server(), "system:node:"+name, ca.Cert, pair)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	for file, data := range map[string][]byte{"kubeconfig.yaml": kubeconfig, "node.crt": pair.Cert, "node.key": pair.Key} {
-		if err := write(r.realDir(i, file), data); err != nil {
+		if err := write(s.dir.node(i, file), data); err != nil {
 			return err
 		}
 	}
 	values := map[string]string{
-		"Pause": r.registry() + "/" + images.Pause, "Hosts": r.realDir(i, "certs.d"), "CNI": plugins, "CNIConfig": r.realDir(i, "cni"),
-		"Registry": r.registry(), "Pods": realPods(i).String(), "Address": realAddress(i).String(),
-		"Cert": r.realDir(i, "node.crt"), "Key": r.realDir(i, "node.key"), "CA": r.pki("ca.crt"), "Cgroup": r.cgroup(i),
-		"Kubeconfig": r.kubeconfig("kube-proxy"), "AllPods": allPods,
+		"Pause": s.registry() + "/" + images.Pause, "Hosts": s.dir.node(i, "certs.d"), "CNI": plugins, "CNIConfig": s.dir.node(i, "cni"),
+		"Registry": s.registry(), "Pods": realPods(i).String(), "Address": realAddress(i).String(),
+		"Cert": s.dir.node(i, "node.crt"), "Key": s.dir.node(i, "node.key"), "CA": s.dir.pki("ca.crt"), "Cgroup": s.cgroup(i),
+		"Kubeconfig": s.dir.kubeconfig("kube-proxy"), "AllPods": allPods,
 	}
 	for file, at := range map[string]string{
 		"containerd.toml": "containerd.toml", "kubelet.yaml": "kubelet.yaml", "kube-proxy.yaml": "kube-proxy.yaml",
-		"cni.conflist": "cni/lab.conflist", "hosts.toml": "certs.d/" + r.registry() + "/hosts.toml",
+		"cni.conflist": "cni/lab.conflist", "hosts.toml": "certs.d/" + s.registry() + "/hosts.toml",
 	} {
-		if err := r.fill(file, r.realDir(i, at), values); err != nil {
+		if err := s.fill(file, s.dir.node(i, at), values); err != nil {
 			return err
 		}
 	}
-	config, err := json.MarshalIndent(r.nodeConfig(i), "", "  ")
+	config, err := json.MarshalIndent(s.nodeConfig(i), "", "  ")
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return write(r.realDir(i, "node.json"), config)
+	return write(s.dir.node(i, "node.json"), config)
 }
 
-func (r *record) nodeConfig(i int) node.Config {
-	name := realName(r.Name, i)
+func (s *clusterState) nodeConfig(i int) node.Config {
+	name := realName(s.Name, i)
 	program := func(name string, args ...string) node.Program {
-		return node.Program{Name: name, Path: filepath.Join(r.NodeBin, name), Args: args}
+		return node.Program{Name: name, Path: filepath.Join(s.NodeBin, name), Args: args}
 	}
 	return node.Config{
 		Name:    name,
 		Address: netip.PrefixFrom(realAddress(i), switchBits),
 		Gateway: netip.MustParseAddr(machine),
-		Routes:  r.podRoutes(i),
-		Cgroup:  r.cgroup(i),
-		Binds:   []node.Bind{{Folder: r.realDir(i, "lib"), At: "/var/lib"}, {Folder: r.realDir(i, "log"), At: "/var/log"}},
+		Routes:  s.podRoutes(i),
+		Cgroup:  s.cgroup(i),
+		Binds:   []node.Bind{{Folder: s.dir.node(i, "lib"), At: "/var/lib"}, {Folder: s.dir.node(i, "log"), At: "/var/log"}},
 		// containerd finds its shim in this path, and the shim finds runc.
-		Path: r.NodeBin + ":" + systemPath,
-		Logs: r.path("logs"),
+		Path: s.NodeBin + ":" + systemPath,
+		Logs: s.dir.path("logs"),
 		Programs: []node.Program{
-			program(binaries.Containerd, "--config="+r.realDir(i, "containerd.toml")),
+			program(binaries.Containerd, "--config="+s.dir.node(i, "containerd.toml")),
 			program(
 				binaries.Kubelet,
-				"--config="+r.realDir(i, "kubelet.yaml"),
-				"--kubeconfig="+r.realDir(i, "kubeconfig.yaml"),
+				"--config="+s.dir.node(i, "kubelet.yaml"),
+				"--kubeconfig="+s.dir.node(i, "kubeconfig.yaml"),
 				"--hostname-override="+name,
 				"--node-ip="+realAddress(i).String(),
 			),
-			program(binaries.KubeProxy, "--config="+r.realDir(i, "kube-proxy.yaml"), "--hostname-override="+name),
+			program(binaries.KubeProxy, "--config="+s.dir.node(i, "kube-proxy.yaml"), "--hostname-override="+name),
 		},
 	}
 }
 
 // fill executes an embedded template with the values and writes the result.
-func (r *record) fill(file, path string, values map[string]string) error {
+func (s *clusterState) fill(file, path string, values map[string]string) error {
 	data, err := files.ReadFile("files/node/" + file)
 	if err != nil {
 		return fmt.Errorf("read an embedded file: %w", err)
@@ -279,39 +277,39 @@ func (r *record) fill(file, path string, values map[string]string) error {
 }
 
 // furnishImages pushes the lab's images. No pod starts without them.
-func (r *record) furnishImages(ctx context.Context) error {
-	program := filepath.Join(filepath.Dir(r.Program), "testimage")
-	if err := images.Push(ctx, r.registry(), images.Tests(program)...); err != nil {
-		return fmt.Errorf("%s: %w (make lab builds what they are made of)", r.Name, err)
+func (s *clusterState) furnishImages(ctx context.Context) error {
+	program := filepath.Join(filepath.Dir(s.Program), "testimage")
+	if err := images.Push(ctx, s.registry(), images.Tests(program)...); err != nil {
+		return fmt.Errorf("%s: %w (make lab builds what they are made of)", s.Name, err)
 	}
 	return nil
 }
 
 // furnishReal grants kube-proxy its rights and pushes images. A kubelet registers its
 // node itself, and realNodesReady labels the node.
-func (r *record) furnishReal(ctx context.Context, client kubernetes.Interface) error {
+func (s *clusterState) furnishReal(ctx context.Context, client kubernetes.Interface) error {
 	_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "lab:kube-proxy", Labels: map[string]string{madeBy: "lab"}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:kube-proxy"}},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("%s: give kube-proxy its rights: %w", r.Name, err)
+		return fmt.Errorf("%s: give kube-proxy its rights: %w", s.Name, err)
 	}
-	return r.furnishImages(ctx)
+	return s.furnishImages(ctx)
 }
 
 // realNodesReady labels registered nodes, and returns nil if all nodes are Ready.
-func (r *record) realNodesReady(ctx context.Context, client kubernetes.Interface) error {
-	for i := range r.Options.Nodes {
-		name := realName(r.Name, i)
+func (s *clusterState) realNodesReady(ctx context.Context, client kubernetes.Interface) error {
+	for i := range s.Options.Nodes {
+		name := realName(s.Name, i)
 		n, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("node %s: %w", name, err)
 		}
 		if n.Labels[madeBy] == "" {
 			labels := map[string]string{madeBy: "lab", corev1.LabelTopologyRegion: "lab", corev1.LabelTopologyZone: zone(i)}
-			maps.Copy(labels, r.Options.NodeLabels)
+			maps.Copy(labels, s.Options.NodeLabels)
 			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
 			if err != nil {
 				return fmt.Errorf("label %s: %w", name, err)
@@ -329,13 +327,13 @@ func (r *record) realNodesReady(ctx context.Context, client kubernetes.Interface
 
 // start starts the process of a component. If the begun callback fails, start ends the
 // process again.
-func (c component) start(ctx context.Context, r *record, path string) (process.ID, error) {
+func (c component) start(ctx context.Context, s *clusterState, path string) (process.ID, error) {
 	id, err := process.Start(process.Spec{
 		Path:  path,
-		Args:  c.args(r),
-		Env:   c.environment(r),
-		Dir:   r.dir,
-		Log:   r.log(c.name),
+		Args:  c.args(s),
+		Env:   c.environment(s),
+		Dir:   string(s.dir),
+		Log:   s.dir.log(c.name),
 		Alone: c.alone,
 	})
 	if err != nil || c.begun == nil {

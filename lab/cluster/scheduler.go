@@ -1,8 +1,8 @@
 package cluster
 
-func schedulerArgs(r *record) []string {
+func schedulerArgs(s *clusterState) []string {
 	return []string{
-		"--kubeconfig=" + r.kubeconfig("kube-scheduler"),
+		"--kubeconfig=" + s.dir.kubeconfig("kube-scheduler"),
 		"--leader-elect=false",
 		"--secure-port=0",
 		"--kube-api-qps=100",

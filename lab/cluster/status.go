@@ -80,7 +80,7 @@ func (l *Lab) Status(ctx context.Context, sample time.Duration) ([]Status, error
 	return l.judge(ctx, after), nil
 }
 
-// observe reads records and /proc. It makes no request to a server.
+// observe reads the states of clusters and /proc. It makes no request to a server.
 func (l *Lab) observe() ([]Status, error) {
 	names, err := l.Names()
 	if err != nil {
@@ -88,51 +88,51 @@ func (l *Lab) observe() ([]Status, error) {
 	}
 	all := []Status{}
 	for _, name := range names {
-		r, err := l.load(name)
+		s, err := l.load(name)
 		if errors.Is(err, ErrNotFound) {
 			continue // another command is creating or removing the cluster
 		}
 		if err != nil {
 			return nil, err
 		}
-		s, err := r.observe()
+		status, err := s.observe()
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, s)
+		all = append(all, status)
 	}
 	return all, nil
 }
 
-func (r *record) observe() (Status, error) {
-	s := Status{
-		Name:      r.Name,
-		APIServer: r.server(),
+func (s *clusterState) observe() (Status, error) {
+	status := Status{
+		Name:      s.Name,
+		APIServer: s.server(),
 		Kubeconfigs: map[string]string{
-			Admin:   r.kubeconfig(Admin),
-			Keelson: r.kubeconfig(Keelson),
+			Admin:   s.dir.kubeconfig(Admin),
+			Keelson: s.dir.kubeconfig(Keelson),
 		},
-		AuditLog:         r.auditLog(),
-		Dir:              r.dir,
-		Created:          r.Created,
-		ControlPlaneOnly: r.Options.ControlPlaneOnly,
-		Nodes:            r.Options.Nodes,
-		Versions:         r.Versions,
+		AuditLog:         s.dir.auditLog(),
+		Dir:              string(s.dir),
+		Created:          s.Created,
+		ControlPlaneOnly: s.Options.ControlPlaneOnly,
+		Nodes:            s.Options.Nodes,
+		Versions:         s.Versions,
 		Ports: map[string]int{
-			"etcd": r.Ports.Etcd, "etcdPeer": r.Ports.EtcdPeer, "apiserver": r.Ports.APIServer,
+			"etcd": s.Ports.Etcd, "etcdPeer": s.Ports.EtcdPeer, "apiserver": s.Ports.APIServer,
 		},
 	}
-	if r.Options.real() {
-		s.Ports["registry"] = r.Ports.Registry
+	if s.Options.real() {
+		status.Ports["registry"] = s.Ports.Registry
 	}
-	for _, c := range components(r.Options) {
-		part := ComponentStatus{Name: c.name, State: Stopped, Log: r.log(c.name)}
-		id := r.Processes[c.name]
+	for _, c := range components(s.Options) {
+		part := ComponentStatus{Name: c.name, State: Stopped, Log: s.dir.log(c.name)}
+		id := s.Processes[c.name]
 		usage, err := id.Usage()
 		switch {
 		case errors.Is(err, os.ErrProcessDone):
 		case err != nil:
-			return Status{}, fmt.Errorf("%s: look at %s: %w", r.Name, c.name, err)
+			return Status{}, fmt.Errorf("%s: look at %s: %w", s.Name, c.name, err)
 		default:
 			part.State, part.PID = Running, id.PID
 			part.RSSBytes, part.CPUSeconds, part.AgeSeconds = usage.RSS, usage.CPU.Seconds(), usage.Age.Seconds()
@@ -140,11 +140,11 @@ func (r *record) observe() (Status, error) {
 				part.CPUPercent = 100 * part.CPUSeconds / part.AgeSeconds
 			}
 		}
-		s.RSSBytes += part.RSSBytes
-		s.CPUPercent += part.CPUPercent
-		s.Components = append(s.Components, part)
+		status.RSSBytes += part.RSSBytes
+		status.CPUPercent += part.CPUPercent
+		status.Components = append(status.Components, part)
 	}
-	return s, nil
+	return status, nil
 }
 
 // relate replaces the CPU use since the start by the use between two observations.
@@ -186,8 +186,8 @@ func (l *Lab) judge(ctx context.Context, all []Status) []Status {
 			s.State = Stopped
 		case len(s.Components):
 			s.State = Running
-			r, err := load(filepath.Join(l.Dir, s.Name))
-			if err != nil || r.apiserverReady(ctx) != nil {
+			state, err := load(filepath.Join(l.Dir, s.Name))
+			if err != nil || state.apiserverReady(ctx) != nil {
 				s.State = Unready
 			}
 		default:

@@ -25,7 +25,7 @@ func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.S
 	}
 	defer unlock()
 
-	r, err := l.prepare(ctx, name, change, set)
+	s, err := l.prepare(ctx, name, change, set)
 	if err != nil {
 		l.discard(name)
 		return err
@@ -35,19 +35,19 @@ func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.S
 		return fmt.Errorf("%s: wait for its turn to start: %w", name, err)
 	}
 	start := time.Now()
-	started, err := l.start(ctx, r)
+	started, err := l.start(ctx, s)
 	leave()
 	if err != nil {
 		l.printf("%s: failed; stopping it", name)
 		// The end of the context may be the cause of the failure, and the processes must
 		// be stopped even then.
-		return errors.Join(err, l.halt(context.WithoutCancel(ctx), r, stopGrace, components(r.Options)...))
+		return errors.Join(err, l.halt(context.WithoutCancel(ctx), s, stopGrace, components(s.Options)...))
 	}
 	if started == 0 {
-		l.printf("%s: up already  %s", name, r.server())
+		l.printf("%s: up already  %s", name, s.server())
 		return nil
 	}
-	l.printf("%s: up in %s  %s", name, since(start), r.server())
+	l.printf("%s: up in %s  %s", name, since(start), s.server())
 	return nil
 }
 
@@ -66,114 +66,114 @@ func enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// prepare returns the record of an existing cluster with changed options, or
+// prepare returns the state of an existing cluster with changed options, or
 // creates a new cluster with all its files.
-func (l *Lab) prepare(ctx context.Context, name string, change Change, set binaries.Set) (*record, error) {
-	r, err := l.load(name)
+func (l *Lab) prepare(ctx context.Context, name string, change Change, set binaries.Set) (*clusterState, error) {
+	s, err := l.load(name)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
 	if exists := err == nil; exists {
-		if r.Options, err = change.apply(r.Options, true); err != nil {
+		if s.Options, err = change.apply(s.Options, true); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		if err := r.save(); err != nil {
+		if err := s.save(); err != nil {
 			return nil, err
 		}
-		return r, r.writeConfig()
+		return s, s.writeConfig()
 	}
 
 	now := time.Now()
-	r = &record{
-		dir:       filepath.Join(l.Dir, name),
+	s = &clusterState{
+		dir:       folder(filepath.Join(l.Dir, name)),
 		Name:      name,
 		Created:   now.UTC().Truncate(time.Second),
 		Bin:       set.Dir,
 		Versions:  map[string]string{},
 		Processes: map[string]process.ID{},
 	}
-	if r.Options, err = change.apply(Options{Nodes: DefaultNodes, ServiceCIDR: DefaultServiceCIDR}, false); err != nil {
+	if s.Options, err = change.apply(Options{Nodes: DefaultNodes, ServiceCIDR: DefaultServiceCIDR}, false); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	var parts []string
-	for _, c := range components(r.Options) {
+	for _, c := range components(s.Options) {
 		if c.path == nil {
 			parts = append(parts, c.name)
 		}
 	}
-	if err := r.setVersions(set, parts...); err != nil {
+	if err := s.setVersions(set, parts...); err != nil {
 		return nil, err
 	}
-	if r.Options.real() {
-		if err := l.takeNodes(r, set); err != nil {
+	if s.Options.real() {
+		if err := l.takeNodes(s, set); err != nil {
 			return nil, err
 		}
 	}
-	return r, l.create(ctx, r, now)
+	return s, l.create(ctx, s, now)
 }
 
-// setVersions records the versions of the cluster's programs. It fails if a program isn't built.
-func (r *record) setVersions(set binaries.Set, parts ...string) error {
+// setVersions notes the versions of the cluster's programs. It fails if a program isn't built.
+func (s *clusterState) setVersions(set binaries.Set, parts ...string) error {
 	if err := set.Require(parts...); err != nil {
 		return err
 	}
 	for _, part := range parts {
-		r.Versions[part] = set.Version(part)
+		s.Versions[part] = set.Version(part)
 	}
 	return nil
 }
 
-// takeNodes records the programs of real nodes, after it has checked the machine.
-func (l *Lab) takeNodes(r *record, set binaries.Set) error {
+// takeNodes notes the programs of real nodes, after it has checked the machine.
+func (l *Lab) takeNodes(s *clusterState, set binaries.Set) error {
 	if err := checkMachine(); err != nil {
-		return fmt.Errorf("%s: %w", r.Name, err)
+		return fmt.Errorf("%s: %w", s.Name, err)
 	}
 	programs, err := set.Node()
 	if err != nil {
 		return err
 	}
-	r.NodeBin, r.Program = programs.Dir, l.Program
-	if r.Program == "" {
-		if r.Program, err = os.Executable(); err != nil {
+	s.NodeBin, s.Program = programs.Dir, l.Program
+	if s.Program == "" {
+		if s.Program, err = os.Executable(); err != nil {
 			return fmt.Errorf("find lab itself: %w", err)
 		}
 	}
-	return r.setVersions(programs, binaries.Kubelet, binaries.KubeProxy, binaries.Containerd, binaries.Shim, binaries.Registry)
+	return s.setVersions(programs, binaries.Kubelet, binaries.KubeProxy, binaries.Containerd, binaries.Shim, binaries.Registry)
 }
 
 // discard removes the folder of a cluster if the folder is empty. A folder that isn't
-// empty, or can't be removed, stays. Without a record it isn't a cluster.
+// empty, or can't be removed, stays. Without a state it isn't a cluster.
 func (l *Lab) discard(name string) {
 	if os.Remove(filepath.Join(l.Dir, name)) == nil {
 		_ = l.sweep()
 	}
 }
 
-// create reserves the ports of a new cluster and writes its files. The record is written
-// last, because a folder without a record isn't a cluster.
-func (l *Lab) create(ctx context.Context, r *record, now time.Time) error {
-	reserved, err := labports.Reserve(ctx, r.dir, 4)
+// create reserves the ports of a new cluster and writes its files. The state is written
+// last, because a folder without one isn't a cluster.
+func (l *Lab) create(ctx context.Context, s *clusterState, now time.Time) error {
+	reserved, err := labports.Reserve(ctx, string(s.dir), 4)
 	if err != nil {
-		return fmt.Errorf("%s: %w", r.Name, err)
+		return fmt.Errorf("%s: %w", s.Name, err)
 	}
-	r.Ports = ports{Etcd: reserved[0], EtcdPeer: reserved[1], APIServer: reserved[2]}
-	if r.Options.real() {
-		r.Ports.Registry = reserved[3]
+	s.Ports = ports{Etcd: reserved[0], EtcdPeer: reserved[1], APIServer: reserved[2]}
+	if s.Options.real() {
+		s.Ports.Registry = reserved[3]
 	}
-	if err := r.writeFiles(now); err != nil {
+	if err := s.writeFiles(now); err != nil {
 		return err
 	}
-	return r.save()
+	return s.save()
 }
 
 // start starts the stopped processes of a cluster, waits until they serve, and calls
 // furnish. It returns the number of processes that it started.
-func (l *Lab) start(ctx context.Context, r *record) (started int, err error) {
-	if err := r.connect(); err != nil {
+func (l *Lab) start(ctx context.Context, s *clusterState) (started int, err error) {
+	if err := s.connect(); err != nil {
 		return 0, err
 	}
-	for _, c := range components(r.Options) {
-		fresh, err := l.run(ctx, r, c)
+	for _, c := range components(s.Options) {
+		fresh, err := l.run(ctx, s, c)
 		if err != nil {
 			return started, err
 		}
@@ -181,7 +181,7 @@ func (l *Lab) start(ctx context.Context, r *record) (started int, err error) {
 			started++
 		}
 	}
-	return started, l.furnish(ctx, r)
+	return started, l.furnish(ctx, s)
 }
 
 func since(start time.Time) time.Duration { return time.Since(start).Round(100 * time.Millisecond) }

@@ -14,19 +14,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// probeWait is the timeout of one request. A server that is starting may accept a request
+// requestTimeout is the timeout of one request. A server that is starting may accept a request
 // and never answer it. The caller repeats the request.
-const probeWait = 2 * time.Second
+const requestTimeout = 2 * time.Second
 
 // etcdReady returns nil if etcd serves.
-func (r *record) etcdReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeWait)
+func (s *clusterState) etcdReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	pair, err := tls.LoadX509KeyPair(r.pki("etcd.crt"), r.pki("etcd.key"))
+	pair, err := tls.LoadX509KeyPair(s.dir.pki("etcd.crt"), s.dir.pki("etcd.key"))
 	if err != nil {
 		return fmt.Errorf("load etcd's certificate: %w", err)
 	}
-	ca, err := os.ReadFile(r.pki("etcd-ca.crt"))
+	ca, err := os.ReadFile(s.dir.pki("etcd-ca.crt"))
 	if err != nil {
 		return fmt.Errorf("load etcd's authority: %w", err)
 	}
@@ -38,7 +38,7 @@ func (r *record) etcdReady(ctx context.Context) error {
 		TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}},
 		DisableKeepAlives: true,
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.etcd()+"/health", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.etcd()+"/health", nil)
 	if err != nil {
 		return fmt.Errorf("ask etcd: %w", err)
 	}
@@ -54,10 +54,10 @@ func (r *record) etcdReady(ctx context.Context) error {
 }
 
 // apiserverReady returns nil if the API server is ready.
-func (r *record) apiserverReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeWait)
+func (s *clusterState) apiserverReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	client, err := r.client()
+	client, err := s.client()
 	if err != nil {
 		return err
 	}
@@ -68,10 +68,10 @@ func (r *record) apiserverReady(ctx context.Context) error {
 }
 
 // registryReady returns nil if the registry serves.
-func (r *record) registryReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeWait)
+func (s *clusterState) registryReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.registry()+"/v2/", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.registry()+"/v2/", nil)
 	if err != nil {
 		return fmt.Errorf("ask the registry: %w", err)
 	}
@@ -87,16 +87,16 @@ func (r *record) registryReady(ctx context.Context) error {
 }
 
 // client returns a client with the administrator's rights.
-func (r *record) client() (*kubernetes.Clientset, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig(Admin))
+func (s *clusterState) client() (*kubernetes.Clientset, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", s.dir.kubeconfig(Admin))
 	if err != nil {
-		return nil, fmt.Errorf("%s: read the administrator's kubeconfig: %w", r.Name, err)
+		return nil, fmt.Errorf("%s: read the administrator's kubeconfig: %w", s.Name, err)
 	}
 	config.UserAgent = "keelson-lab"
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("%s: make a client: %w", r.Name, err)
+		return nil, fmt.Errorf("%s: make a client: %w", s.Name, err)
 	}
 	return client, nil
 }

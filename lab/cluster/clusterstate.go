@@ -1,9 +1,9 @@
 // Package cluster runs Kubernetes clusters on loopback. The control planes are real
 // components. kwok simulates nodes and pods, unless the cluster has real nodes.
 //
-// A cluster is a folder with its record, certificates, kubeconfigs, the data of etcd,
+// A cluster is a folder with its state, certificates, kubeconfigs, the data of etcd,
 // the audit log, and one log per process. The processes outlive the command that
-// started them. Later commands find and end them with the data in the record.
+// started them. Later commands find and end them with the data in the state.
 // All ports are on 127.0.0.1. Real nodes are namespaces of the machine. With them, ports
 // are also on the machine's address on the switch that connects the nodes.
 package cluster
@@ -29,8 +29,8 @@ const (
 // ErrNotFound is returned for a cluster that doesn't exist.
 var ErrNotFound = errors.New("no such cluster; lab status lists them")
 
-// record is the persistent state of a cluster between two commands.
-type record struct {
+// clusterState is the persistent state of a cluster between two commands.
+type clusterState struct {
 	Name      string                `json:"name"`
 	Created   time.Time             `json:"created"`
 	Options   Options               `json:"options"`
@@ -41,7 +41,7 @@ type record struct {
 	Ports     ports                 `json:"ports"`
 	Processes map[string]process.ID `json:"processes"` // by component
 
-	dir string
+	dir folder
 }
 
 // names matches valid cluster names: labels of RFC 1123 of up to 40 characters, so that
@@ -55,59 +55,50 @@ func checkName(name string) error {
 	return nil
 }
 
-// The layout of a cluster's folder.
-func (r *record) path(elem ...string) string {
-	return filepath.Join(append([]string{r.dir}, elem...)...)
-}
-func (r *record) pki(name string) string        { return r.path("pki", name) }
-func (r *record) kubeconfig(user string) string { return r.path("kubeconfig", user+".yaml") }
-func (r *record) config(name string) string     { return r.path("config", name) }
-func (r *record) log(component string) string   { return r.path("logs", component+".log") }
-func (r *record) auditLog() string              { return r.path("audit.log") }
-func (r *record) server() string {
-	return fmt.Sprintf("https://%s:%d", r.Options.host(), r.Ports.APIServer)
+func (s *clusterState) server() string {
+	return fmt.Sprintf("https://%s:%d", s.Options.host(), s.Ports.APIServer)
 }
 
-func (r *record) etcd() string                         { return fmt.Sprintf("https://127.0.0.1:%d", r.Ports.Etcd) }
-func (r *record) alive(component string) (bool, error) { return r.Processes[component].Alive() }
+func (s *clusterState) etcd() string                         { return fmt.Sprintf("https://127.0.0.1:%d", s.Ports.Etcd) }
+func (s *clusterState) alive(component string) (bool, error) { return s.Processes[component].Alive() }
 
-const recordFile = "cluster.json"
+const stateFile = "cluster.json"
 
-// save replaces the record on disk atomically.
-func (r *record) save() error {
-	data, err := json.MarshalIndent(r, "", "  ")
+// save replaces the state on disk atomically.
+func (s *clusterState) save() error {
+	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode the record of %s: %w", r.Name, err)
+		return fmt.Errorf("encode the state of %s: %w", s.Name, err)
 	}
-	path := r.path(recordFile)
+	path := s.dir.path(stateFile)
 	if err := os.WriteFile(path+".new", append(data, '\n'), 0o600); err != nil {
-		return fmt.Errorf("write the record of %s: %w", r.Name, err)
+		return fmt.Errorf("write the state of %s: %w", s.Name, err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("write the record of %s: %w", r.Name, err)
+		return fmt.Errorf("write the state of %s: %w", s.Name, err)
 	}
 	return nil
 }
 
-// load reads a record. The error for a folder without a record wraps [ErrNotFound].
-func load(dir string) (*record, error) {
+// load reads the state in a cluster's folder. The error for a folder without one wraps [ErrNotFound].
+func load(dir string) (*clusterState, error) {
 	name := filepath.Base(dir)
-	data, err := os.ReadFile(filepath.Join(dir, recordFile))
+	data, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w", name, ErrNotFound)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the record of %s: %w", name, err)
+		return nil, fmt.Errorf("read the state of %s: %w", name, err)
 	}
-	r := &record{dir: dir}
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("read the record of %s in %s: %w", name, dir, err)
+	s := &clusterState{dir: folder(dir)}
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, fmt.Errorf("read the state of %s in %s: %w", name, dir, err)
 	}
-	if r.Name != name {
-		return nil, fmt.Errorf("%s holds the record of %q: a cluster's folder must not be renamed", dir, r.Name)
+	if s.Name != name {
+		return nil, fmt.Errorf("%s holds the state of %q: a cluster's folder must not be renamed", dir, s.Name)
 	}
-	if r.Processes == nil {
-		r.Processes = map[string]process.ID{}
+	if s.Processes == nil {
+		s.Processes = map[string]process.ID{}
 	}
-	return r, nil
+	return s, nil
 }
