@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -58,7 +59,7 @@ type Outcome struct {
 	// in the cluster and belong to no component from then on.
 	Kept []*HookError
 	// Health of the target objects, from the last answers of the API server.
-	Health []ObjectHealth
+	Health []health.Result
 }
 
 // Wrote reports whether any object was created, updated or deleted.
@@ -297,7 +298,7 @@ func (a *applying) lastHealth() v1alpha1.Health {
 	if a.cluster.wasHealthy(a.want.Component, a.record.delivered()) {
 		return v1alpha1.HealthHealthy
 	}
-	var objects []ObjectHealth
+	var objects []health.Result
 	for i := range a.states {
 		switch s := &a.states[i]; {
 		case s.RecordedUID == "": // not part of the last delivery
@@ -307,7 +308,7 @@ func (a *applying) lastHealth() v1alpha1.Health {
 			objects = append(objects, a.want.Health.Of(s.ID, s.Live))
 		}
 	}
-	health, _ := Worst(objects)
+	health, _ := health.Worst(objects)
 	return health
 }
 
@@ -453,8 +454,8 @@ func (a *applying) delete(ctx context.Context, m *meta.RESTMapping, c *differ.Ch
 	return nil
 }
 
-func (a *applying) health() []ObjectHealth {
-	var out []ObjectHealth
+func (a *applying) health() []health.Result {
+	var out []health.Result
 	for _, o := range a.want.Target.Objects {
 		id, _ := differ.Identify(o.Content)
 		if live := a.live[id]; live != nil {

@@ -3,7 +3,6 @@ package applier
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -145,33 +145,27 @@ func (j CheckJob) object(id differ.ID) (*renderer.Object, error) {
 // unknown.
 func (c *Cluster) AwaitCheck(ctx context.Context, j CheckJob, live map[string]any) error {
 	id, uid, last := checkID(j.Want.Namespace, j.Name), uidOf(live), live
-	var end hookEnd
+	var end health.End
 	err := Follow(ctx, c.dynamic, jobsMapping(), ObservedObject{id, live}, func(live map[string]any) bool {
 		switch {
 		case live == nil:
-			if end = endOf(last); !end.over {
-				end = hookEnd{over: true, message: "it was deleted while it ran"}
+			if end = health.EndOf(last); !end.Over {
+				end = health.End{Over: true, Message: "it was deleted while it ran"}
 			}
 		case uidOf(live) != uid:
-			end = hookEnd{over: true, message: "another client replaced it while it ran"}
+			end = health.End{Over: true, Message: "another client replaced it while it ran"}
 		default:
-			last, end = live, endOf(live)
+			last, end = live, health.EndOf(live)
 		}
-		return end.over
+		return end.Over
 	})
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w", id, err)
-	case end.good:
+	case end.Succeeded:
 		return nil
 	}
-	return &CheckError{Message: c.diagnoseEnd(ctx, id, last, end.message)}
-}
-
-// diagnoseEnd explains how an object that ends, such as a Job, has ended.
-func (c *Cluster) diagnoseEnd(ctx context.Context, id differ.ID, live map[string]any, message string) string {
-	text := c.diagnose(ctx, []unhealthyObject{{ObjectHealth{ID: id, Health: v1alpha1.HealthDegraded, Message: message}, live}})
-	return strings.TrimPrefix(text, id.String()+": ")
+	return &CheckError{Message: c.diagnoser.DiagnoseEnd(ctx, id, last, end.Message)}
 }
 
 // FoundCheck is the Job of a check that exists in a cluster, of any fleet.

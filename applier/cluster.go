@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/keelson-io/keelson/applier/fingerprint"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
@@ -52,6 +54,7 @@ type Cluster struct {
 	discovery *discoverer
 	reader    Reader
 	keeper    Keeper // the reader, if it implements Keeper; else nil
+	diagnoser health.Diagnoser
 	progress  func(Step)
 	limits    instanceLimits
 	redactor  *redact.Redactor
@@ -95,7 +98,7 @@ type Cluster struct {
 	accounts map[string]*account
 	answers  map[differ.ID]answered
 	// familiar are the kinds of changes of which the API server accepted one in a dry run.
-	familiar map[sum]bool
+	familiar map[fingerprint.Sum]bool
 	// judgedCustomResources holds the findings about the custom resources of CRDs.
 	judgedCustomResources map[differ.ID]judgedCRD
 	// settled holds the inputs of the objects that were found settled, by component.
@@ -161,9 +164,9 @@ func New(o Options) (*Cluster, error) {
 	c := &Cluster{
 		redactor: o.Redactor, hiding: o.Name + "/" + rand.Text() + "/", writer: o.Writer, secrets: secrets, metadata: meta,
 		name: o.Name, config: o.Config, accounts: map[string]*account{}, dynamic: dyn, reader: o.Reader, progress: o.Progress,
-		discovery: newDiscoverer(disco, o.Schemas),
-		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, distrusted: map[differ.ID]bool{},
-		records: map[string]*record{}, recordedObjects: map[string][]uint64{}, littered: map[string]bool{}, answers: map[differ.ID]answered{}, familiar: map[sum]bool{}, skipsDryRuns: o.SkipDryRuns,
+		discovery: newDiscoverer(disco, o.Schemas), diagnoser: health.NewDiagnoser(dyn),
+		unfenced: map[string]bool{}, namespaces: map[string]bool{}, distrusted: map[differ.ID]bool{},
+		records: map[string]*record{}, recordedObjects: map[string][]uint64{}, littered: map[string]bool{}, answers: map[differ.ID]answered{}, familiar: map[fingerprint.Sum]bool{}, skipsDryRuns: o.SkipDryRuns,
 		settled: map[string]map[differ.ID]differ.Inputs{}, settledCache: map[string]*settledEntry{}, healthy: map[string]unique.Handle[Delivered]{},
 		limits: defaultInstanceLimits(), judgedCustomResources: map[differ.ID]judgedCRD{},
 	}

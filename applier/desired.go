@@ -2,12 +2,13 @@ package applier
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"sync"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/fingerprint"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -25,8 +26,8 @@ func NewDesired(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (De
 type DesiredBuilder struct {
 	mu        sync.Mutex
 	catalogue differ.Catalogue
-	danger    map[sum]differ.Rules
-	health    map[sum]HealthRules // without cluster labels
+	danger    map[fingerprint.Sum]differ.Rules
+	health    map[fingerprint.Sum]health.Rules // without cluster labels
 }
 
 // rulesKept bounds how many different rules are remembered.
@@ -40,7 +41,7 @@ func (w *DesiredBuilder) Build(f *registry.Fleet, d *registry.Delivery, t *rende
 		labels = c.Spec.Labels
 	}
 	scopes := ScopesOf(f, d)
-	rules, health, err := w.rules(scopes, spec.Health)
+	rules, healthy, err := w.rules(scopes, spec.Health)
 	if err != nil {
 		return Desired{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
 	}
@@ -54,7 +55,7 @@ func (w *DesiredBuilder) Build(f *registry.Fleet, d *registry.Delivery, t *rende
 	}
 	return Desired{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision, Absent: d.Absent,
-		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: health.on(labels), Labels: labels, Adopt: spec.Adopt,
+		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: healthy.On(labels), Labels: labels, Adopt: spec.Adopt,
 		Limits: LimitsOf(f, d.Component), Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved, Approvals: approvals,
 	}, nil
 }
@@ -80,42 +81,41 @@ func LimitsOf(f *registry.Fleet, component string) *differ.ProjectLimits {
 }
 
 // rules compiles danger and health rules, unless they are remembered.
-func (w *DesiredBuilder) rules(danger differ.Scopes, ofComponent []v1alpha1.HealthRule) (differ.Rules, HealthRules, error) {
+func (w *DesiredBuilder) rules(danger differ.Scopes, ofComponent []v1alpha1.HealthRule) (differ.Rules, health.Rules, error) {
 	ofDanger, err := sumOfJSON(danger)
 	if err != nil {
-		return differ.Rules{}, HealthRules{}, err
+		return differ.Rules{}, health.Rules{}, err
 	}
 	ofHealth, err := sumOfJSON(ofComponent)
 	if err != nil {
-		return differ.Rules{}, HealthRules{}, err
+		return differ.Rules{}, health.Rules{}, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.danger == nil || len(w.danger)+len(w.health) > rulesKept {
-		w.danger, w.health = map[sum]differ.Rules{}, map[sum]HealthRules{}
+		w.danger, w.health = map[fingerprint.Sum]differ.Rules{}, map[fingerprint.Sum]health.Rules{}
 	}
 	rules, known := w.danger[ofDanger]
 	if !known {
 		if rules, err = w.catalogue.NewRules(danger); err != nil {
-			return differ.Rules{}, HealthRules{}, err
+			return differ.Rules{}, health.Rules{}, err
 		}
 		w.danger[ofDanger] = rules
 	}
-	health, known := w.health[ofHealth]
+	healthy, known := w.health[ofHealth]
 	if !known {
-		if health, err = NewHealthRules(ofComponent, nil); err != nil {
-			return differ.Rules{}, HealthRules{}, err
+		if healthy, err = health.NewRules(ofComponent, nil); err != nil {
+			return differ.Rules{}, health.Rules{}, err
 		}
-		w.health[ofHealth] = health
+		w.health[ofHealth] = healthy
 	}
-	return rules, health, nil
+	return rules, healthy, nil
 }
 
-func sumOfJSON(values ...any) (sum, error) {
+func sumOfJSON(values ...any) (fingerprint.Sum, error) {
 	text, err := json.Marshal(values)
 	if err != nil {
-		return sum{}, fmt.Errorf("encode rules: %w", err)
+		return fingerprint.Sum{}, fmt.Errorf("encode rules: %w", err)
 	}
-	all := sha256.Sum256(text)
-	return sum(all[:16]), nil
+	return fingerprint.Of(text), nil
 }

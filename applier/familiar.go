@@ -1,7 +1,6 @@
 package applier
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/keelson-io/keelson/applier/fingerprint"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -25,10 +25,10 @@ var errUnfamiliar = errors.New("the API server refused what it had taken of anot
 // A dry run has three kinds of answers. A refusal: the write itself is refused, too, changes
 // nothing, and the next plan makes a dry run. No change: the write itself changes nothing, and says
 // so. Additions by admission: they are shown, and decide nothing.
-func (p *Prepared) familiar(c *differ.Change) sum {
+func (p *Prepared) familiar(c *differ.Change) fingerprint.Sum {
 	m := p.mappings[c.ID]
 	if c.Op != differ.OpUpdate || c.HandOver != nil || c.First != nil || len(c.Migrate) > 0 || m == nil {
-		return sum{}
+		return fingerprint.Sum{}
 	}
 	var fields []string
 	for i := range c.Fields {
@@ -37,17 +37,16 @@ func (p *Prepared) familiar(c *differ.Change) sum {
 			fields = append(fields, string(f.Action)+" "+anyItem(f.Path))
 		case differ.ActionKeep:
 		default:
-			return sum{}
+			return fingerprint.Sum{}
 		}
 	}
 	if len(fields) == 0 {
-		return sum{}
+		return fingerprint.Sum{}
 	}
 	slices.Sort(fields)
-	h := sha256.New()
-	write(h, m.Resource.String(), p.schemas.Hash(m.GroupVersionKind))
-	write(h, slices.Compact(fields)...)
-	return sum(h.Sum(nil)[:16])
+	h := fingerprint.New(m.Resource.String(), p.schemas.Hash(m.GroupVersionKind))
+	h.Add(slices.Compact(fields)...)
+	return h.Sum()
 }
 
 // anyItem returns a path without the keys, values and indexes of list items.
@@ -102,8 +101,8 @@ func (p *Prepared) writesAlone(ch *differ.Change) bool {
 }
 
 // learn records that the API server accepted a change of a kind.
-func (c *Cluster) learn(kind sum) {
-	if kind == (sum{}) {
+func (c *Cluster) learn(kind fingerprint.Sum) {
+	if kind == (fingerprint.Sum{}) {
 		return
 	}
 	c.mu.Lock()

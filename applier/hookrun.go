@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -420,35 +421,35 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 	waiting, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	var last map[string]any
-	var end hookEnd
+	var end health.End
 	err := Follow(waiting, a.cluster.dynamic, m, ObservedObject{h.id, live}, func(live map[string]any) bool {
 		switch {
 		case live == nil && last == nil:
-			end = hookEnd{over: true, message: "it was deleted before it was seen to come to its end"}
+			end = health.End{Over: true, Message: "it was deleted before it was seen to come to its end"}
 		case live == nil: // if a time to live ended it, its last state counts
-			end = endOf(last)
-			if !end.over {
-				end = hookEnd{over: true, message: "it was deleted while it ran"}
+			end = health.EndOf(last)
+			if !end.Over {
+				end = health.End{Over: true, Message: "it was deleted while it ran"}
 			}
 		case uidOf(live) != r.UID:
-			end = hookEnd{over: true, message: "another client replaced it while it ran"}
+			end = health.End{Over: true, Message: "another client replaced it while it ran"}
 		default:
-			last, end = live, endOf(live)
+			last, end = live, health.EndOf(live)
 		}
-		return end.over
+		return end.Over
 	})
 	switch {
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-		message := fmt.Sprintf("it runs for longer than %s: %s", a.timeout, a.cluster.diagnoseEnd(ctx, h.id, last, "it runs"))
+		message := fmt.Sprintf("it runs for longer than %s: %s", a.timeout, a.cluster.diagnoser.DiagnoseEnd(ctx, h.id, last, "it runs"))
 		return &HookError{Event: h.event, ID: h.id, Running: true, Attempt: r.Attempt, Message: message}
 	case err != nil:
 		return fmt.Errorf("hook %s %s: %w", h.event, h.id, err)
-	case end.good:
+	case end.Succeeded:
 		r.State = HookSucceeded
 		return a.keepHook(ctx, r)
 	}
-	r.State, r.Message = HookFailed, end.message
-	failed := &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Message: a.cluster.diagnoseEnd(ctx, h.id, last, end.message)}
+	r.State, r.Message = HookFailed, end.Message
+	failed := &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Message: a.cluster.diagnoser.DiagnoseEnd(ctx, h.id, last, end.Message)}
 	a.outcome.requeueAfter(r.pause())
 	if err := a.keepHook(ctx, r); err != nil {
 		return fmt.Errorf("%w: %w", failed, err)
@@ -457,34 +458,4 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 		return fmt.Errorf("%w: %w", failed, err)
 	}
 	return failed
-}
-
-// hookEnd is the result of a hook, if it has ended.
-type hookEnd struct {
-	over, good bool
-	message    string
-}
-
-func endOf(live map[string]any) hookEnd {
-	if textAt(live, "kind") == "Pod" {
-		switch statusText(live, "phase") {
-		case "Succeeded":
-			return hookEnd{over: true, good: true}
-		case "Failed":
-			return hookEnd{over: true, message: byKnown(live)}
-		}
-		return hookEnd{}
-	}
-	switch {
-	case conditionOf(live, "Complete").status == "True":
-		return hookEnd{over: true, good: true}
-	case conditionOf(live, "Failed").status == "True":
-		return hookEnd{over: true, message: byKnown(live)}
-	}
-	return hookEnd{}
-}
-
-func byKnown(live map[string]any) string {
-	h, _ := builtinHealth(live)
-	return bounded(h.Message)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/differ/jsonsize"
 	"github.com/keelson-io/keelson/renderer"
@@ -35,7 +36,7 @@ type Desired struct {
 	ServiceAccount string
 	Target         *renderer.Target
 	Rules          differ.Rules
-	Health         HealthRules
+	Health         health.Rules
 	Labels         map[string]string // of the cluster, for the rules' conditions
 	Adopt          bool
 	Limits         *differ.ProjectLimits // the objects that the component may have; nil: any
@@ -83,7 +84,7 @@ func (e *EmptyTargetError) Error() string {
 type Prepared struct {
 	Plan differ.Plan
 	// Health of the component's live objects, as the plan read them.
-	Health []ObjectHealth
+	Health []health.Result
 	// Applied is the version that the cluster's record names.
 	Applied string
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/fingerprint"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -114,9 +115,9 @@ type HistoryEntry struct {
 type record struct {
 	Record
 	version string
-	sum     sum      // of the Secret's content
-	parts   []string // names of the Secrets that hold a large record
-	size    int      // in memory, in bytes
+	sum     fingerprint.Sum // of the Secret's content
+	parts   []string        // names of the Secrets that hold a large record
+	size    int             // in memory, in bytes
 	// announced is the announcement made since the record was written; nil: none.
 	announced *announcement
 }

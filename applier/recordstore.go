@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/fingerprint"
 	"github.com/keelson-io/keelson/applier/span"
 )
 
@@ -131,10 +132,8 @@ func (c *Cluster) same(component string, s *corev1.Secret) bool {
 
 // sumOf identifies the record that a Secret begins: the names of further Secrets are hashes of
 // their content.
-func sumOf(s *corev1.Secret) sum {
-	h := sha256.New()
-	write(h, string(s.Data[keyRecord]), string(s.Data[keyParts]))
-	return sum(h.Sum(nil)[:16])
+func sumOf(s *corev1.Secret) fingerprint.Sum {
+	return fingerprint.New(string(s.Data[keyRecord]), string(s.Data[keyParts])).Sum()
 }
 
 func (c *Cluster) fetchRecord(ctx context.Context, component string) (*record, error) {

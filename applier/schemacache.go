@@ -3,7 +3,6 @@ package applier
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/keelson-io/keelson/applier/fingerprint"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
@@ -58,7 +58,7 @@ type SchemaCache struct {
 	mu       sync.Mutex
 	parsed   map[digest]weak.Pointer[differ.Schema]
 	recent   []retained // oldest first; at most retainedBytes together, or one
-	surfaces map[sum]weak.Pointer[surface]
+	surfaces map[fingerprint.Sum]weak.Pointer[surface]
 }
 
 // retained keeps a schema that no cluster may use at the moment.
@@ -69,7 +69,7 @@ type retained struct {
 
 // NewSchemaCache returns an empty cache.
 func NewSchemaCache() *SchemaCache {
-	return &SchemaCache{slots: semaphore.NewWeighted(parsingValues), parsed: map[digest]weak.Pointer[differ.Schema]{}, surfaces: map[sum]weak.Pointer[surface]{}}
+	return &SchemaCache{slots: semaphore.NewWeighted(parsingValues), parsed: map[digest]weak.Pointer[differ.Schema]{}, surfaces: map[fingerprint.Sum]weak.Pointer[surface]{}}
 }
 
 // publishedDigest reads the hash from the path of a document; the zero digest: the path has
@@ -147,7 +147,7 @@ func (c *SchemaCache) share(s *surface) *surface {
 	if other := c.surfaces[of].Value(); other != nil {
 		return other
 	}
-	maps.DeleteFunc(c.surfaces, func(_ sum, p weak.Pointer[surface]) bool { return p.Value() == nil })
+	maps.DeleteFunc(c.surfaces, func(_ fingerprint.Sum, p weak.Pointer[surface]) bool { return p.Value() == nil })
 	c.surfaces[of] = weak.Make(s)
 	return s
 }
@@ -156,18 +156,17 @@ func compareKinds(a, b schema.GroupKind) int { return cmp.Compare(a.String(), b.
 
 // sum hashes everything that is served and its mappings: two clusters with the same sum share one
 // surface.
-func (s *surface) sum() sum {
-	h := sha256.New()
-	write(h, s.capabilities.KubeVersion)
-	write(h, s.capabilities.APIVersions...)
+func (s *surface) sum() fingerprint.Sum {
+	h := fingerprint.New(s.capabilities.KubeVersion)
+	h.Add(s.capabilities.APIVersions...)
 	name := func(m *meta.RESTMapping) string {
 		return fmt.Sprint(m.GroupVersionKind, m.Resource, m.Scope.Name())
 	}
 	for _, m := range slices.SortedFunc(maps.Values(s.mappings), func(a, b *meta.RESTMapping) int { return cmp.Compare(name(a), name(b)) }) {
-		write(h, name(m))
+		h.Add(name(m))
 	}
 	for _, kind := range slices.SortedFunc(maps.Keys(s.preferred), compareKinds) {
-		write(h, name(s.preferred[kind]), fmt.Sprint(s.capabilities.ClusterScoped[kind]))
+		h.Add(name(s.preferred[kind]), fmt.Sprint(s.capabilities.ClusterScoped[kind]))
 	}
-	return sum(h.Sum(nil)[:16])
+	return h.Sum()
 }

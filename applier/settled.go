@@ -5,13 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"strconv"
 	"unique"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/fingerprint"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -24,19 +25,16 @@ type Keeper interface {
 	Wake(component string) (mark uint64)
 	// Rest drops the objects that the plan has read. It returns false, and drops nothing, if an
 	// object has changed since the mark, or may soon.
-	Rest(component string, mark uint64, ids []differ.ID, health HealthRules) bool
+	Rest(component string, mark uint64, ids []differ.ID, health health.Rules) bool
 	// AtRest reports whether no object has changed since Rest, in content or in health.
 	AtRest(component string) bool
 }
 
-// sum is a hash that stands for content.
-type sum [16]byte
-
 // settledEntry is what stays in memory of a settled component. Its record is read again when it is needed.
 type settledEntry struct {
-	of      sum           // fingerprint of the settled state, see [Cluster.fingerprint]
-	version recordVersion // version of its record
-	record  sum           // of the record: a restored store counts resourceVersions anew
+	of      fingerprint.Sum // fingerprint of the settled state, see [Cluster.fingerprint]
+	version recordVersion   // version of its record
+	record  fingerprint.Sum // of the record: a restored store counts resourceVersions anew
 	pin     *Pin
 	// delivered is the last delivery in the record.
 	delivered unique.Handle[Delivered]
@@ -90,7 +88,7 @@ func (c *Cluster) settledPlan(ctx context.Context, w Desired) *Prepared {
 		return nil
 	}
 	for i := range states {
-		p.Health = append(p.Health, ObjectHealth{ID: states[i].ID, Health: v1alpha1.HealthHealthy})
+		p.Health = append(p.Health, health.Result{ID: states[i].ID, Health: v1alpha1.HealthHealthy})
 	}
 	return p
 }
@@ -168,30 +166,22 @@ func (p *Prepared) isIdle() bool {
 }
 
 // fingerprint hashes everything that a plan is made from, except the record and the live objects.
-func (c *Cluster) fingerprint(p *Prepared, states []differ.State, versions map[differ.ID]schema.GroupVersionKind) sum {
-	h := sha256.New()
+func (c *Cluster) fingerprint(p *Prepared, states []differ.State, versions map[differ.ID]schema.GroupVersionKind) fingerprint.Sum {
 	w := &p.want
-	write(h, w.Target.Hash, w.Version, w.Tree, w.Namespace, w.ServiceAccount, p.policy.Hash(), fmt.Sprint(len(states)))
+	h := fingerprint.New(w.Target.Hash, w.Version, w.Tree, w.Namespace, w.ServiceAccount, p.policy.Hash(), fmt.Sprint(len(states)))
 	if w.Pin != nil {
-		write(h, fmt.Sprint(w.Pin.Number, w.Pin.At.UTC(), w.Pin.TargetHash, w.Pin.Against, w.Pin.By, w.Pin.Because))
+		h.Add(fmt.Sprint(w.Pin.Number, w.Pin.At.UTC(), w.Pin.TargetHash, w.Pin.Against, w.Pin.By, w.Pin.Because))
 	}
-	w.Health.write(h)
+	w.Health.AddTo(h)
 	for i := range states {
 		id := states[i].ID
 		resource := ""
 		if m := p.mappings[id]; m != nil {
 			resource = m.Resource.String()
 		}
-		write(h, resource, p.schemas.Hash(versions[id]), fmt.Sprint(p.policy.Scaled[id]))
+		h.Add(resource, p.schemas.Hash(versions[id]), fmt.Sprint(p.policy.Scaled[id]))
 	}
-	return sum(h.Sum(nil)[:16])
-}
-
-// write hashes texts so that two different lists never give the same input.
-func write(h io.Writer, parts ...string) {
-	for _, part := range parts {
-		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash never fails
-	}
+	return h.Sum()
 }
 
 // hashIDs returns the hashed IDs of recorded objects.

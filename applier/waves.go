@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -86,7 +87,7 @@ func (a *applying) awaitHealth(ctx context.Context, before string, changes []*di
 		changes = stillWaited(changes, sick) // a healthy object is not read again
 		for _, p := range sick {
 			if p.Health == v1alpha1.HealthDegraded {
-				return &UnhealthyError{Before: before, Message: a.cluster.diagnose(ctx, sick)}
+				return &UnhealthyError{Before: before, Message: a.cluster.diagnoser.Diagnose(ctx, sick...)}
 			}
 		}
 		look := time.NewTimer(pause)
@@ -94,7 +95,7 @@ func (a *applying) awaitHealth(ctx context.Context, before string, changes []*di
 		case <-look.C:
 		case <-deadline.C:
 			look.Stop()
-			return &UnhealthyError{Before: before, Waited: a.timeout, Message: a.cluster.diagnose(ctx, sick)}
+			return &UnhealthyError{Before: before, Waited: a.timeout, Message: a.cluster.diagnoser.Diagnose(ctx, sick...)}
 		case <-ctx.Done():
 			look.Stop()
 			return fmt.Errorf("%s: %w", before, ctx.Err())
@@ -102,7 +103,7 @@ func (a *applying) awaitHealth(ctx context.Context, before string, changes []*di
 	}
 }
 
-func stillWaited(changes []*differ.Change, sick []unhealthyObject) []*differ.Change {
+func stillWaited(changes []*differ.Change, sick []health.Unhealthy) []*differ.Change {
 	waited := make(map[differ.ID]bool, len(sick))
 	for _, p := range sick {
 		waited[p.ID] = true
@@ -117,8 +118,8 @@ func stillWaited(changes []*differ.Change, sick []unhealthyObject) []*differ.Cha
 }
 
 // sick returns the objects that are not healthy.
-func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]unhealthyObject, error) {
-	var out []unhealthyObject
+func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]health.Unhealthy, error) {
+	var out []health.Unhealthy
 	for _, c := range changes {
 		m, err := a.mapping(ctx, c.ID, c.APIVersion)
 		if err != nil {
@@ -130,11 +131,13 @@ func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]unheal
 		}
 		h := a.want.Health.Of(c.ID, live)
 		if written, seen := a.recordGeneration(c.ID, live); seen < written {
-			h = progressing("generation %d was applied, and %d is what was read last", written, seen)
-			h.ID = c.ID
+			h = health.Result{
+				ID: c.ID, Health: v1alpha1.HealthProgressing,
+				Message: fmt.Sprintf("generation %d was applied, and %d is what was read last", written, seen),
+			}
 		}
 		if h.Health != v1alpha1.HealthHealthy {
-			out = append(out, unhealthyObject{h, live})
+			out = append(out, health.Unhealthy{Result: h, Live: live})
 		}
 	}
 	return out, nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/controllers/connect"
 	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/differ"
@@ -331,4 +332,4 @@ func dependenciesFirst(c *registry.Cluster, deliveries []*registry.Delivery) []*
 }
 
 // health returns the worst health of a plan's objects.
-func (p *planned) health() (v1alpha1.Health, string) { return applier.Worst(p.Health) }
+func (p *planned) health() (v1alpha1.Health, string) { return health.Worst(p.Health) }

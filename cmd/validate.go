@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
@@ -377,12 +378,12 @@ func (v *validation) health(d *registry.Delivery) {
 	err, known := v.healthRules[d.Version]
 	v.mu.Unlock()
 	if !known { // concurrent compilations have the same result
-		_, err = applier.NewHealthRules(d.Version.Spec.Health, nil)
+		_, err = health.NewRules(d.Version.Spec.Health, nil)
 		v.mu.Lock()
 		v.healthRules[d.Version] = err
 		v.mu.Unlock()
 	}
-	if wrong, ok := errors.AsType[*applier.HealthRuleError](err); ok {
+	if wrong, ok := errors.AsType[*health.RuleError](err); ok {
 		v.add(registry.Problem{At: d.Version.HealthAt(wrong.Rule, wrong.Field), Message: err.Error()}, d.Cluster)
 	}
 }

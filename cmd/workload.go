@@ -21,7 +21,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -307,13 +307,13 @@ func (s *kruiseSet) argument() string {
 }
 
 // health returns the health by Keelson's built-in rules.
-func (s *kruiseSet) health() (applier.ObjectHealth, error) {
+func (s *kruiseSet) health() (health.Result, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.Object)
 	if err != nil {
-		return applier.ObjectHealth{}, fmt.Errorf("%s: %w", s.title(), err)
+		return health.Result{}, fmt.Errorf("%s: %w", s.title(), err)
 	}
 	id := differ.ID{Group: v1beta1.GroupVersion.Group, Kind: s.kind, Namespace: s.GetNamespace(), Name: s.GetName()}
-	return applier.HealthRules{}.Of(id, content), nil
+	return health.Rules{}.Of(id, content), nil
 }
 
 // delivered reports whether Keelson delivers the workload, and for which component. The component

@@ -20,7 +20,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
@@ -369,7 +369,7 @@ var errDone = errors.New("done")
 type followed struct {
 	*kruiseSets
 	uid  string
-	last applier.ObjectHealth // as last printed
+	last health.Result // as last printed
 }
 
 // from prints a workload and its changes until the API server ends the watch. It returns errDone,

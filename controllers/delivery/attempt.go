@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -100,7 +101,7 @@ type diagnosis struct{ about, text string }
 // passed. It asks the cluster once for each target and problem; before that it checks the pods.
 func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) string {
 	component := s.delivery.Component
-	health, worst := applier.Worst(t.health)
+	health, worst := health.Worst(t.health)
 	about := t.targetHash + " " + worst
 	a.mu.Lock()
 	late := waited(a.statuses.get(component), a.now()) > t.timeout

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
@@ -81,7 +82,7 @@ type group struct {
 	rest   bool
 	moves  uint64 // a new number after each change, never used before
 	bodies map[place]body
-	health applier.HealthRules // of a component at rest
+	health health.Rules // of a component at rest
 	// restedAt is when the component last came to rest, and movedAt when its objects last changed.
 	// warm: it was disturbed within warmFor after it came to rest.
 	restedAt, movedAt time.Time
@@ -425,7 +426,7 @@ func (l *liveCache) forget(component string) {
 }
 
 // Rest implements [applier.Keeper].
-func (l *liveCache) Rest(component string, mark uint64, ids []differ.ID, health applier.HealthRules) bool {
+func (l *liveCache) Rest(component string, mark uint64, ids []differ.ID, health health.Rules) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.group(unique.Make(component))

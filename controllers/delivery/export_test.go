@@ -24,6 +24,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -34,7 +35,7 @@ type Attempt struct {
 	Sync                      v1alpha1.Sync
 	Message, Target, Revision string
 	Plan                      differ.Plan
-	Health                    []applier.ObjectHealth
+	Health                    []health.Result
 	Created, Restored         int
 	Planned                   bool
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -39,7 +40,7 @@ type attempt struct {
 	applied                       string // version in the record
 	// plan and health are empty if the attempt ended before the plan.
 	plan    differ.Plan
-	health  []applier.ObjectHealth
+	health  []health.Result
 	outcome applier.Outcome
 	// pin is the pin that the target comes from; nil: the target is git's, or unknown.
 	pin *applier.Pin
@@ -93,7 +94,7 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 		s.Warnings = warnings(before, a)
 		s.Objects = int32(len(a.health)) //nolint:gosec // bounded by what a render may hold
 		var why string
-		s.Health, why = applier.Worst(a.health)
+		s.Health, why = health.Worst(a.health)
 		why = cmp.Or(a.diagnosis, why)
 		if late := waited(before, now); s.Health == v1alpha1.HealthProgressing && late > a.timeout {
 			s.Health, why = v1alpha1.HealthDegraded, fmt.Sprintf("not healthy after %s: %s", a.timeout, why)

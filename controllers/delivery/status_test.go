@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/differ"
 )
@@ -18,8 +18,8 @@ import (
 func TestNext(t *testing.T) {
 	t.Parallel()
 	web := differ.ID{Group: "apps", Kind: "Deployment", Namespace: "prod", Name: "web"}
-	healthy := []applier.ObjectHealth{{ID: web, Health: v1alpha1.HealthHealthy}}
-	progressing := []applier.ObjectHealth{{ID: web, Health: v1alpha1.HealthProgressing, Message: "1 of 2 ready"}}
+	healthy := []health.Result{{ID: web, Health: v1alpha1.HealthHealthy}}
+	progressing := []health.Result{{ID: web, Health: v1alpha1.HealthProgressing, Message: "1 of 2 ready"}}
 	start := time.Unix(1_000_000, 0)
 	synced := delivery.Attempt{Sync: v1alpha1.SyncSynced, Target: "t1", Revision: "r1", Planned: true, Health: healthy}
 	before := delivery.Next(v1alpha1.DeliveryStatus{Cluster: "c", Component: "web"}, synced, start)

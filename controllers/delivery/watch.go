@@ -19,6 +19,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
@@ -355,7 +356,7 @@ func (w *watched) set(n *news, o *observed, listed bool) {
 	case !w.begun:
 		l.keep(g, place{w, key}, o.whole, o.size)
 		return
-	case !changed && g.rest && o.whole != nil && g.health.Of(id, o.whole) == (applier.ObjectHealth{ID: id, Health: v1alpha1.HealthHealthy}):
+	case !changed && g.rest && o.whole != nil && g.health.Of(id, o.whole) == (health.Result{ID: id, Health: v1alpha1.HealthHealthy}):
 		return
 	case !changed && !g.rest && now.version == was.version:
 		l.keep(g, place{w, key}, o.whole, o.size)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -32,7 +33,7 @@ type Cluster struct {
 	// Mapping returns the resource of a kind, see [applier.Cluster.Mapping].
 	Mapping func(context.Context, schema.GroupVersionKind) (*meta.RESTMapping, error)
 	// Examine returns why an object is not healthy, see [applier.Cluster.Examine].
-	Examine func(context.Context, applier.ObjectHealth, map[string]any) string
+	Examine func(context.Context, health.Result, map[string]any) string
 }
 
 // errForeign reports an object that is not the probe's.
@@ -153,7 +154,7 @@ func (r *runner) send(ctx context.Context, m *meta.RESTMapping, s *Subject, step
 // become healthy.
 func (r *runner) await(ctx context.Context, m *meta.RESTMapping, s *Subject, live map[string]any) (map[string]any, error) {
 	uid := (&unstructured.Unstructured{Object: live}).GetUID()
-	var health applier.ObjectHealth
+	var health health.Result
 	gone := false
 	err := applier.Follow(ctx, r.Dynamic, m, applier.ObservedObject{ID: s.ID, Live: live}, func(now map[string]any) bool {
 		if gone = now == nil || (&unstructured.Unstructured{Object: now}).GetUID() != uid; gone {

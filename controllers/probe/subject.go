@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 )
@@ -43,7 +43,7 @@ type Subject struct {
 	Kind   string
 	ID     differ.ID
 	GVK    schema.GroupVersionKind
-	Health applier.HealthRules
+	Health health.Rules
 	Steps  []Step
 	// Err is why the subject can't be tested: its condition is invalid.
 	Err error
@@ -239,9 +239,9 @@ func (m maker) custom(name string, spec *v1alpha1.ProbeCustom) Subject {
 }
 
 // Ready compiles the condition of a custom subject.
-func Ready(condition string) (applier.HealthRules, error) {
-	rules, err := applier.NewHealthRules([]v1alpha1.HealthRule{{Current: condition, Because: "it waits for " + condition}}, nil)
-	if wrong, ok := errors.AsType[*applier.HealthRuleError](err); ok {
+func Ready(condition string) (health.Rules, error) {
+	rules, err := health.NewRules([]v1alpha1.HealthRule{{Current: condition, Because: "it waits for " + condition}}, nil)
+	if wrong, ok := errors.AsType[*health.RuleError](err); ok {
 		return rules, fmt.Errorf("ready: %w", wrong.Err)
 	}
 	return rules, err

@@ -1,4 +1,4 @@
-package applier_test
+package health_test
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -116,7 +116,7 @@ func TestWorkloadHealth(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := healthOf(t, applier.HealthRules{}, c.manifest)
+			got := healthOf(t, health.Rules{}, c.manifest)
 			if got.Health != c.want || got.Message != c.message {
 				t.Errorf("%s\nIt is %s: %q\nwant %s: %q", c.why, got.Health, got.Message, c.want, c.message)
 			}
@@ -145,7 +145,7 @@ func TestWorkloadHealthOfTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := differ.ID{Group: "apps.kruise.io", Kind: o.GetObjectKind().GroupVersionKind().Kind, Namespace: "shop", Name: name}
-		h := applier.HealthRules{}.Of(id, content)
+		h := health.Rules{}.Of(id, content)
 		got = append(got, string(h.Health)+": "+h.Message)
 		if h.ID != id {
 			t.Errorf("it is about %s", h.ID)
@@ -221,7 +221,7 @@ func TestWorkloadHealthOfTypes(t *testing.T) {
 // them has nothing to say.
 func TestWorkloadHealthByRule(t *testing.T) {
 	t.Parallel()
-	rules, err := applier.NewHealthRules([]v1alpha1.HealthRule{{
+	rules, err := health.NewRules([]v1alpha1.HealthRule{{
 		Match:   v1alpha1.ObjectMatch{Group: "apps.kruise.io", Kinds: []string{"DaemonSet"}},
 		Current: "object.status.updatedNumberScheduled == 1", Because: "it selects one node",
 	}}, nil)
@@ -239,23 +239,23 @@ func TestWorkloadHealthByRule(t *testing.T) {
 // before it.
 func TestWorstTellsWhereItStands(t *testing.T) {
 	t.Parallel()
-	at := func(name string, h v1alpha1.Health, message string) applier.ObjectHealth {
-		return applier.ObjectHealth{ID: differ.ID{Kind: "X", Name: name}, Health: h, Message: message}
+	at := func(name string, h v1alpha1.Health, message string) health.Result {
+		return health.Result{ID: differ.ID{Kind: "X", Name: name}, Health: h, Message: message}
 	}
 	plain, note, later := at("a", v1alpha1.HealthHealthy, ""), at("b", v1alpha1.HealthHealthy, "partition 3"), at("c", v1alpha1.HealthHealthy, "partition 4")
 	for name, c := range map[string]struct {
 		why     string
-		objects []applier.ObjectHealth
+		objects []health.Result
 		want    string
 	}{
-		"None":  {"There is nothing to say.", []applier.ObjectHealth{plain}, "Healthy "},
-		"Notes": {"The first one.", []applier.ObjectHealth{plain, note, later}, "Healthy X b: partition 3"},
-		"Worse": {"Whatever else stands somewhere.", []applier.ObjectHealth{note, at("d", v1alpha1.HealthProgressing, "2 of 3"), at("e", v1alpha1.HealthProgressing, "1 of 3")}, "Progressing X d: 2 of 3"},
+		"None":  {"There is nothing to say.", []health.Result{plain}, "Healthy "},
+		"Notes": {"The first one.", []health.Result{plain, note, later}, "Healthy X b: partition 3"},
+		"Worse": {"Whatever else stands somewhere.", []health.Result{note, at("d", v1alpha1.HealthProgressing, "2 of 3"), at("e", v1alpha1.HealthProgressing, "1 of 3")}, "Progressing X d: 2 of 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			health, message := applier.Worst(c.objects)
-			if got := string(health) + " " + message; got != c.want {
+			worst, message := health.Worst(c.objects)
+			if got := string(worst) + " " + message; got != c.want {
 				t.Errorf("%s It is %q, want %q", c.why, got, c.want)
 			}
 		})

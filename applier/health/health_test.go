@@ -1,4 +1,4 @@
-package applier_test
+package health_test
 
 import (
 	"strings"
@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 )
 
 // healthOf is the health of an object in YAML.
-func healthOf(t *testing.T, rules applier.HealthRules, manifest string) applier.ObjectHealth {
+func healthOf(t *testing.T, rules health.Rules, manifest string) health.Result {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(manifest))
 	if err != nil {
@@ -76,7 +76,7 @@ func TestHealthWithoutRules(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := healthOf(t, applier.HealthRules{}, c.manifest)
+			got := healthOf(t, health.Rules{}, c.manifest)
 			if got.Health != c.want || !strings.Contains(got.Message, c.message) || (got.Health == healthy) != (got.Message == "") {
 				t.Errorf("%s It is %s: %q", c.why, got.Health, got.Message)
 			}
@@ -126,7 +126,7 @@ func TestHealthRules(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rules, err := applier.NewHealthRules([]v1alpha1.HealthRule{c.rule}, map[string]string{"expected": "Up"})
+			rules, err := health.NewRules([]v1alpha1.HealthRule{c.rule}, map[string]string{"expected": "Up"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,8 +156,8 @@ func TestMalformedHealthRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			good := v1alpha1.HealthRule{Match: match, Current: "true"}
-			_, err := applier.NewHealthRules([]v1alpha1.HealthRule{good, c.rule}, nil)
-			wrong, ok := err.(*applier.HealthRuleError) //nolint:errorlint // it is not wrapped
+			_, err := health.NewRules([]v1alpha1.HealthRule{good, c.rule}, nil)
+			wrong, ok := err.(*health.RuleError) //nolint:errorlint // it is not wrapped
 			if !ok || wrong.Rule != 1 || wrong.Field != c.wantField || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s The error is %v", c.why, err)
 			}

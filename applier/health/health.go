@@ -1,4 +1,9 @@
-package applier
+// Package health decides whether an object is healthy, from its content in the cluster alone, and
+// explains why it is not.
+//
+// A component's rules decide first, then the built-in rules, then kstatus. What can't be evaluated is
+// Unknown, never Healthy.
+package health
 
 import (
 	"fmt"
@@ -11,8 +16,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// ObjectHealth is the health of one object.
-type ObjectHealth struct {
+// Result is the health of one object.
+type Result struct {
 	ID     differ.ID
 	Health v1alpha1.Health
 	// Message says what is missing or wrong. For a healthy object it explains the state, if needed.
@@ -22,9 +27,9 @@ type ObjectHealth struct {
 // Of computes an object's health for its current generation: by the first matching rule, then by
 // Keelson's built-in rules, then by kstatus. A rule that fails makes the health Unknown, never
 // Healthy.
-func (r HealthRules) Of(id differ.ID, live map[string]any) ObjectHealth {
+func (r Rules) Of(id differ.ID, live map[string]any) Result {
 	if live == nil {
-		return ObjectHealth{ID: id, Health: v1alpha1.HealthProgressing, Message: "it does not exist yet"}
+		return Result{ID: id, Health: v1alpha1.HealthProgressing, Message: "it does not exist yet"}
 	}
 	h, decided := unsettled(id, live)
 	if !decided {
@@ -42,7 +47,7 @@ func (r HealthRules) Of(id differ.ID, live map[string]any) ObjectHealth {
 
 // unsettled handles objects for which no rule is evaluated: those being deleted, and those whose
 // status is about an earlier generation.
-func unsettled(id differ.ID, live map[string]any) (ObjectHealth, bool) {
+func unsettled(id differ.ID, live map[string]any) (Result, bool) {
 	u := unstructured.Unstructured{Object: live}
 	if u.GetDeletionTimestamp() != nil {
 		return progressing("it is being deleted; its finalizers: %v", u.GetFinalizers()), true
@@ -50,7 +55,7 @@ func unsettled(id differ.ID, live map[string]any) (ObjectHealth, bool) {
 	seen, found, err := unstructured.NestedInt64(live, "status", "observedGeneration")
 	switch {
 	case err != nil:
-		return ObjectHealth{Health: v1alpha1.HealthUnknown, Message: err.Error()}, true
+		return Result{Health: v1alpha1.HealthUnknown, Message: err.Error()}, true
 	case found && seen < u.GetGeneration():
 		return progressing("its controller has not seen generation %d yet, but %d", u.GetGeneration(), seen), true
 	case !found && observed(id):
@@ -61,7 +66,7 @@ func unsettled(id differ.ID, live map[string]any) (ObjectHealth, bool) {
 			return progressing("its condition Ready is about generation %d, and it has %d", c.generation, u.GetGeneration()), true
 		}
 	}
-	return ObjectHealth{}, false
+	return Result{}, false
 }
 
 // observed reports whether the controller of a kind sets observedGeneration as soon as it has seen
@@ -73,15 +78,15 @@ func observed(id differ.ID) bool {
 }
 
 // byKstatus uses kstatus, the library behind the waiting of kubectl and Flux.
-func byKstatus(live map[string]any) ObjectHealth {
+func byKstatus(live map[string]any) Result {
 	r, err := status.Compute(&unstructured.Unstructured{Object: live})
 	if err != nil {
-		return ObjectHealth{Health: v1alpha1.HealthUnknown, Message: err.Error()}
+		return Result{Health: v1alpha1.HealthUnknown, Message: err.Error()}
 	}
-	h := ObjectHealth{Health: v1alpha1.HealthUnknown, Message: r.Message}
+	h := Result{Health: v1alpha1.HealthUnknown, Message: r.Message}
 	switch r.Status {
 	case status.CurrentStatus:
-		return ObjectHealth{Health: v1alpha1.HealthHealthy}
+		return Result{Health: v1alpha1.HealthHealthy}
 	case status.InProgressStatus, status.TerminatingStatus, status.NotFoundStatus:
 		h.Health = v1alpha1.HealthProgressing
 	case status.FailedStatus:
@@ -91,8 +96,8 @@ func byKstatus(live map[string]any) ObjectHealth {
 	return h
 }
 
-func progressing(format string, args ...any) ObjectHealth {
-	return ObjectHealth{Health: v1alpha1.HealthProgressing, Message: fmt.Sprintf(format, args...)}
+func progressing(format string, args ...any) Result {
+	return Result{Health: v1alpha1.HealthProgressing, Message: fmt.Sprintf(format, args...)}
 }
 
 // condition is one of status.conditions.
@@ -150,7 +155,7 @@ func textAt(m map[string]any, key string) string {
 
 // Worst returns the worst health: Degraded before Unknown before Progressing before Healthy. The
 // message names the object. If all are healthy, it is the message of the first object that has one.
-func Worst(objects []ObjectHealth) (v1alpha1.Health, string) {
+func Worst(objects []Result) (v1alpha1.Health, string) {
 	worst, message := v1alpha1.HealthHealthy, ""
 	for _, o := range objects {
 		if worse(o.Health, worst) || o.Health == worst && message == "" && o.Message != "" {

@@ -1,58 +1,58 @@
-package applier
+package health
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/fingerprint"
 	"github.com/keelson-io/keelson/differ"
 )
 
-// HealthRules define when objects are healthy. The zero value has only the rules of Keelson and
+// Rules decide when objects are healthy. The zero value has only the rules of Keelson and
 // kstatus.
-type HealthRules struct {
-	rules  []healthRule
+type Rules struct {
+	rules  []rule
 	labels map[string]string // of the cluster
 }
 
-type healthRule struct {
+type rule struct {
 	match                       v1alpha1.ObjectMatch
 	current, inProgress, failed differ.Condition
 	because                     string
 	text                        v1alpha1.HealthRule // the rule's source
 }
 
-func (r healthRule) readsCluster() bool {
+func (r rule) readsCluster() bool {
 	return slices.ContainsFunc([]string{r.text.InProgress, r.text.Failed, r.text.Current}, differ.ReadsCluster)
 }
 
-// HealthRuleError reports which condition of which rule is invalid.
-type HealthRuleError struct {
+// RuleError reports which condition of which rule is invalid.
+type RuleError struct {
 	Rule  int    // index, from 0
 	Field string // current, inProgress or failed; "": the rule itself
 	Err   error
 }
 
-func (e *HealthRuleError) Error() string {
+func (e *RuleError) Error() string {
 	return fmt.Sprintf("health rule %d: %v", e.Rule+1, e.Err)
 }
 
 // Unwrap returns the cause.
-func (e *HealthRuleError) Unwrap() error { return e.Err }
+func (e *RuleError) Unwrap() error { return e.Err }
 
-// NewHealthRules compiles the health rules of a component, for a cluster with labels. The error is
-// a [*HealthRuleError]: an object must not count as healthy because of a typing mistake.
-func NewHealthRules(rules []v1alpha1.HealthRule, labels map[string]string) (HealthRules, error) {
-	out := HealthRules{labels: labels}
+// NewRules compiles the health rules of a component, for a cluster with labels. The error is
+// a [*RuleError]: an object must not count as healthy because of a typing mistake.
+func NewRules(rules []v1alpha1.HealthRule, labels map[string]string) (Rules, error) {
+	out := Rules{labels: labels}
 	language := differ.NewConditions()
 	for i, r := range rules {
 		if err := differ.CheckMatch(r.Match); err != nil {
-			return HealthRules{}, &HealthRuleError{Rule: i, Err: err}
+			return Rules{}, &RuleError{Rule: i, Err: err}
 		}
-		compiled := healthRule{match: r.Match, because: r.Because, text: r}
+		compiled := rule{match: r.Match, because: r.Because, text: r}
 		for _, field := range []struct {
 			name, text string
 			into       *differ.Condition
@@ -63,7 +63,7 @@ func NewHealthRules(rules []v1alpha1.HealthRule, labels map[string]string) (Heal
 		} {
 			var err error
 			if *field.into, err = language.Compile(field.name, field.text); err != nil {
-				return HealthRules{}, &HealthRuleError{Rule: i, Field: field.name, Err: err}
+				return Rules{}, &RuleError{Rule: i, Field: field.name, Err: err}
 			}
 		}
 		out.rules = append(out.rules, compiled)
@@ -71,39 +71,39 @@ func NewHealthRules(rules []v1alpha1.HealthRule, labels map[string]string) (Heal
 	return out, nil
 }
 
-// on returns the same rules for a cluster with labels.
-func (r HealthRules) on(labels map[string]string) HealthRules {
+// On returns the same rules for a cluster with labels.
+func (r Rules) On(labels map[string]string) Rules {
 	r.labels = labels
 	return r
 }
 
-// write hashes the rules so that different rules give different input.
-func (r HealthRules) write(h io.Writer) {
+// AddTo adds the rules to a fingerprint. Different rules add different texts.
+func (r Rules) AddTo(h fingerprint.Hash) {
 	for i := range r.rules {
 		rule := &r.rules[i]
-		write(h, rule.text.InProgress, rule.text.Failed, rule.text.Current, rule.because,
+		h.Add(rule.text.InProgress, rule.text.Failed, rule.text.Current, rule.because,
 			rule.match.Group, rule.match.Namespace, rule.match.Name, fmt.Sprint(rule.match.Kinds))
 	}
-	if !slices.ContainsFunc(r.rules, healthRule.readsCluster) {
+	if !slices.ContainsFunc(r.rules, rule.readsCluster) {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.labels)) {
-		write(h, name, r.labels[name])
+		h.Add(name, r.labels[name])
 	}
 }
 
 // evaluate evaluates the first rule that matches the object. decided is false without such a rule, or if
 // it leaves the rest to later checks.
-func (r HealthRules) evaluate(id differ.ID, live map[string]any) (h ObjectHealth, decided bool) {
+func (r Rules) evaluate(id differ.ID, live map[string]any) (h Result, decided bool) {
 	for i := range r.rules {
 		if rule := &r.rules[i]; differ.Matches(rule.match, id) {
 			return rule.evaluate(live, r.labels)
 		}
 	}
-	return ObjectHealth{}, false
+	return Result{}, false
 }
 
-func (r *healthRule) evaluate(live map[string]any, labels map[string]string) (h ObjectHealth, decided bool) {
+func (r *rule) evaluate(live map[string]any, labels map[string]string) (h Result, decided bool) {
 	for _, c := range []struct {
 		condition differ.Condition
 		health    v1alpha1.Health
@@ -117,23 +117,23 @@ func (r *healthRule) evaluate(live map[string]any, labels map[string]string) (h 
 		}
 		yes, err := c.condition.Holds(live, labels)
 		if err != nil {
-			return ObjectHealth{
+			return Result{
 				Health:  v1alpha1.HealthUnknown,
 				Message: fmt.Sprintf("%s (how it is, is not known: %v)", r.because, err),
 			}, true
 		}
 		switch {
 		case yes && c.health == v1alpha1.HealthHealthy:
-			return ObjectHealth{Health: c.health}, true
+			return Result{Health: c.health}, true
 		case yes:
-			return ObjectHealth{Health: c.health, Message: r.because}, true
+			return Result{Health: c.health, Message: r.because}, true
 		}
 	}
-	return ObjectHealth{Health: v1alpha1.HealthProgressing, Message: r.because}, r.current.Set()
+	return Result{Health: v1alpha1.HealthProgressing, Message: r.because}, r.current.Set()
 }
 
 // builtinHealth returns the health of objects that kstatus reports as healthy too early, or never.
-func builtinHealth(live map[string]any) (h ObjectHealth, decided bool) {
+func builtinHealth(live map[string]any) (h Result, decided bool) {
 	group, _, _ := strings.Cut(textAt(live, "apiVersion"), "/")
 	if group == textAt(live, "apiVersion") {
 		group = "" // v1
@@ -160,15 +160,15 @@ func builtinHealth(live map[string]any) (h ObjectHealth, decided bool) {
 	case group == "admissionregistration.k8s.io" && injected(live):
 		return progressing("a webhook has no caBundle yet: the API server can't call it"), true
 	}
-	return ObjectHealth{}, false
+	return Result{}, false
 }
 
-func degraded(format string, args ...any) ObjectHealth {
-	return ObjectHealth{Health: v1alpha1.HealthDegraded, Message: fmt.Sprintf(format, args...)}
+func degraded(format string, args ...any) Result {
+	return Result{Health: v1alpha1.HealthDegraded, Message: fmt.Sprintf(format, args...)}
 }
 
 // jobHealth is needed because kstatus reports a running Job as healthy.
-func jobHealth(live map[string]any) ObjectHealth {
+func jobHealth(live map[string]any) Result {
 	for _, kind := range []string{"Failed", "FailureTarget"} {
 		if c := conditionOf(live, kind); c.status == "True" {
 			return degraded("the Job failed: %s", strings.Join(nonEmpty(c.reason, c.message), ": "))
@@ -176,7 +176,7 @@ func jobHealth(live map[string]any) ObjectHealth {
 	}
 	for _, kind := range []string{"Complete", "SuccessCriteriaMet"} {
 		if conditionOf(live, kind).status == "True" {
-			return ObjectHealth{Health: v1alpha1.HealthHealthy}
+			return Result{Health: v1alpha1.HealthHealthy}
 		}
 	}
 	if c := conditionOf(live, "Suspended"); c.status == "True" {
@@ -188,14 +188,14 @@ func jobHealth(live map[string]any) ObjectHealth {
 
 // awaited returns the health of an object with a condition that must be true. Without the
 // condition, its controller has not seen the object.
-func awaited(live map[string]any, kind string) ObjectHealth {
+func awaited(live map[string]any, kind string) Result {
 	switch c := conditionOf(live, kind); c.status {
 	case "True":
-		return ObjectHealth{Health: v1alpha1.HealthHealthy}
+		return Result{Health: v1alpha1.HealthHealthy}
 	case "":
 		return progressing("it has no condition %s yet", kind)
 	default:
-		return ObjectHealth{Health: v1alpha1.HealthProgressing, Message: c.String()}
+		return Result{Health: v1alpha1.HealthProgressing, Message: c.String()}
 	}
 }
 
@@ -207,12 +207,12 @@ func onDelete(live map[string]any) bool {
 	return strategy["type"] == "OnDelete"
 }
 
-func counted(live map[string]any, in, wanted, there string) ObjectHealth {
+func counted(live map[string]any, in, wanted, there string) Result {
 	want, have := numberAt(live, in, wanted), numberAt(live, "status", there)
 	if have < want {
 		return progressing("%d of %d pods are ready", have, want)
 	}
-	return ObjectHealth{Health: v1alpha1.HealthHealthy}
+	return Result{Health: v1alpha1.HealthHealthy}
 }
 
 // withoutAddress reports whether a load balancer has no address yet.

@@ -1,4 +1,4 @@
-package applier
+package health
 
 import (
 	"fmt"
@@ -55,7 +55,7 @@ type workloadNumbers struct {
 // workloadHealth returns the health of a workload whose controller has seen its generation. A
 // workload that has reached its partition is healthy, with a message. A workload paused earlier is
 // not done, as with a Deployment.
-func workloadHealth(kind workloadKind, live map[string]any) ObjectHealth {
+func workloadHealth(kind workloadKind, live map[string]any) Result {
 	for _, c := range conditionsOf(live) {
 		failed := (c.kind == "FailedScale" || c.kind == "FailedUpdate") && c.status == "True"
 		late := c.kind == "Progressing" && c.status == "False" && c.reason == "ProgressDeadlineExceeded"
@@ -65,7 +65,7 @@ func workloadHealth(kind workloadKind, live map[string]any) ObjectHealth {
 	}
 	n, err := kind.numbers(live)
 	if err != nil {
-		return ObjectHealth{Health: v1alpha1.HealthUnknown, Message: err.Error()}
+		return Result{Health: v1alpha1.HealthUnknown, Message: err.Error()}
 	}
 	paused, _ := strategyOf(live, "paused").(bool)
 	chosen := progressOf(live)
@@ -81,7 +81,7 @@ func workloadHealth(kind workloadKind, live map[string]any) ObjectHealth {
 	case n.updated < n.expected && selective(live) && chosen.reason != "":
 		return progressing("%s", chosen.message)
 	case n.updated < n.expected && selective(live):
-		return ObjectHealth{Health: v1alpha1.HealthUnknown, Message: n.progress() +
+		return Result{Health: v1alpha1.HealthUnknown, Message: n.progress() +
 			"; how many nodes its updateStrategy.rollingUpdate.selector chooses does not show: a rule under health: in component.yaml can say when it is done"}
 	case n.updated < n.expected:
 		return progressing("%s", n.progress())
@@ -96,11 +96,11 @@ func workloadHealth(kind workloadKind, live map[string]any) ObjectHealth {
 	case n.available < n.serving:
 		return progressing("%d of %d pods are available", n.available, n.serving)
 	case n.updated < n.wanted && selective(live) && chosen.reason == chosenAll:
-		return ObjectHealth{Health: v1alpha1.HealthHealthy, Message: chosen.message}
+		return Result{Health: v1alpha1.HealthHealthy, Message: chosen.message}
 	case n.updated < n.wanted && n.partition != "" && !onDelete(live):
-		return ObjectHealth{Health: v1alpha1.HealthHealthy, Message: n.standing()}
+		return Result{Health: v1alpha1.HealthHealthy, Message: n.standing()}
 	}
-	return ObjectHealth{Health: v1alpha1.HealthHealthy}
+	return Result{Health: v1alpha1.HealthHealthy}
 }
 
 // numbers reads the pod counts.
