@@ -14,7 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 var (
@@ -221,7 +221,7 @@ func TestRefusedSecretStaysSecret(t *testing.T) {
 		`stringData: {"a.b": true, c: valid}`: `.stringData."a.b" has to be a text`,
 	} {
 		want := w.want("v1", "apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: NS}\n"+data)
-		want.Target.Objects[0].Source = registry.Position{File: "secret.yaml", Line: 3}
+		want.Target.Objects[0].Source = yamlfile.Position{File: "secret.yaml", Line: 3}
 		_, err := w.cluster.Plan(t.Context(), want)
 		if !errors.As(err, new(*applier.MalformedSecretError)) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "secret.yaml:3: Secret ") ||
 			strings.Contains(err.Error(), "31337") || strings.Contains(err.Error(), "hunter2") {

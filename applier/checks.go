@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -34,7 +34,7 @@ type CheckJob struct {
 	// confirmation is needed.
 	Confirm func(context.Context) error
 	// Source is the position of the Job's file.
-	Source registry.Position
+	Source yamlfile.Position
 }
 
 // CheckError reports that a check's Job has failed, or can't be as requested. Another try needs

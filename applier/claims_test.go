@@ -14,7 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // among lets a component know what the others want; one without a target can't be
@@ -38,7 +38,7 @@ func among(want applier.Desired, others ...applier.Desired) applier.Desired {
 // from names the template of a component's objects.
 func from(want applier.Desired, file string) applier.Desired {
 	for _, o := range want.Target.Objects {
-		o.Source = registry.Position{File: file, Line: 1}
+		o.Source = yamlfile.Position{File: file, Line: 1}
 	}
 	return want
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
@@ -17,7 +18,7 @@ import (
 // API server would quote the value in a less helpful error.
 type MalformedSecretError struct {
 	ID   differ.ID
-	At   registry.Position
+	At   yamlfile.Position
 	Path string
 	Want string // the expected type
 }

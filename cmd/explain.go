@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 func newExplain(a *app) *cobra.Command {
@@ -103,7 +104,7 @@ type explanation struct {
 	Component string           `json:"component"`
 	Version   explainedVersion `json:"version"`
 	// Absent is the place in git that removes the component.
-	Absent *registry.Position `json:"absent,omitempty"`
+	Absent *yamlfile.Position `json:"absent,omitempty"`
 	// Pipeline delivers the component's changes. Stage is the cluster's stage in that pipeline.
 	Pipeline *explainedName `json:"pipeline,omitempty"`
 	Stage    *explainedName `json:"stage,omitempty"`
@@ -112,12 +113,12 @@ type explanation struct {
 	Images []explainedImage     `json:"images,omitempty"`
 	Values []registry.Explained `json:"values"`
 	// Problems block the delivery.
-	Problems registry.Problems `json:"problems,omitempty"`
+	Problems yamlfile.Problems `json:"problems,omitempty"`
 }
 
 type explainedVersion struct {
 	Name   string            `json:"name"`
-	At     registry.Position `json:"at"`
+	At     yamlfile.Position `json:"at"`
 	Commit string            `json:"commit"`
 	Tree   string            `json:"tree"`
 }
@@ -125,13 +126,13 @@ type explainedVersion struct {
 // explainedName is a word or sentence, with its place in git.
 type explainedName struct {
 	Is string            `json:"is"`
-	At registry.Position `json:"at"`
+	At yamlfile.Position `json:"at"`
 }
 
 type explainedImage struct {
 	Name string            `json:"name"`
 	Ref  string            `json:"ref"`
-	At   registry.Position `json:"at"`
+	At   yamlfile.Position `json:"at"`
 }
 
 func explain(f *registry.Fleet, d *registry.Delivery, path string) (*explanation, error) {
@@ -211,7 +212,7 @@ func (e *explanation) mask() {
 // text returns the explanation for people. If the width is too small for whole places, places in
 // the component's own folder are printed without that folder.
 func (e *explanation) text(paint painter, width int) string {
-	tables := e.tables(func(at registry.Position) string { return at.String() })
+	tables := e.tables(func(at yamlfile.Position) string { return at.String() })
 	note := ""
 	for _, t := range tables {
 		t.paint, t.width = paint, width
@@ -234,7 +235,7 @@ func (e *explanation) text(paint painter, width int) string {
 	return b.String()
 }
 
-func (e *explanation) shortPlace(at registry.Position) string {
+func (e *explanation) shortPlace(at yamlfile.Position) string {
 	if folder := "components/" + e.Component + "/"; at.Revision == e.Component+"/"+e.Version.Name && strings.HasPrefix(at.File, folder) {
 		at.File, at.Revision = strings.TrimPrefix(strings.TrimPrefix(at.File, folder), "template/"), ""
 	}
@@ -242,8 +243,8 @@ func (e *explanation) shortPlace(at registry.Position) string {
 }
 
 // tables returns the table of the version and images, and the table of the values, if any.
-func (e *explanation) tables(place func(registry.Position) string) []*table {
-	line := func(what, value string, at registry.Position, look [3]style) row {
+func (e *explanation) tables(place func(yamlfile.Position) string) []*table {
+	line := func(what, value string, at yamlfile.Position, look [3]style) row {
 		return row{cells: []cell{
 			{text: what, style: look[0]}, {text: oneLine(value), style: look[1]}, {text: cmp.Or(oneLine(place(at)), "?"), style: look[2]},
 		}}

@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 func newNotify(a *app) *cobra.Command {
@@ -265,7 +266,7 @@ func (a *app) whichNotifications(f *registry.Fleet, name string) string {
 	for _, n := range f.Notifications {
 		names = append(names, n.Name)
 	}
-	switch meant := registry.Suggest(name, names); {
+	switch meant := naming.Suggest(name, names); {
 	case meant != "":
 		return meant
 	case len(names) == 0:

@@ -22,7 +22,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -261,7 +261,7 @@ func readStates(o offline) ([]differ.State, []schema.GroupVersion, error) {
 // object is one object of a file.
 type object struct {
 	content map[string]any
-	at      registry.Position
+	at      yamlfile.Position
 }
 
 // readObjects reads the objects of a YAML or JSON file, and splits lists. It returns none for an
@@ -276,7 +276,7 @@ func readObjects(file string) ([]object, error) {
 	}
 	var out []object
 	err = eachDocument(file, data, func(text []byte) error {
-		objects, err := readDocument(text, registry.Position{File: file})
+		objects, err := readDocument(text, yamlfile.Position{File: file})
 		out = append(out, objects...)
 		return err
 	})
@@ -330,7 +330,7 @@ func readFile(file string) ([]byte, error) {
 	return data, nil
 }
 
-func readDocument(text []byte, at registry.Position) ([]object, error) {
+func readDocument(text []byte, at yamlfile.Position) ([]object, error) {
 	decoded, _, err := unstructured.UnstructuredJSONScheme.Decode(text, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("this is no Kubernetes object: %w", err)

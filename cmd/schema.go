@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // schemaSources describes the values of --schema.
@@ -92,7 +92,7 @@ func readSchemaDocument(text []byte) ([]*differ.Schema, error) {
 	case head.APIVersion == "":
 		return nil, errNoSchema
 	}
-	objects, err := readDocument(text, registry.Position{})
+	objects, err := readDocument(text, yamlfile.Position{})
 	if err != nil {
 		return nil, fmt.Errorf("%w; %s", err, schemaSources)
 	}

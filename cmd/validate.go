@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -93,18 +94,18 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 // finding is a problem, with the clusters whose render shows it. A problem found without a render
 // has no clusters.
 type finding struct {
-	At       registry.Position `json:"at"`
+	At       yamlfile.Position `json:"at"`
 	Message  string            `json:"message"`
 	Hint     string            `json:"hint,omitempty"`
 	Clusters []string          `json:"clusters,omitempty"`
 }
 
-func newFinding(p registry.Problem, clusters []string) finding {
+func newFinding(p yamlfile.Problem, clusters []string) finding {
 	return finding{At: p.At, Message: p.Message, Hint: p.Hint, Clusters: slices.Sorted(slices.Values(clusters))}
 }
 
-func (f finding) problem() registry.Problem {
-	return registry.Problem{At: f.At, Message: f.Message, Hint: f.Hint}
+func (f finding) problem() yamlfile.Problem {
+	return yamlfile.Problem{At: f.At, Message: f.Message, Hint: f.Hint}
 }
 
 func (f finding) String() string {
@@ -142,18 +143,18 @@ type validation struct {
 	catalogue differ.Catalogue
 	// healthRules are the errors of health rules, by version; nil: correct.
 	healthRules map[*registry.Version]error
-	broken      map[registry.Problem][]string // clusters by problem
+	broken      map[yamlfile.Problem][]string // clusters by problem
 	warnings    map[string]bool
 	locked      map[string]bool // encrypted files for which no key was given
 	problems    []finding
 }
 
 func (v *validation) run(ctx context.Context) error {
-	v.broken, v.locked = map[registry.Problem][]string{}, map[string]bool{}
+	v.broken, v.locked = map[yamlfile.Problem][]string{}, map[string]bool{}
 	v.rules, v.healthRules = map[*registry.Version]error{}, map[*registry.Version]error{}
-	known := slices.ContainsFunc(v.fleet.Problems, func(p registry.Problem) bool { return p.At.File == "fleet.yaml" })
+	known := slices.ContainsFunc(v.fleet.Problems, func(p yamlfile.Problem) bool { return p.At.File == "fleet.yaml" })
 	if _, err := differ.NewRules(differ.Scopes{Fleet: v.fleet.Spec.Danger, FleetProfile: v.fleet.Spec.DangerProfile}); err != nil && !known {
-		v.broken[registry.Problem{At: registry.Position{File: "fleet.yaml"}, Message: err.Error()}] = clusterNames(v.fleet)
+		v.broken[yamlfile.Problem{At: yamlfile.Position{File: "fleet.yaml"}, Message: err.Error()}] = clusterNames(v.fleet)
 	}
 	v.rollouts()
 	v.probes()
@@ -191,7 +192,7 @@ func (v *validation) unmerged(ctx context.Context, repo *registry.Repo) {
 	if v.fleet.Spec.PromotableTags == v1alpha1.PromotableAll {
 		return
 	}
-	asked := map[registry.Position]bool{}
+	asked := map[yamlfile.Position]bool{}
 	for _, c := range v.fleet.Clusters {
 		for _, d := range c.Deliveries {
 			if d.Version == nil || d.Version.Commit == "" || asked[d.VersionAt] {
@@ -246,7 +247,7 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 		case errors.Is(err, renderer.ErrNoKey) && errors.As(err, &failed):
 			v.undecrypted(failed, c.Name)
 		case errors.As(err, &failed) && !failed.Transient:
-			v.add(registry.Problem{At: failed.At, Message: failed.Message}, c.Name)
+			v.add(yamlfile.Problem{At: failed.At, Message: failed.Message}, c.Name)
 		default:
 			return fmt.Errorf("render %s for %s: %w", d.Component, c.Name, err)
 		}
@@ -278,7 +279,7 @@ func (v *validation) fitting(all []rendered) {
 	for _, r := range all {
 		found, err := checker.Misfits(r.target)
 		if err != nil {
-			v.add(registry.Problem{At: r.delivery.VersionAt, Message: err.Error()}, r.delivery.Cluster)
+			v.add(yamlfile.Problem{At: r.delivery.VersionAt, Message: err.Error()}, r.delivery.Cluster)
 			continue
 		}
 		for _, m := range found {
@@ -297,7 +298,7 @@ func (v *validation) fenced(d *registry.Delivery, target *renderer.Target) {
 	for _, o := range slices.Concat(target.Objects, target.Hooks) {
 		id, _ := differ.Identify(o.Content)
 		if why := fence.Refuses(id); why != "" {
-			v.add(registry.Problem{At: o.Source, Message: fmt.Sprintf("%s: %s", id, why)}, d.Cluster)
+			v.add(yamlfile.Problem{At: o.Source, Message: fmt.Sprintf("%s: %s", id, why)}, d.Cluster)
 		}
 	}
 }
@@ -307,7 +308,7 @@ type wishes map[differ.ID][]wish
 
 type wish struct {
 	component string
-	at        registry.Position
+	at        yamlfile.Position
 }
 
 func (w wishes) add(component string, t *renderer.Target) {
@@ -318,14 +319,14 @@ func (w wishes) add(component string, t *renderer.Target) {
 }
 
 // conflicts returns the objects that several components want: one component would wait forever.
-func (w wishes) conflicts() registry.Problems {
-	var out registry.Problems
+func (w wishes) conflicts() yamlfile.Problems {
+	var out yamlfile.Problems
 	for id, all := range w {
 		if len(all) < 2 {
 			continue
 		}
 		slices.SortFunc(all, func(x, y wish) int { return cmp.Compare(x.component, y.component) })
-		out = append(out, registry.Problem{
+		out = append(out, yamlfile.Problem{
 			At:      all[1].at,
 			Message: fmt.Sprintf("%s: components %s and %s both want it, the first at %s", id, all[0].component, all[1].component, all[0].at),
 			Hint:    "leave it out of one of them",
@@ -362,11 +363,11 @@ func (v *validation) danger(d *registry.Delivery) {
 	if err == nil {
 		return
 	}
-	at := registry.Position{File: "components/" + d.Component + "/component.yaml"}
+	at := yamlfile.Position{File: "components/" + d.Component + "/component.yaml"}
 	if d.VersionName != v1alpha1.VersionHead {
 		at.Revision = d.Component + "/" + d.VersionName
 	}
-	v.add(registry.Problem{At: at, Message: err.Error()}, d.Cluster)
+	v.add(yamlfile.Problem{At: at, Message: err.Error()}, d.Cluster)
 }
 
 // health compiles the health rules of a component.
@@ -384,7 +385,7 @@ func (v *validation) health(d *registry.Delivery) {
 		v.mu.Unlock()
 	}
 	if wrong, ok := errors.AsType[*health.RuleError](err); ok {
-		v.add(registry.Problem{At: d.Version.HealthAt(wrong.Rule, wrong.Field), Message: err.Error()}, d.Cluster)
+		v.add(yamlfile.Problem{At: d.Version.HealthAt(wrong.Rule, wrong.Field), Message: err.Error()}, d.Cluster)
 	}
 }
 
@@ -423,7 +424,7 @@ func (v *validation) stage(conditions rollout.Conditions, p *registry.Pipeline, 
 }
 
 // check validates one check.
-func (v *validation) check(conditions rollout.Conditions, is *v1alpha1.Check, at registry.Position, clusters []*registry.Cluster) {
+func (v *validation) check(conditions rollout.Conditions, is *v1alpha1.Check, at yamlfile.Position, clusters []*registry.Cluster) {
 	if is.Probe != nil {
 		v.probed(is.Probe.Name, at, clusters)
 	}
@@ -432,13 +433,13 @@ func (v *validation) check(conditions rollout.Conditions, is *v1alpha1.Check, at
 
 // condition evaluates a condition with a healthy delivery. A condition without a result then will
 // hardly have one later.
-func (v *validation) condition(conditions rollout.Conditions, text string, at registry.Position, clusters []*registry.Cluster) {
+func (v *validation) condition(conditions rollout.Conditions, text string, at yamlfile.Position, clusters []*registry.Cluster) {
 	if text == "" {
 		return
 	}
 	condition, err := conditions.Compile(text)
 	if err != nil {
-		v.broken[registry.Problem{At: at, Message: err.Error()}] = nil
+		v.broken[yamlfile.Problem{At: at, Message: err.Error()}] = nil
 		return
 	}
 	well := rollout.DeliveryFacts{Version: "v1.0.0", Sync: string(v1alpha1.SyncSynced), Health: string(v1alpha1.HealthHealthy), Message: "all well"}
@@ -453,7 +454,7 @@ func (v *validation) condition(conditions rollout.Conditions, text string, at re
 // that everything else is validated. With keys it is a problem.
 func (v *validation) undecrypted(err *renderer.Error, cluster string) {
 	if ids, failed := v.keys.Identities(); failed != nil || len(ids) > 0 {
-		v.add(registry.Problem{At: err.At, Message: err.Message}, cluster)
+		v.add(yamlfile.Problem{At: err.At, Message: err.Message}, cluster)
 		return
 	}
 	v.warn([]string{err.At.String() + ": " + err.Message + "; what needs it was not rendered"})
@@ -462,7 +463,7 @@ func (v *validation) undecrypted(err *renderer.Error, cluster string) {
 	v.locked[err.At.File] = true
 }
 
-func (v *validation) add(p registry.Problem, cluster string) {
+func (v *validation) add(p yamlfile.Problem, cluster string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.broken[p] = append(v.broken[p], cluster)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -21,7 +22,7 @@ type placed struct{ component, version, object, container string }
 // sets it.
 type ran struct {
 	clusters []string
-	at       registry.Position
+	at       yamlfile.Position
 }
 
 // images records which images a cluster runs. It undoes the mirrors of the cluster, so that they
@@ -109,7 +110,7 @@ func unmirrored(image string, mirrors map[string]string) string {
 
 // saidAt returns the place in meta-config where an image, or its tag or name, is the only such
 // value.
-func saidAt(values *registry.Values, image string) registry.Position {
+func saidAt(values *registry.Values, image string) yamlfile.Position {
 	parts := []string{image}
 	if i := strings.LastIndexAny(image, ":@"); i >= 0 {
 		parts = append(parts, image[i+1:], image[:i])
@@ -120,5 +121,5 @@ func saidAt(values *registry.Values, image string) registry.Position {
 			return at
 		}
 	}
-	return registry.Position{}
+	return yamlfile.Position{}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 // workTree is the folder of a fleet repository whose files a command edits. Symbolic links out of
@@ -60,7 +61,7 @@ func (w *workTree) component(c *registry.Cluster, name string) error {
 
 // unknown returns an error with a suggestion.
 func unknown(what, name, kind string, names []string) error {
-	if hint := registry.Suggest(name, names); hint != "" {
+	if hint := naming.Suggest(name, names); hint != "" {
 		return fmt.Errorf("%s (%s)", what, hint)
 	}
 	return fmt.Errorf("%s: %s", what, choice(kind, names))

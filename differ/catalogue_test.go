@@ -12,7 +12,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -142,7 +142,7 @@ func stateOf(t *testing.T, before, after map[string]any) differ.State {
 	s := differ.State{Recorded: labelled(before), Live: labelled(before), OwnersRead: true}
 	if after != nil {
 		s.ID, _ = differ.Identify(after)
-		s.Target = &renderer.Object{Content: labelled(after), Source: registry.Position{File: "web.yaml", Line: 1}}
+		s.Target = &renderer.Object{Content: labelled(after), Source: yamlfile.Position{File: "web.yaml", Line: 1}}
 	} else {
 		s.ID, _ = differ.Identify(before)
 	}

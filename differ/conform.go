@@ -18,13 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
 // SchemaViolation is a field of a rendered object that does not fit the schema of its kind.
 type SchemaViolation struct {
 	ID     ID
-	Source registry.Position
+	Source yamlfile.Position
 	// Path of the field: ".spec.replicas".
 	Path string
 	// Problem describes the problem without the value: "must be of type integer".
@@ -243,8 +244,8 @@ func dropped(unknown []problem, besides []SchemaViolation) []SchemaViolation {
 // Blame returns the misfit as a problem. It is at a value of the meta-config if exactly that value
 // has the field's value, and else in the template. The message quotes the value unless any of the
 // values is confidential, the object is a Secret, or the value is long.
-func (m SchemaViolation) Blame(values *registry.Values) registry.Problem {
-	p := registry.Problem{At: m.Source, Message: m.String()}
+func (m SchemaViolation) Blame(values *registry.Values) yamlfile.Problem {
+	p := yamlfile.Problem{At: m.Source, Message: m.String()}
 	if text, ok := m.Value.(string); ok && m.ID.Kind != "Secret" && !values.Confidential() && len(text) <= maxValueShown {
 		p.Message += fmt.Sprintf(", and is %q", text)
 	}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -50,7 +50,7 @@ spec:
 	}
 	plan, err := differ.Compare(context.Background(), schemas, []differ.State{{
 		ID: id, Recorded: recorded, Live: live,
-		Target: &renderer.Object{Content: target, Source: registry.Position{File: "components/web/template/templates/web.yaml", Line: 1}},
+		Target: &renderer.Object{Content: target, Source: yamlfile.Position{File: "components/web/template/templates/web.yaml", Line: 1}},
 	}}, differ.Policy{Component: "web", Rules: rules})
 	if err != nil {
 		panic(err)

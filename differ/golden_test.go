@@ -23,7 +23,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -360,7 +360,7 @@ func join(t testing.TB, section func(string) []byte) []differ.State {
 		s.Recorded, s.RecordedUID = o, string((&unstructured.Unstructured{Object: o}).GetUID())
 	}
 	for _, o := range objects(t, section("target.yaml")) {
-		at(o).Target = &renderer.Object{Content: o, Source: registry.Position{File: "components/web/template/templates/web.yaml", Line: 1}}
+		at(o).Target = &renderer.Object{Content: o, Source: yamlfile.Position{File: "components/web/template/templates/web.yaml", Line: 1}}
 	}
 	fields := managedFields(t, section("owners"))
 	for _, o := range objects(t, section("live.yaml")) {

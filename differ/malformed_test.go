@@ -11,7 +11,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -38,7 +38,7 @@ func nestedIn(v any, levels int) any {
 // malformedStates returns a state for each side that has the object; the other sides are sound.
 func malformedStates(o, sound object) map[string]differ.State {
 	id := differ.ID{Group: "unknown.test", Kind: "Thing", Namespace: "prod", Name: "o"}
-	at := registry.Position{File: "templates/thing.yaml", Line: 3}
+	at := yamlfile.Position{File: "templates/thing.yaml", Line: 3}
 	return map[string]differ.State{
 		"recorded object":                        {ID: id, Recorded: o, Target: &renderer.Object{Content: sound}, Live: sound},
 		"target object (templates/thing.yaml:3)": {ID: id, Recorded: sound, Target: &renderer.Object{Content: o, Source: at}, Live: sound},

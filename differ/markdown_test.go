@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // marker is in every hostile text, so that a test can find the text again.
@@ -73,7 +73,7 @@ func hostilePlan(s func(label string) string) differ.Plan {
 	c := differ.Change{
 		ID:         differ.ID{Group: s("group"), Kind: s("kind"), Namespace: s("namespace"), Name: s("name")},
 		APIVersion: s("apiVersion"), Op: differ.OpUpdate, State: differ.StateHeld, Hash: s("hash"), Rule: s("rule"), Because: s("because"),
-		Source: registry.Position{File: s("file")}, Unpredicted: s("unpredicted"),
+		Source: yamlfile.Position{File: s("file")}, Unpredicted: s("unpredicted"),
 		Admission: []differ.Addition{{Path: s("path"), Live: s("live"), Predicted: s("predicted")}},
 	}
 	for action := differ.ActionSet; action <= differ.ActionAdopt; action++ {

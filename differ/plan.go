@@ -6,7 +6,7 @@ import (
 
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Op is the applier's operation on one object. The zero Op is invalid, so a Change without an Op
@@ -162,7 +162,7 @@ type Change struct {
 	// Unpredicted is why a dry run had no result; empty if it had one, or was not made.
 	Unpredicted string
 	// Source is the position of the target in git.
-	Source registry.Position
+	Source yamlfile.Position
 
 	// Migrate names the field managers of tools that apply on the client's side (kubectl apply,
 	// Helm). Their fields become Keelson's before anything is sent. Otherwise fields that leave git

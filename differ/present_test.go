@@ -10,12 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // everything returns a plan with one of each thing that a plan can have.
 func everything() differ.Plan {
-	at := registry.Position{File: "templates/a.yaml", Line: 7}
+	at := yamlfile.Position{File: "templates/a.yaml", Line: 7}
 	id := func(name string) differ.ID {
 		return differ.ID{Group: "apps", Kind: "Thing", Namespace: "prod", Name: name}
 	}

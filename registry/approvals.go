@@ -8,12 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Approval is a line of a file in approvals/, with the position that reports name.
 type Approval struct {
 	v1alpha1.Approval
-	At Position
+	At yamlfile.Position
 }
 
 // approval is one approval, with the path of its file.
@@ -78,10 +80,10 @@ func (l *loader) checkApprovals() {
 			continue
 		}
 		if _, there := slices.BinarySearch(names, a.spec.Cluster); a.selector == nil && !there {
-			l.report(Problem{
-				At:      a.at.in(a.file, ""),
+			l.report(yamlfile.Problem{
+				At:      a.at.In(a.file, ""),
 				Message: fmt.Sprintf("there is no cluster %q, so this approves nothing", a.spec.Cluster),
-				Hint:    Suggest(a.spec.Cluster, names),
+				Hint:    naming.Suggest(a.spec.Cluster, names),
 			})
 			continue
 		}
@@ -114,10 +116,10 @@ func (l *loader) checkApprovedComponent(a *approval) {
 		message = "its selector matches no cluster, so this approves nothing"
 	}
 	slices.Sort(names)
-	l.report(Problem{
-		At:      a.at.in(a.file, ""),
+	l.report(yamlfile.Problem{
+		At:      a.at.In(a.file, ""),
 		Message: message,
-		Hint:    Suggest(a.spec.Component, slices.Compact(names)),
+		Hint:    naming.Suggest(a.spec.Component, slices.Compact(names)),
 	})
 }
 
@@ -134,7 +136,7 @@ func (l *loader) checkStageApproval(a *approval) {
 	if p != nil && len(p.Problems) > 0 {
 		return
 	}
-	problem := Problem{At: a.at.in(a.file, ""), Message: a.spec.Component + " goes through no pipeline, so this approves nothing"}
+	problem := yamlfile.Problem{At: a.at.In(a.file, ""), Message: a.spec.Component + " goes through no pipeline, so this approves nothing"}
 	if p != nil {
 		var names []string
 		for _, s := range p.Stages {
@@ -144,7 +146,7 @@ func (l *loader) checkStageApproval(a *approval) {
 			return
 		}
 		problem.Message = fmt.Sprintf("pipeline %s, by which %s goes, has no stage %q, so this approves nothing", p.Name, a.spec.Component, a.spec.Stage)
-		problem.Hint = Suggest(a.spec.Stage, names)
+		problem.Hint = naming.Suggest(a.spec.Stage, names)
 	}
 	l.report(problem)
 }

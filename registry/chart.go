@@ -9,6 +9,8 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry/archive"
+	"github.com/keelson-io/keelson/registry/objectcache"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // ChartSourceFile is the file of a component that names the origin of its chart.
@@ -20,11 +22,11 @@ func ChartLimits() archive.Limits {
 }
 
 // DecodeChartSource decodes a chart.yaml. The path is for the positions of the problems.
-func DecodeChartSource(path string, data []byte) (v1alpha1.ChartSource, Problems) {
+func DecodeChartSource(path string, data []byte) (v1alpha1.ChartSource, yamlfile.Problems) {
 	f := decodeChartSource(data)
-	var problems Problems
-	for _, m := range f.mistakes {
-		problems = append(problems, m.in(path, ""))
+	var problems yamlfile.Problems
+	for _, m := range f.Mistakes {
+		problems = append(problems, m.In(path, ""))
 	}
 	return f.spec, problems
 }
@@ -70,7 +72,7 @@ func (r *versionReader) chartFile(ctx context.Context, v *Version, e entry) (dat
 		if err != nil {
 			return nil, false, r.trouble(ctx, e.path, err)
 		}
-		r.repo.cache.count("chart file")
+		r.repo.cache.Count("chart file")
 		file = r.repo.sharing.files.get(e.hash, func() *fileData { return &fileData{data} })
 	}
 	v.files = append(v.files, file)
@@ -134,7 +136,7 @@ func (r *versionReader) unpack(v *Version, e entry, data []byte) {
 	p := r.repo.sharing.packed.get(e.hash, func() *packedChart { return unpackChart(data) })
 	r.unpacked = p.holds // counted even if unusable, because unpacking is work
 	if p.wrong != "" {
-		r.repo.cache.keep(cacheKey{job: "packed", hash: e.hash}, p) // no version keeps it, and another may need it
+		r.repo.cache.Keep(objectcache.Key{Job: "packed", Hash: e.hash}, p) // no version keeps it, and another may need it
 	}
 	switch {
 	case v.Source != nil && v.Source.Digest != "" && v.Source.Digest != p.digest:
@@ -186,8 +188,8 @@ func (r *versionReader) readSource(ctx context.Context, v *Version) error {
 		return nil
 	}
 	f := decodeChartSource(data)
-	r.mistakes(path, f.mistakes)
-	if len(f.mistakes) == 0 {
+	r.mistakes(path, f.Mistakes)
+	if len(f.Mistakes) == 0 {
 		v.Source = &f.spec
 	}
 	return nil
@@ -195,5 +197,5 @@ func (r *versionReader) readSource(ctx context.Context, v *Version) error {
 
 // hint reports a problem with a file, and what to do about it.
 func (r *versionReader) hint(path, message, hint string) {
-	r.problems = append(r.problems, Problem{At: Position{File: path, Revision: r.revision}, Message: message, Hint: hint})
+	r.problems = append(r.problems, yamlfile.Problem{At: yamlfile.Position{File: path, Revision: r.revision}, Message: message, Hint: hint})
 }

@@ -15,19 +15,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // checker reports mistakes in the content of a well-formed file.
-type checker struct{ doc *document }
+type checker struct{ doc *yamlfile.Document }
 
 // key reports a mistake at the key at path.
 func (c checker) key(path []string, message, hint string) {
-	c.doc.add(c.doc.keyPoint(path...), path, message, hint)
+	c.doc.Add(c.doc.KeyPoint(path...), path, message, hint)
 }
 
 // value reports a mistake at the value at path.
 func (c checker) value(path []string, message, hint string) {
-	c.doc.add(c.doc.valuePoint(path...), path, message, hint)
+	c.doc.Add(c.doc.ValuePoint(path...), path, message, hint)
 }
 
 // oneOf reports a string that is set and not allowed.
@@ -36,7 +38,7 @@ func (c checker) oneOf(path []string, got string, allowed ...string) {
 		return
 	}
 	message := fmt.Sprintf("%s is %q; it must be one of %s", path[len(path)-1], got, strings.Join(allowed, ", "))
-	c.value(path, message, Suggest(got, allowed))
+	c.value(path, message, naming.Suggest(got, allowed))
 }
 
 func (c checker) drift(got v1alpha1.Drift) {
@@ -47,9 +49,9 @@ func (c checker) drift(got v1alpha1.Drift) {
 // a merge, and would grant all of Keelson's rights.
 func (c checker) serviceAccount(name string) {
 	path := []string{"serviceAccount"}
-	_, set := c.doc.lookup(path...)
+	_, set := c.doc.Lookup(path...)
 	switch wrong := validation.IsDNS1123Subdomain(name); {
-	case set == nil || c.doc.wrong(path...):
+	case set == nil || c.doc.Wrong(path...):
 	case name == "":
 		c.value(path, "serviceAccount is empty", "name one of the component's namespace, or leave the key out for Keelson's own rights")
 	case len(wrong) > 0:
@@ -95,44 +97,44 @@ func (c checker) danger(rules []v1alpha1.DangerRule, lockable bool) {
 			return
 		}
 		if rule.Name != "" && seen[rule.Name] {
-			c.value(below(path, "name"), fmt.Sprintf("a rule called %q stands above already", rule.Name), "")
+			c.value(yamlfile.Below(path, "name"), fmt.Sprintf("a rule called %q stands above already", rule.Name), "")
 		}
 		seen[rule.Name] = true
 		if rule.Locked && !lockable {
-			c.key(below(path, "locked"), "only the rules of fleet.yaml can be locked", "move the rule there")
+			c.key(yamlfile.Below(path, "locked"), "only the rules of fleet.yaml can be locked", "move the rule there")
 		}
-		c.oneOf(below(path, "effect"), string(rule.Effect), string(v1alpha1.EffectKeep),
+		c.oneOf(yamlfile.Below(path, "effect"), string(rule.Effect), string(v1alpha1.EffectKeep),
 			string(v1alpha1.EffectHold), string(v1alpha1.EffectDeny), string(v1alpha1.EffectWarn), string(v1alpha1.EffectAllow))
-		c.oneOf(below(path, "scope"), string(rule.Scope), string(v1alpha1.ScopeObject), string(v1alpha1.ScopeField))
+		c.oneOf(yamlfile.Below(path, "scope"), string(rule.Scope), string(v1alpha1.ScopeObject), string(v1alpha1.ScopeField))
 		if rule.Path != "" && !strings.HasPrefix(rule.Path, ".") {
-			c.value(below(path, "path"), fmt.Sprintf("path %q must start with a dot", rule.Path),
+			c.value(yamlfile.Below(path, "path"), fmt.Sprintf("path %q must start with a dot", rule.Path),
 				fmt.Sprintf("did you mean %q?", "."+rule.Path))
 		}
 		for j, event := range rule.On {
-			c.event(below(below(path, "on"), strconv.Itoa(j)), event)
+			c.event(yamlfile.Below(yamlfile.Below(path, "on"), strconv.Itoa(j)), event)
 		}
 		if rule.Path != "" && slices.Equal(rule.On, []v1alpha1.Event{v1alpha1.OnDeleteObject}) {
-			c.key(below(path, "path"), "a rule on delete-object alone has no path: the object goes as a whole", "")
+			c.key(yamlfile.Below(path, "path"), "a rule on delete-object alone has no path: the object goes as a whole", "")
 		}
 	}
 }
 
 // health checks rules. It returns for each rule its position ("") and those of its conditions, by
 // field.
-func (c checker) health(rules []v1alpha1.HealthRule) []map[string]point {
-	var places []map[string]point
+func (c checker) health(rules []v1alpha1.HealthRule) []map[string]yamlfile.Point {
+	var places []map[string]yamlfile.Point
 	for i, rule := range rules {
 		path := []string{"health", strconv.Itoa(i)}
 		c.few(path, i, len(rules), "health rules")
-		if len(rule.Match.Kinds) == 0 && !c.doc.wrong(path...) {
-			c.key(below(path, "match"), "a health rule names the kinds that it is about", "match: {kinds: [Widget]}")
+		if len(rule.Match.Kinds) == 0 && !c.doc.Wrong(path...) {
+			c.key(yamlfile.Below(path, "match"), "a health rule names the kinds that it is about", "match: {kinds: [Widget]}")
 		}
-		if rule.Current == "" && rule.InProgress == "" && rule.Failed == "" && !c.doc.wrong(path...) {
+		if rule.Current == "" && rule.InProgress == "" && rule.Failed == "" && !c.doc.Wrong(path...) {
 			c.key(path, "a health rule needs at least one of current, inProgress and failed", "")
 		}
-		at := map[string]point{"": c.doc.keyPoint(path...)}
+		at := map[string]yamlfile.Point{"": c.doc.KeyPoint(path...)}
 		for _, field := range []string{"current", "inProgress", "failed"} {
-			at[field] = c.doc.valuePoint(below(path, field)...)
+			at[field] = c.doc.ValuePoint(yamlfile.Below(path, field)...)
 		}
 		places = append(places, at)
 	}
@@ -145,7 +147,7 @@ func (c checker) event(path []string, got v1alpha1.Event) {
 	}
 	if !slices.Contains(allowed, string(got)) {
 		c.value(path, fmt.Sprintf("on holds %q; it may hold %s", got, strings.Join(allowed, ", ")),
-			Suggest(string(got), allowed))
+			naming.Suggest(string(got), allowed))
 	}
 }
 
@@ -153,7 +155,7 @@ func (c checker) version(path []string, version string) {
 	if version == "" {
 		return
 	}
-	if message, hint := checkVersion(version); message != "" {
+	if message, hint := naming.CheckVersion(version); message != "" {
 		c.value(path, message, hint)
 	}
 }
@@ -161,10 +163,10 @@ func (c checker) version(path []string, version string) {
 func (c checker) labels(path []string, set map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(set)) {
 		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
-			c.key(below(path, key), fmt.Sprintf("label %q: %s", key, short(wrong)), "")
+			c.key(yamlfile.Below(path, key), fmt.Sprintf("label %q: %s", key, short(wrong)), "")
 		}
 		if wrong := validation.IsValidLabelValue(set[key]); len(wrong) > 0 {
-			c.value(below(path, key), fmt.Sprintf("label %s: %s", key, short(wrong)), "")
+			c.value(yamlfile.Below(path, key), fmt.Sprintf("label %s: %s", key, short(wrong)), "")
 		}
 	}
 }
@@ -180,14 +182,14 @@ func short(messages []string) string {
 func (c checker) connection(path []string, conn v1alpha1.Connection) {
 	set := 0
 	for _, key := range []string{"context", "secret", "hub"} {
-		if _, at := c.doc.lookup(below(path, key)...); at != nil {
+		if _, at := c.doc.Lookup(yamlfile.Below(path, key)...); at != nil {
 			set++
 		}
 	}
 	switch {
 	case set > 1:
 		c.key(path, "connection sets more than one of context, secret and hub; exactly one is needed", "")
-	case conn.Context == "" && conn.Secret == nil && !conn.Hub && !c.doc.wrong(path...):
+	case conn.Context == "" && conn.Secret == nil && !conn.Hub && !c.doc.Wrong(path...):
 		c.key(path, "connection sets none of context, secret and hub; exactly one is needed", "")
 	}
 }
@@ -199,7 +201,7 @@ func (c checker) mirrors(mirrors map[string]string) {
 			c.key(path, fmt.Sprintf("%q is not a registry host", host), "name the host alone: registry.k8s.io")
 		}
 		to := mirrors[host]
-		if c.doc.wrong(path...) {
+		if c.doc.Wrong(path...) {
 			continue
 		}
 		if wrong := checkRepository(to); wrong != "" || strings.Contains(to, "://") {
@@ -212,7 +214,7 @@ func (c checker) dependsOn(names []string) {
 	seen := map[string]bool{}
 	for i, name := range names {
 		path := []string{"dependsOn", strconv.Itoa(i)}
-		if wrong := checkName(name); wrong != "" {
+		if wrong := naming.Check(name); wrong != "" {
 			c.value(path, wrong, "")
 		}
 		if seen[name] {
@@ -230,22 +232,22 @@ func (c checker) image(name string, image v1alpha1.Image) {
 	}
 	if image.Repository != "" {
 		if wrong := checkRepository(image.Repository); wrong != "" {
-			c.value(below(path, "repository"), wrong, "the tag and digest have keys of their own")
+			c.value(yamlfile.Below(path, "repository"), wrong, "the tag and digest have keys of their own")
 		}
 	}
-	if image.Tag == "" && image.Digest == "" && !c.doc.wrong(path...) {
+	if image.Tag == "" && image.Digest == "" && !c.doc.Wrong(path...) {
 		c.key(path, fmt.Sprintf("image %s has neither tag nor digest", name), "")
 	}
 	if wrong := checkTag(image.Tag); wrong != "" {
-		c.value(below(path, "tag"), wrong, "")
+		c.value(yamlfile.Below(path, "tag"), wrong, "")
 	}
 	if image.Digest != "" {
-		if wrong := checkDigest(image.Digest); wrong != "" {
-			c.value(below(path, "digest"), wrong, "")
+		if wrong := naming.CheckDigest(image.Digest); wrong != "" {
+			c.value(yamlfile.Below(path, "digest"), wrong, "")
 		}
 	}
 	if image.Into != nil {
-		c.into(below(path, "into"), *image.Into)
+		c.into(yamlfile.Below(path, "into"), *image.Into)
 	}
 }
 
@@ -254,10 +256,10 @@ func (c checker) into(path []string, into v1alpha1.ImagePaths) {
 		keys := intoKeys(part.path)
 		switch {
 		case slices.ContainsFunc(keys, func(key string) bool { return !isImageName(key) }):
-			c.value(below(path, part.name), fmt.Sprintf("path %q must be keys with dots between them", part.path),
+			c.value(yamlfile.Below(path, part.name), fmt.Sprintf("path %q must be keys with dots between them", part.path),
 				"for example controller.image.tag")
 		case keys[0] == "images":
-			c.value(below(path, part.name), "the value images is set for every chart already", "")
+			c.value(yamlfile.Below(path, part.name), "the value images is set for every chart already", "")
 		}
 	}
 }
@@ -268,10 +270,10 @@ func (c checker) chartSource(s v1alpha1.ChartSource) {
 	if _, err := semver.NewConstraint(s.Constraint); err != nil && s.Constraint != "" {
 		c.value([]string{"constraint"}, fmt.Sprintf("constraint %q is no range of versions: %v", s.Constraint, err), "for example ^1.45")
 	}
-	if wrong := checkDigest(s.Files); wrong != "" && s.Files != "" {
+	if wrong := naming.CheckDigest(s.Files); wrong != "" && s.Files != "" {
 		c.value([]string{"files"}, wrong, "")
 	}
-	if s.Digest == "" && s.Files == "" && !c.doc.wrong("digest") && !c.doc.wrong("files") {
+	if s.Digest == "" && s.Files == "" && !c.doc.Wrong("digest") && !c.doc.Wrong("files") {
 		c.key(nil, "neither digest nor files is set, so nothing says which chart is meant", "let keelson vendor write this file")
 	}
 	for i, d := range s.Dependencies {
@@ -281,17 +283,17 @@ func (c checker) chartSource(s v1alpha1.ChartSource) {
 
 // chartOrigin checks the origin of one chart.
 func (c checker) chartOrigin(path []string, d v1alpha1.ChartDependency) {
-	if wrong := CheckChartURL(d.URL); wrong != "" && d.URL != "" {
-		c.value(below(path, "url"), wrong, "oci://HOST/PATH/CHART, https://HOST/PATH or file:PATH")
+	if wrong := naming.CheckChartURL(d.URL); wrong != "" && d.URL != "" {
+		c.value(yamlfile.Below(path, "url"), wrong, "oci://HOST/PATH/CHART, https://HOST/PATH or file:PATH")
 	}
-	if wrong := CheckChartName(d.Name); wrong != "" && d.Name != "" {
-		c.value(below(path, "name"), wrong, "")
+	if wrong := naming.CheckChart(d.Name); wrong != "" && d.Name != "" {
+		c.value(yamlfile.Below(path, "name"), wrong, "")
 	}
 	if _, err := semver.NewVersion(d.Version); err != nil && d.Version != "" {
-		c.value(below(path, "version"), fmt.Sprintf("version %q is not X.Y.Z: %v", d.Version, err), "")
+		c.value(yamlfile.Below(path, "version"), fmt.Sprintf("version %q is not X.Y.Z: %v", d.Version, err), "")
 	}
-	if wrong := checkDigest(d.Digest); wrong != "" && d.Digest != "" {
-		c.value(below(path, "digest"), wrong, "")
+	if wrong := naming.CheckDigest(d.Digest); wrong != "" && d.Digest != "" {
+		c.value(yamlfile.Below(path, "digest"), wrong, "")
 	}
 }
 
@@ -334,42 +336,42 @@ func checkTag(tag string) string {
 // approval checks one approval, and returns its compiled clusterSelector. The result is nil without
 // a clusterSelector, or if it is invalid.
 func (c checker) approval(path []string, a v1alpha1.Approval) labels.Selector {
-	_, cluster := c.doc.lookup(below(path, "cluster")...)
-	_, selector := c.doc.lookup(below(path, "clusterSelector")...)
+	_, cluster := c.doc.Lookup(yamlfile.Below(path, "cluster")...)
+	_, selector := c.doc.Lookup(yamlfile.Below(path, "clusterSelector")...)
 	switch {
 	case a.Object != "" && a.Stage != "":
 		c.value(path, "an approval is of an object or of a stage, not of both", "")
-	case a.Object == "" && a.Stage == "" && !c.doc.wrong(path...):
+	case a.Object == "" && a.Stage == "" && !c.doc.Wrong(path...):
 		c.value(path, "an approval needs an object or a stage", "")
 	case a.Stage != "" && (cluster != nil || selector != nil):
 		c.value(path, "an approval of a stage is for all of its clusters: it names none", "")
 	case a.Stage != "":
 	case cluster != nil && selector != nil:
 		c.value(path, "an approval is for a cluster or for a clusterSelector, not for both", "")
-	case a.Cluster == "" && a.ClusterSelector == nil && !c.doc.wrong(path...):
+	case a.Cluster == "" && a.ClusterSelector == nil && !c.doc.Wrong(path...):
 		c.value(path, "an approval needs a cluster or a clusterSelector", "")
 	}
 	kind, name, ok := strings.Cut(a.Object, " ")
 	if a.Object != "" && (!ok || kind == "" || name == "" || strings.Contains(name, " ")) {
-		c.value(below(path, "object"), fmt.Sprintf("object %q must be KIND.GROUP NAMESPACE/NAME", a.Object), "keelson diff shows it so")
+		c.value(yamlfile.Below(path, "object"), fmt.Sprintf("object %q must be KIND.GROUP NAMESPACE/NAME", a.Object), "keelson diff shows it so")
 	}
 	if hash, err := hex.DecodeString(a.Hash); a.Hash != "" && (err != nil || len(hash) != 16) {
-		c.value(below(path, "hash"), fmt.Sprintf("hash %q must be 32 hexadecimal digits", a.Hash), "keelson diff shows it with what is held, and keelson rollout show with what is on its way")
+		c.value(yamlfile.Below(path, "hash"), fmt.Sprintf("hash %q must be 32 hexadecimal digits", a.Hash), "keelson diff shows it with what is held, and keelson rollout show with what is on its way")
 	}
 	if a.ClusterSelector == nil {
 		return nil
 	}
-	return c.selector(below(path, "clusterSelector"), *a.ClusterSelector)
+	return c.selector(yamlfile.Below(path, "clusterSelector"), *a.ClusterSelector)
 }
 
 // selector compiles a cluster selector. It reports mistakes and returns nil if that fails.
 func (c checker) selector(path []string, s metav1.LabelSelector) labels.Selector {
-	c.labels(below(path, "matchLabels"), s.MatchLabels)
+	c.labels(yamlfile.Below(path, "matchLabels"), s.MatchLabels)
 	ok := true
 	for i, e := range s.MatchExpressions {
 		one := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{e}}
 		if _, err := metav1.LabelSelectorAsSelector(&one); err != nil {
-			c.value(append(below(path, "matchExpressions"), strconv.Itoa(i)), err.Error(), "")
+			c.value(append(yamlfile.Below(path, "matchExpressions"), strconv.Itoa(i)), err.Error(), "")
 			ok = false
 		}
 	}
@@ -386,7 +388,7 @@ func (c checker) selector(path []string, s metav1.LabelSelector) labels.Selector
 // noImages reports meta-config that sets images: an image is the same on every cluster.
 func (c checker) noImages(path []string, values map[string]any) {
 	if _, ok := values["images"]; ok {
-		c.key(below(path, "images"), "meta-config must not set images: an image is the same on every cluster",
+		c.key(yamlfile.Below(path, "images"), "meta-config must not set images: an image is the same on every cluster",
 			"set it in the component's images.yaml and publish a version")
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Limits of probes.
@@ -29,10 +31,10 @@ const (
 func decodeProbe(data []byte) *probeFile {
 	f := &probeFile{}
 	doc := decodeFile(data, v1alpha1.KindProbe, &f.spec)
-	if !doc.broken {
+	if !doc.Broken {
 		c := checker{doc}
 		f.selector = c.selector([]string{"clusterSelector"}, f.spec.ClusterSelector)
-		if wrong := checkName(f.spec.Namespace); wrong != "" && f.spec.Namespace != "" {
+		if wrong := naming.Check(f.spec.Namespace); wrong != "" && f.spec.Namespace != "" {
 			c.value([]string{"namespace"}, wrong, "")
 		}
 		if f.spec.Namespace == v1alpha1.Namespace {
@@ -48,25 +50,25 @@ func decodeProbe(data []byte) *probeFile {
 		}
 		c.subjects(f)
 	}
-	f.mistakes = doc.mistakes
+	f.Mistakes = doc.Mistakes
 	return f
 }
 
 func (c checker) subjects(f *probeFile) {
 	c.most([]string{"subjects"}, len(f.spec.Subjects), maxProbeSubjects)
-	if len(f.spec.Subjects) == 0 && !c.doc.wrong("subjects") {
+	if len(f.spec.Subjects) == 0 && !c.doc.Wrong("subjects") {
 		c.key([]string{"subjects"}, "a probe needs at least one subject", "")
 	}
 	seen := map[string]bool{}
 	for i, s := range f.spec.Subjects {
 		path := []string{"subjects", strconv.Itoa(i)}
-		c.name(below(path, "name"), s.Name, seen)
-		f.subjectsAt = append(f.subjectsAt, c.doc.valuePoint(path...))
-		f.readyAt = append(f.readyAt, c.doc.valuePoint(slices.Concat(path, []string{"custom", "ready"})...))
+		c.name(yamlfile.Below(path, "name"), s.Name, seen)
+		f.subjectsAt = append(f.subjectsAt, c.doc.ValuePoint(path...))
+		f.readyAt = append(f.readyAt, c.doc.ValuePoint(slices.Concat(path, []string{"custom", "ready"})...))
 		kind := c.one(path, "a subject", "deployment", "statefulSet", "daemonSet", "job", "custom")
-		path = below(path, kind)
+		path = yamlfile.Below(path, kind)
 		switch {
-		case kind == "" || c.doc.wrong(path...):
+		case kind == "" || c.doc.Wrong(path...):
 		case s.Deployment != nil:
 			c.replicas(path, s.Deployment, f.spec.Images)
 		case s.StatefulSet != nil:
@@ -79,12 +81,12 @@ func (c checker) subjects(f *probeFile) {
 		case s.Job != nil:
 			c.pod(path, *s.Job, f.spec.Images)
 		case s.Custom != nil:
-			if ref := c.template(below(path, "template"), s.Custom.Template); ref != nil {
+			if ref := c.template(yamlfile.Below(path, "template"), s.Custom.Template); ref != nil {
 				f.templates = append(f.templates, *ref)
 			}
 			metadata, _ := s.Custom.Upgrade["metadata"].(map[string]any)
 			if cmp.Or(metadata["name"], metadata["namespace"]) != nil {
-				c.key(below(path, "upgrade"), "an upgrade changes no name and no namespace", "")
+				c.key(yamlfile.Below(path, "upgrade"), "an upgrade changes no name and no namespace", "")
 			}
 		}
 	}
@@ -93,7 +95,7 @@ func (c checker) subjects(f *probeFile) {
 // one returns which of the keys is set, and reports a problem unless exactly one is set.
 func (c checker) one(path []string, what string, keys ...string) string {
 	set := slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
-		_, node := c.doc.lookup(below(path, key)...)
+		_, node := c.doc.Lookup(yamlfile.Below(path, key)...)
 		return node == nil
 	})
 	switch {
@@ -101,7 +103,7 @@ func (c checker) one(path []string, what string, keys ...string) string {
 		c.value(path, fmt.Sprintf("%s is one of %s, and not %s at once", what, strings.Join(keys, ", "), strings.Join(set, " and ")), "")
 	case len(set) == 1:
 		return set[0]
-	case !c.doc.wrong(path...):
+	case !c.doc.Wrong(path...):
 		c.value(path, what+" needs one of "+strings.Join(keys, ", "), "")
 	}
 	return ""
@@ -109,7 +111,7 @@ func (c checker) one(path []string, what string, keys ...string) string {
 
 func (c checker) replicas(path []string, r *v1alpha1.ProbeReplicas, images map[string]v1alpha1.Image) {
 	if r.Replicas < 0 || r.Replicas > maxProbeReplicas {
-		c.value(below(path, "replicas"), fmt.Sprintf("replicas is %d; 1 to %d make sense", r.Replicas, maxProbeReplicas), "")
+		c.value(yamlfile.Below(path, "replicas"), fmt.Sprintf("replicas is %d; 1 to %d make sense", r.Replicas, maxProbeReplicas), "")
 	}
 	c.pod(path, r.ProbePod, images)
 }
@@ -117,27 +119,27 @@ func (c checker) replicas(path []string, r *v1alpha1.ProbeReplicas, images map[s
 func (c checker) pod(path []string, p v1alpha1.ProbePod, images map[string]v1alpha1.Image) {
 	known := slices.Sorted(maps.Keys(images))
 	for _, is := range []struct{ key, name string }{{"image", p.Image}, {"upgradeTo", p.UpgradeTo}} {
-		if _, ok := images[is.name]; !ok && is.name != "" && !c.doc.wrong("images") {
-			c.value(below(path, is.key), fmt.Sprintf("there is no image %q in this probe", is.name), Suggest(is.name, known))
+		if _, ok := images[is.name]; !ok && is.name != "" && !c.doc.Wrong("images") {
+			c.value(yamlfile.Below(path, is.key), fmt.Sprintf("there is no image %q in this probe", is.name), naming.Suggest(is.name, known))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.NodeSelector)) {
 		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
-			c.key(below(path, "nodeSelector"), fmt.Sprintf("label %q: %s", key, short(wrong)), "")
+			c.key(yamlfile.Below(path, "nodeSelector"), fmt.Sprintf("label %q: %s", key, short(wrong)), "")
 		}
 		if wrong := validation.IsValidLabelValue(p.NodeSelector[key]); len(wrong) > 0 {
-			c.value(below(path, "nodeSelector"), fmt.Sprintf("label %s: %s", key, short(wrong)), "")
+			c.value(yamlfile.Below(path, "nodeSelector"), fmt.Sprintf("label %s: %s", key, short(wrong)), "")
 		}
 	}
 }
 
 // probe checks a check that uses a probe.
 func (c checker) probe(path []string, p v1alpha1.ProbeCheck) {
-	if wrong := checkName(p.Name); wrong != "" && p.Name != "" {
-		c.value(below(path, "name"), wrong, "")
+	if wrong := naming.Check(p.Name); wrong != "" && p.Name != "" {
+		c.value(yamlfile.Below(path, "name"), wrong, "")
 	}
 	if p.Runs < 0 || p.Runs > MaxProbeRuns {
-		c.value(below(path, "runs"), fmt.Sprintf("runs is %d; 1 to %d make sense", p.Runs, MaxProbeRuns), "")
+		c.value(yamlfile.Below(path, "runs"), fmt.Sprintf("runs is %d; 1 to %d make sense", p.Runs, MaxProbeRuns), "")
 	}
 }
 
@@ -149,7 +151,7 @@ func (c checker) probes(stages []v1alpha1.Stage) []probeRef {
 			if is.Probe == nil {
 				continue
 			}
-			ref := probeRef{spec: *is.Probe, timeout: checkProbeTimeout, at: c.doc.valuePoint(slices.Concat(path, []string{strconv.Itoa(i), "probe", "name"})...)}
+			ref := probeRef{spec: *is.Probe, timeout: checkProbeTimeout, at: c.doc.ValuePoint(slices.Concat(path, []string{strconv.Itoa(i), "probe", "name"})...)}
 			if is.Timeout != nil {
 				ref.timeout = is.Timeout.Duration
 			}

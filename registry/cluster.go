@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // readClusters reads clusters/.
@@ -29,16 +31,16 @@ func (l *loader) readClusters(ctx context.Context) error {
 				return err
 			}
 		case e.kind == entryFile && (isYAML(e.name) || isYML(e.name)):
-			l.report(Problem{
-				At:      Position{File: e.path},
+			l.report(yamlfile.Problem{
+				At:      yamlfile.Position{File: e.path},
 				Message: "clusters/ holds a folder for each cluster",
 				Hint:    "move it to clusters/" + e.name[:strings.LastIndex(e.name, ".")] + "/cluster.yaml",
 			})
 		case e.kind != entryFile && e.kind != entryFolder:
 			// A cluster that can't be read must not count as deleted.
-			problem := Problem{At: Position{File: e.path}, Message: fmt.Sprintf("this is %s, not a folder", e.kind)}
+			problem := yamlfile.Problem{At: yamlfile.Position{File: e.path}, Message: fmt.Sprintf("this is %s, not a folder", e.kind)}
 			l.report(problem)
-			l.fleet.Clusters = append(l.fleet.Clusters, &Cluster{Name: e.name, Problems: Problems{problem}, Unread: true})
+			l.fleet.Clusters = append(l.fleet.Clusters, &Cluster{Name: e.name, Problems: yamlfile.Problems{problem}, Unread: true})
 		}
 	}
 	l.checkConnections()
@@ -48,7 +50,7 @@ func (l *loader) readClusters(ctx context.Context) error {
 // loadMemo is what a Load keeps for the next Load.
 type loadMemo struct {
 	// everywhere are the problems that block every cluster.
-	everywhere Problems
+	everywhere yamlfile.Problems
 	ways       pipelineIndex
 	frozen     []*Freeze // the broken ones
 	inventory  inventory
@@ -76,7 +78,7 @@ type madeCluster struct {
 
 	// reported are problems of the fleet that were found here. absent are missing dependencies and
 	// stages, without the name of the cluster.
-	reported, absent Problems
+	reported, absent yamlfile.Problems
 }
 
 // clusterReader reads the folder of one cluster.
@@ -94,16 +96,16 @@ type ownFile struct {
 	hash      string
 	file      *metaFile // nil: it can't be read
 	source    *source   // nil: no values
-	problems  Problems
+	problems  yamlfile.Problems
 }
 
 // report adds problems to the fleet.
-func (r *clusterReader) report(problems ...Problem) {
+func (r *clusterReader) report(problems ...yamlfile.Problem) {
 	r.now.reported = append(r.now.reported, problems...)
 }
 
 // block reports problems that block the cluster.
-func (r *clusterReader) block(problems ...Problem) {
+func (r *clusterReader) block(problems ...yamlfile.Problem) {
 	r.report(problems...)
 	r.cluster.Problems = append(r.cluster.Problems, problems...)
 }
@@ -189,8 +191,8 @@ func (r *clusterReader) sameCluster(was *Cluster) bool {
 }
 
 func (r *clusterReader) read(ctx context.Context, folder entry) error {
-	if wrong := checkName(folder.name); wrong != "" {
-		r.block(Problem{At: Position{File: folder.path}, Message: wrong})
+	if wrong := naming.Check(folder.name); wrong != "" {
+		r.block(yamlfile.Problem{At: yamlfile.Position{File: folder.path}, Message: wrong})
 	}
 	entries, err := r.list(ctx, folder)
 	if err != nil {
@@ -198,7 +200,7 @@ func (r *clusterReader) read(ctx context.Context, folder entry) error {
 			return ctx.Err()
 		}
 		r.unreadable = true
-		r.block(Problem{At: Position{File: folder.path}, Message: "can't be read: " + err.Error()})
+		r.block(yamlfile.Problem{At: yamlfile.Position{File: folder.path}, Message: "can't be read: " + err.Error()})
 		return nil
 	}
 	if err := r.budget.clusterFolder(len(entries) + 1); err != nil {
@@ -212,7 +214,7 @@ func (r *clusterReader) read(ctx context.Context, folder entry) error {
 	}
 	slices.SortFunc(r.now.own, func(a, b *ownFile) int { return strings.Compare(a.component, b.component) })
 	if !slices.ContainsFunc(entries, func(e entry) bool { return e.name == "cluster.yaml" }) {
-		r.block(Problem{At: Position{File: join(folder.path, "cluster.yaml")}, Message: "cluster.yaml is missing"})
+		r.block(yamlfile.Problem{At: yamlfile.Position{File: join(folder.path, "cluster.yaml")}, Message: "cluster.yaml is missing"})
 	}
 	var layered []*layered
 	if r.now.spec != nil {
@@ -256,8 +258,8 @@ func (r *clusterReader) readFile(ctx context.Context, e entry) error {
 		own.problems = append(slices.Clip(own.problems), problem)
 		r.now.own = append(r.now.own, &own)
 	case e.kind != entryFile:
-		r.block(Problem{
-			At:      Position{File: e.path},
+		r.block(yamlfile.Problem{
+			At:      yamlfile.Position{File: e.path},
 			Message: fmt.Sprintf("this is %s; a cluster's files stand right below its folder", e.kind),
 		})
 	}
@@ -269,7 +271,7 @@ func (r *clusterReader) readSpec(ctx context.Context, e entry) error {
 	f := r.was.spec
 	if f == nil || r.was.specHash != e.hash || e.kind != entryFile {
 		var (
-			problem Problem
+			problem yamlfile.Problem
 			err     error
 		)
 		f, problem, err = readEntry(ctx, r.loader, e, v1alpha1.KindCluster, decodeCluster)
@@ -281,7 +283,7 @@ func (r *clusterReader) readSpec(ctx context.Context, e entry) error {
 			return nil
 		}
 	}
-	r.block(f.in(e.path)...)
+	r.block(f.In(e.path)...)
 	r.cluster.Spec = f.spec
 	if !f.broken {
 		r.identify(f, e.path)
@@ -292,8 +294,8 @@ func (r *clusterReader) readSpec(ctx context.Context, e entry) error {
 
 func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 	name := strings.TrimSuffix(e.name, ".yaml")
-	if wrong := checkName(name); wrong != "" {
-		r.block(Problem{At: Position{File: e.path}, Message: wrong, Hint: "the file is named after its component"})
+	if wrong := naming.Check(name); wrong != "" {
+		r.block(yamlfile.Problem{At: yamlfile.Position{File: e.path}, Message: wrong, Hint: "the file is named after its component"})
 		return nil
 	}
 	i, ok := slices.BinarySearchFunc(r.was.own, name, func(f *ownFile, name string) int { return strings.Compare(f.component, name) })
@@ -309,11 +311,11 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 	own := &ownFile{component: name, path: e.path, hash: e.hash}
 	r.now.own = append(r.now.own, own)
 	if f == nil {
-		own.problems = Problems{problem}
+		own.problems = yamlfile.Problems{problem}
 		r.report(problem)
 		return nil
 	}
-	own.problems = f.in(e.path)
+	own.problems = f.In(e.path)
 	r.report(own.problems...)
 	if f.broken {
 		return nil
@@ -356,7 +358,7 @@ func (r *clusterReader) deliver(ctx context.Context, layers []*layered) error {
 	r.scratch = made
 	r.checkDependencies(made)
 	r.keep(made)
-	slices.SortFunc(r.cluster.Problems, Problem.Compare)
+	slices.SortFunc(r.cluster.Problems, yamlfile.Problem.Compare)
 	r.cluster.Problems = slices.Compact(r.cluster.Problems)
 	return nil
 }
@@ -415,7 +417,7 @@ func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFil
 	}
 	for _, a := range r.now.approvals {
 		if a.spec.Component == d.Component {
-			d.Approvals = append(d.Approvals, Approval{a.spec, a.at.in(a.file, "")})
+			d.Approvals = append(d.Approvals, Approval{a.spec, a.at.In(a.file, "")})
 		}
 	}
 	if err := r.findVersion(ctx, &d, own); err != nil {
@@ -430,7 +432,7 @@ func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFil
 	if own != nil && own.source != nil {
 		r.checkOverrides(&d, []*source{own.source})
 	}
-	slices.SortFunc(d.Problems, Problem.Compare)
+	slices.SortFunc(d.Problems, yamlfile.Problem.Compare)
 	d.Problems = slices.Compact(d.Problems)
 	return d, nil
 }
@@ -443,15 +445,15 @@ func (d *Delivery) nearest(own *ownFile) {
 	}
 	spec := &own.file.spec
 	if spec.Version != "" {
-		d.VersionName, d.VersionAt = spec.Version, own.file.versionAt.in(own.path, "")
+		d.VersionName, d.VersionAt = spec.Version, own.file.versionAt.In(own.path, "")
 	}
 	if spec.Version != "" || spec.Absent {
-		d.setAbsent(spec.Absent, own.file.absentAt.in(own.path, ""))
+		d.setAbsent(spec.Absent, own.file.absentAt.In(own.path, ""))
 	}
 }
 
-func (d *Delivery) setAbsent(absent bool, at Position) {
-	d.Absent, d.AbsentAt = absent, Position{}
+func (d *Delivery) setAbsent(absent bool, at yamlfile.Position) {
+	d.Absent, d.AbsentAt = absent, yamlfile.Position{}
 	if absent {
 		d.AbsentAt = at
 	}
@@ -469,7 +471,7 @@ func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFi
 		if own == nil || len(own.problems) > 0 {
 			return nil // the file's problems explain it
 		}
-		place = Position{File: own.path}
+		place = yamlfile.Position{File: own.path}
 	}
 	a, err := r.lookupVersion(ctx, versionKey{d.Component, d.VersionName})
 	if err != nil {
@@ -486,7 +488,7 @@ func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFi
 // needsVersion reports an absent component without a version: the rules for its removal are
 // unknown.
 func (r *clusterReader) needsVersion(d *Delivery) {
-	problem := Problem{
+	problem := yamlfile.Problem{
 		At:      d.AbsentAt,
 		Message: d.Component + " is absent, and no version of it is named",
 		Hint: "leave its version beside it, version: vX.Y.Z, until it is gone: " +

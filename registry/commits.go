@@ -9,18 +9,19 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Refuses returns why a version can't be used, or nil. A version with a tag can be refused, for
 // example because the tag was moved or has no signature of a trusted key.
-func (r *Repo) Refuses(component, version string) (*Problem, error) {
+func (r *Repo) Refuses(component, version string) (*yamlfile.Problem, error) {
 	now := r.current()
 	trust, err := r.trust(now.objects)
 	if err != nil {
 		return nil, err
 	}
 	l := &loader{repo: r, refs: now, trust: trust, published: map[string][]string{}}
-	return l.unpublished(component, version, Position{}), nil
+	return l.unpublished(component, version, yamlfile.Position{}), nil
 }
 
 // CommitInfo is the author's data of a commit, which is not verified.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"sigs.k8s.io/yaml"
 )
 
@@ -50,9 +51,9 @@ func readCredentials(file string) (credentials, error) {
 
 func parseCredentials(file string, data []byte) (credentials, error) {
 	// parseDocument bounds aliases and depth, and its errors show positions without values.
-	doc := parseDocument(data)
-	if doc.broken || len(doc.mistakes) > 0 {
-		return nil, doc.in(file).Err()
+	doc := yamlfile.Parse(data)
+	if doc.Broken || len(doc.Mistakes) > 0 {
+		return nil, doc.In(file).Err()
 	}
 	raw := map[string]login{}
 	if err := yaml.UnmarshalStrict(data, &raw); err != nil {

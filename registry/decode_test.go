@@ -56,53 +56,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzNames holds that what passes for the tag of a version is a ref that git
-// takes, and takes as one.
-func FuzzNames(f *testing.F) {
-	for _, seed := range []string{"coredns/v1.12.0", "a/v1.0.0-rc.1+b", "-a/v1.0.0", "a//v1.0.0", "a/v01.0.0", "a/1.0.0", "a/v1.0.0\n", "a/v1.0.0.lock"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, tag string) {
-		component, version, ok := registry.SplitTag(tag)
-		if !ok {
-			return
-		}
-		if component+"/"+version != tag || strings.Count(tag, "/") != 1 {
-			t.Errorf("%q is not %q and %q", tag, component, version)
-		}
-		if wrong := registry.CheckRef(tag); wrong != "" {
-			t.Errorf("%q: %s", tag, wrong)
-		}
-		if message, _ := registry.CheckVersion(version); message != "" {
-			t.Errorf("%q: %s", version, message)
-		}
-		if strings.ContainsAny(tag, " ~^:?*[\\\x00\n\x7f") || strings.HasPrefix(tag, "-") || strings.Contains(tag, "..") {
-			t.Errorf("%q is a tag that git refuses", tag)
-		}
-	})
-}
-
-func TestSuggest(t *testing.T) {
-	t.Parallel()
-	known := []string{"version", "values", "paused", "clusterSelector"}
-	cases := map[string]struct{ why, written, want string }{
-		"Insert":  {"One letter too many.", "valuess", `did you mean "values"?`},
-		"Swap":    {"Two letters swapped.", "puased", `did you mean "paused"?`},
-		"Case":    {"The wrong case.", "clusterselector", `did you mean "clusterSelector"?`},
-		"Far":     {"A guess would mislead.", "replicas", ""},
-		"Nothing": {"Short words are near to everything.", "x", ""},
-		"Long":    {"The cost is bounded.", strings.Repeat("version", 100), ""},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := registry.Suggest(c.written, known); got != c.want {
-				t.Errorf("%s Suggest(%q) = %q, want %q", c.why, c.written, got, c.want)
-			}
-		})
-	}
-}
-
 func TestPath(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"slices"
 	"sort"
 	"strings"
@@ -41,7 +42,7 @@ func (r *clusterReader) checkNeeded(d *Delivery, deliveries []Delivery) {
 	if len(by) == 0 {
 		return
 	}
-	problem := Problem{
+	problem := yamlfile.Problem{
 		At:      d.AbsentAt,
 		Message: fmt.Sprintf("%s is absent, and depends on it: %s", d.Component, strings.Join(by, ", ")),
 		Hint:    "make these absent, too, or publish versions of them that do without it",
@@ -68,7 +69,7 @@ func (r *clusterReader) checkAbsent(d *Delivery, deliveries []Delivery) {
 		if _, ok := find(deliveries, name); ok {
 			continue
 		}
-		problem := Problem{
+		problem := yamlfile.Problem{
 			At:      d.Version.dependencyAt(i),
 			Message: fmt.Sprintf("%s %s depends on %s, which is not delivered to", d.Component, d.Version.Name, name),
 			Hint:    "add " + name + " to a layer or to the cluster's folder",
@@ -79,11 +80,11 @@ func (r *clusterReader) checkAbsent(d *Delivery, deliveries []Delivery) {
 	}
 }
 
-func (v *Version) dependencyAt(i int) Position {
+func (v *Version) dependencyAt(i int) yamlfile.Position {
 	if i < len(v.dependsAt) {
 		return v.dependsAt[i]
 	}
-	return Position{File: join(v.folder, "component.yaml"), Revision: v.revision}
+	return yamlfile.Position{File: join(v.folder, "component.yaml"), Revision: v.revision}
 }
 
 // reportCircle blocks every delivery of a circle.
@@ -95,7 +96,7 @@ func (r *clusterReader) reportCircle(circle []*Delivery) {
 	names = append(names, names[0])
 	first := circle[0]
 	i := slices.Index(first.Version.Spec.DependsOn, names[1])
-	problem := Problem{
+	problem := yamlfile.Problem{
 		At:      first.Version.dependencyAt(i),
 		Message: "dependsOn goes in a circle: " + strings.Join(names, " → "),
 	}

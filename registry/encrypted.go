@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry/sops"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // encryptValues is the hint for files with too much encrypted.
@@ -34,7 +35,7 @@ type Secret struct {
 	Path []string
 	// Value is a string, float64 or bool.
 	Value any
-	At    Position
+	At    yamlfile.Position
 }
 
 // EncryptedFiles returns the encrypted files of the values, the weakest first. A file is verified as a
@@ -86,7 +87,7 @@ func (v *Values) Open(open func(EncryptedFile) ([]sops.Leaf, error)) (*Values, [
 		}
 	}
 	if at, found := v.source.encryptedValue(opened.values); found {
-		return nil, nil, Problem{At: at, Message: "this value is encrypted, and was not decrypted"}
+		return nil, nil, yamlfile.Problem{At: at, Message: "this value is encrypted, and was not decrypted"}
 	}
 	opened.encrypted, opened.opened = nil, opened.encrypted != nil
 	return newValues(base, &opened), secrets, nil
@@ -97,7 +98,7 @@ func (s *source) encryptedFile() EncryptedFile {
 }
 
 // encryptedValue finds a value that is still encrypted.
-func (s *source) encryptedValue(values any) (at Position, found bool) {
+func (s *source) encryptedValue(values any) (at yamlfile.Position, found bool) {
 	var walk func(view) bool
 	walk = func(v view) bool {
 		switch value := v.value.(type) {
@@ -192,62 +193,62 @@ type encryptedDocument struct {
 }
 
 // readEncrypted removes the key of SOPS from an encrypted document. The rest is then as the author wrote
-// it, except for the encrypted values.
-func (d *document) readEncrypted(data []byte, kind string) {
-	encrypted := encryptedIn(d.root, nil)
-	key, _ := d.lookup(sops.Key)
+// it, except for the encrypted values. The result is nil if nothing is encrypted, or wrongly.
+func readEncrypted(d *yamlfile.Document, data []byte, kind string) *encryptedDocument {
+	encrypted := encryptedIn(d.Root, nil)
+	key, _ := d.Lookup(sops.Key)
 	if key == nil && len(encrypted) == 0 {
-		return
+		return nil
 	}
-	if p, message, hint := d.checkEncryption(key, encrypted, kind); message != "" {
-		d.broken = true
-		d.add(p, []string{sops.Key}, message, hint)
-		return
+	if p, message, hint := checkEncryption(d, key, encrypted, kind); message != "" {
+		d.Broken = true
+		d.Add(p, []string{sops.Key}, message, hint)
+		return nil
 	}
 	if _, err := sops.Parse(data); err != nil {
-		d.broken = true
-		p, message, hint := at(key), err.Error(), ""
+		d.Broken = true
+		p, message, hint := yamlfile.PointOf(key), err.Error(), ""
 		if failed, ok := errors.AsType[*sops.Error](err); ok {
 			message, hint = failed.Message, failed.Hint
 			if failed.Line > 0 {
-				p = point{failed.Line, failed.Column}
+				p = yamlfile.Point{Line: failed.Line, Column: failed.Column}
 			}
 		}
-		d.add(p, []string{sops.Key}, message, hint)
-		return
+		d.Add(p, []string{sops.Key}, message, hint)
+		return nil
 	}
 	sum := sha256.Sum256(data)
-	d.encrypted = &encryptedDocument{data: slices.Clone(data), hash: hex.EncodeToString(sum[:])}
-	for i := 0; i+1 < len(d.root.Content); i += 2 {
-		if d.root.Content[i] == key {
-			d.root.Content = slices.Delete(d.root.Content, i, i+2)
+	for i := 0; i+1 < len(d.Root.Content); i += 2 {
+		if d.Root.Content[i] == key {
+			d.Root.Content = slices.Delete(d.Root.Content, i, i+2)
 			break
 		}
 	}
-	if top, ok := d.value.(map[string]any); ok {
+	if top, ok := d.Value.(map[string]any); ok {
 		delete(top, sops.Key)
 	}
-	d.value = dropComments(d.root, d.value)
+	d.Value = dropComments(d.Root, d.Value)
+	return &encryptedDocument{data: slices.Clone(data), hash: hex.EncodeToString(sum[:])}
 }
 
 // checkEncryption reports encrypted content that must not be encrypted.
-func (d *document) checkEncryption(key *yaml.Node, encrypted [][]string, kind string) (p point, message, hint string) {
+func checkEncryption(d *yamlfile.Document, key *yaml.Node, encrypted [][]string, kind string) (p yamlfile.Point, message, hint string) {
 	switch {
 	case kind != v1alpha1.KindMetaConfig && kind != v1alpha1.KindLayer:
-		p = d.keyPoint(sops.Key)
+		p = d.KeyPoint(sops.Key)
 		if key == nil {
-			p = d.valuePoint(encrypted[0]...)
+			p = d.ValuePoint(encrypted[0]...)
 		}
 		return p, "a file of kind " + kind + " can't be encrypted: Keelson reads it without a key",
 			"only values of meta-config and layers may be encrypted"
 	case key == nil:
-		return d.valuePoint(encrypted[0]...), "this value is encrypted by SOPS, but the file has no " + sops.Key + ": at its top",
+		return d.ValuePoint(encrypted[0]...), "this value is encrypted by SOPS, but the file has no " + sops.Key + ": at its top",
 			"take the whole file as SOPS wrote it"
 	}
 	encrypted = slices.DeleteFunc(encrypted, func(path []string) bool { return path[0] == sops.Key || isValue(kind, path) })
 	switch len(encrypted) {
 	case 0:
-		return point{}, "", ""
+		return yamlfile.Point{}, "", ""
 	case 1:
 		message = " is encrypted, but Keelson reads it without a key"
 	default:
@@ -257,7 +258,7 @@ func (d *document) checkEncryption(key *yaml.Node, encrypted [][]string, kind st
 	for i, path := range encrypted {
 		names[i] = strings.TrimPrefix(FormatPath(path), ".")
 	}
-	return d.valuePoint(encrypted[0]...), strings.Join(names, ", ") + message, encryptValues
+	return d.ValuePoint(encrypted[0]...), strings.Join(names, ", ") + message, encryptValues
 }
 
 // isValue reports whether a path in a file leads to a value for a chart.
@@ -274,11 +275,11 @@ func encryptedIn(n *yaml.Node, path []string) [][]string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			out = append(out, encryptedIn(n.Content[i+1], below(path, n.Content[i].Value))...)
+			out = append(out, encryptedIn(n.Content[i+1], yamlfile.Below(path, n.Content[i].Value))...)
 		}
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
-			out = append(out, encryptedIn(item, below(path, strconv.Itoa(i)))...)
+			out = append(out, encryptedIn(item, yamlfile.Below(path, strconv.Itoa(i)))...)
 		}
 	case yaml.ScalarNode:
 		if sops.IsEncrypted(n.Value) {

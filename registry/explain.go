@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"go.yaml.in/yaml/v4"
 	helmyaml "sigs.k8s.io/yaml"
 )
@@ -21,7 +22,7 @@ type Explained struct {
 	Encrypted bool `json:"encrypted,omitempty"`
 	// At is where the value is set: in the chart's values.yaml (with the tag as its revision), a
 	// layer, the cluster's own file, or images.yaml.
-	At Position `json:"at"`
+	At yamlfile.Position `json:"at"`
 	// Deleted: Value is a null in meta-config that removes an overridden key, so templates don't
 	// see the key.
 	Deleted bool `json:"deleted,omitempty"`
@@ -31,9 +32,9 @@ type Explained struct {
 
 // Overridden is a value that a stronger value replaced.
 type Overridden struct {
-	Value     any      `json:"value"`
-	Encrypted bool     `json:"encrypted,omitempty"`
-	At        Position `json:"at"`
+	Value     any               `json:"value"`
+	Encrypted bool              `json:"encrypted,omitempty"`
+	At        yamlfile.Position `json:"at"`
 }
 
 // Explain returns every value at or below a path (see [ParsePath]; "" is all) in path order. It
@@ -78,7 +79,7 @@ func (v *Version) chartValues() (view, bool) {
 	var node yaml.Node
 	if err := yaml.Load(v.Chart[i].Data, &node); err == nil {
 		// Aliases are not followed: values below an alias get its position.
-		src.places = placesOf(content(&node), point{})
+		src.places = placesOf(yamlfile.Content(&node), yamlfile.Point{})
 	}
 	return view{source: src, value: values, place: src.places}, true
 }
@@ -197,9 +198,9 @@ func (e *explainer) leaf(path string, l levels) {
 }
 
 // where returns the view's position, or only its file if the position is unknown.
-func (v view) where() Position {
+func (v view) where() yamlfile.Position {
 	if p, ok := v.position(); ok {
 		return p
 	}
-	return Position{File: v.source.file, Revision: v.source.revision}
+	return yamlfile.Position{File: v.source.file, Revision: v.source.revision}
 }

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"maps"
 	"os"
 	"slices"
@@ -10,31 +11,24 @@ import (
 // What the tests of decoding need and users don't.
 
 // DecodeMeta decodes a meta-config file as Load does.
-func DecodeMeta(data []byte) (values map[string]any, problems Problems) {
+func DecodeMeta(data []byte) (values map[string]any, problems yamlfile.Problems) {
 	f := decodeMeta(data)
-	return f.spec.Values, f.in("x.yaml")
+	return f.spec.Values, f.In("x.yaml")
 }
 
 // DecodeAny decodes a file as every kind that there is.
-func DecodeAny(data []byte) Problems {
-	var out Problems
-	for file, found := range map[string]mistakes{
-		"fleet.yaml": decodeFleet(data).mistakes, "cluster.yaml": decodeCluster(data).mistakes, "layer.yaml": decodeLayer(data).mistakes,
-		"component.yaml": decodeComponent(data).mistakes, "images.yaml": decodeImages(data).mistakes, "meta.yaml": decodeMeta(data).mistakes,
-		"approvals.yaml": decodeApprovals(data).mistakes, "pipeline.yaml": decodePipeline(data).mistakes,
-		"freeze.yaml": decodeFreeze(data).mistakes, "notification.yaml": decodeNotification(data).mistakes, "job.yaml": decodeTemplate(data).mistakes,
+func DecodeAny(data []byte) yamlfile.Problems {
+	var out yamlfile.Problems
+	for file, found := range map[string]yamlfile.Mistakes{
+		"fleet.yaml": decodeFleet(data).Mistakes, "cluster.yaml": decodeCluster(data).Mistakes, "layer.yaml": decodeLayer(data).Mistakes,
+		"component.yaml": decodeComponent(data).Mistakes, "images.yaml": decodeImages(data).Mistakes, "meta.yaml": decodeMeta(data).Mistakes,
+		"approvals.yaml": decodeApprovals(data).Mistakes, "pipeline.yaml": decodePipeline(data).Mistakes,
+		"freeze.yaml": decodeFreeze(data).Mistakes, "notification.yaml": decodeNotification(data).Mistakes, "job.yaml": decodeTemplate(data).Mistakes,
 	} {
-		out = append(out, found.in(file)...)
+		out = append(out, found.In(file)...)
 	}
 	return out
 }
-
-// SplitTag, CheckRef, CheckVersion and Suggest are the checks of names.
-var (
-	SplitTag     = splitTag
-	CheckRef     = checkRef
-	CheckVersion = checkVersion
-)
 
 // TrustedKeys are keys as they stand in a file of them.
 type TrustedKeys = trustedKeys
@@ -95,11 +89,7 @@ func Show(v *Values) Shown {
 
 // Produced counts what was read and decoded since the Repo was opened, by what
 // it is.
-func (r *Repo) Produced() map[string]int {
-	r.cache.mu.Lock()
-	defer r.cache.mu.Unlock()
-	return maps.Clone(r.cache.produced)
-}
+func (r *Repo) Produced() map[string]int { return r.cache.Produced() }
 
 // SeenLine is a line of the memory of tags, and its length as it is counted.
 func SeenLine(tag string) (line string, size int) { return seenLine(tag, firstSeen{}), seenSize(tag) }

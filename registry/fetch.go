@@ -19,6 +19,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 // fetchClone updates the bare clone. It requests the list of refs first, so that a poll without
@@ -194,7 +195,7 @@ func (r *Repo) listed(offered *packp.AdvRefs) (map[plumbing.ReferenceName]*plumb
 // mirrored reports whether the clone follows a ref of the remote. A ref with a name that is invalid
 // in git is not followed, and so never found.
 func mirrored(name plumbing.ReferenceName) bool {
-	return name == plumbing.HEAD || (name.IsBranch() || name.IsTag()) && checkRef(name.Short()) == ""
+	return name == plumbing.HEAD || (name.IsBranch() || name.IsTag()) && naming.CheckRef(name.Short()) == ""
 }
 
 // named returns the hash of a ref of the server; zero for "". The error for a missing ref is

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Fleet is the content of git at one revision. It is immutable. A later revision is another Fleet,
@@ -30,7 +31,7 @@ type Fleet struct {
 	Projects []*Project
 	// Problems are all mistakes of the repository at this revision, in file order. They include the
 	// problems that are listed at the blocked cluster or delivery.
-	Problems Problems
+	Problems yamlfile.Problems
 	// Signer signed the commit. It is nil without trusted keys, for a work tree, and with
 	// [Options.Proposals].
 	Signer *Signer
@@ -54,7 +55,7 @@ type Cluster struct {
 	// Deliveries are the components for this cluster, in name order.
 	Deliveries []*Delivery
 	// Problems block the whole cluster: nothing on it may change.
-	Problems Problems
+	Problems yamlfile.Problems
 	// Unread: cluster.yaml can't be read. The labels are unknown, and there are Problems.
 	Unread bool
 }
@@ -65,12 +66,12 @@ type Delivery struct {
 	Component string
 	// VersionName is the version as written, and VersionAt its position.
 	VersionName string
-	VersionAt   Position
+	VersionAt   yamlfile.Position
 	// Version is nil if the version can't be read; Problems say why.
 	Version *Version
 	// Absent: git wants the component removed from the cluster. AbsentAt is the position of absent.
 	Absent   bool
-	AbsentAt Position
+	AbsentAt yamlfile.Position
 	// Values are the layers and the cluster's own file, merged. The chart's own values.yaml is not
 	// included, because Helm merges it below.
 	Values *Values
@@ -79,7 +80,7 @@ type Delivery struct {
 	// Approvals are for held changes of this delivery.
 	Approvals []Approval
 	// Problems block only this delivery: nothing in it may change.
-	Problems Problems
+	Problems yamlfile.Problems
 
 	mirrors map[string]string // of the cluster, for Explain
 }
@@ -110,11 +111,11 @@ type Version struct {
 	// Positions for problems and explanations. They are zero in a Version that was not read from a
 	// repository.
 	folder, imagesFile, revision string
-	dependsAt                    []Position            // of Spec.DependsOn's items
-	keysAt                       map[string]Position   // of the keys of component.yaml, by name
-	healthAt                     []map[string]Position // of the conditions of Spec.Health, by rule and field
-	imagesAt                     *places               // of the images by name
-	into                         bool                  // an image sets values of the chart's own
+	dependsAt                    []yamlfile.Position            // of Spec.DependsOn's items
+	keysAt                       map[string]yamlfile.Position   // of the keys of component.yaml, by name
+	healthAt                     []map[string]yamlfile.Position // of the conditions of Spec.Health, by rule and field
+	imagesAt                     *places                        // of the images by name
+	into                         bool                           // an image sets values of the chart's own
 	// Data shared with other versions, kept in memory while the Version is.
 	files  []*fileData
 	packed *packedChart
@@ -128,22 +129,22 @@ type File struct {
 }
 
 // specAt returns the position of a key of component.yaml, or the file if the key is not set.
-func (v *Version) specAt(key string) Position {
+func (v *Version) specAt(key string) yamlfile.Position {
 	if at, ok := v.keysAt[key]; ok {
 		return at
 	}
-	return Position{File: join(v.folder, "component.yaml"), Revision: v.revision}
+	return yamlfile.Position{File: join(v.folder, "component.yaml"), Revision: v.revision}
 }
 
 // HealthAt returns the position of a condition of a health rule in component.yaml. rule is the
 // index of the rule, and field the name of the condition; "" is the rule itself.
-func (v *Version) HealthAt(rule int, field string) Position {
+func (v *Version) HealthAt(rule int, field string) yamlfile.Position {
 	if rule < len(v.healthAt) {
 		if at, ok := v.healthAt[rule][field]; ok {
 			return at
 		}
 	}
-	return Position{File: join(v.folder, "component.yaml"), Revision: v.revision}
+	return yamlfile.Position{File: join(v.folder, "component.yaml"), Revision: v.revision}
 }
 
 // ChartFile returns the path of a file of the chart from the repository's root. A file in an
@@ -187,7 +188,7 @@ func (d *Delivery) Blocked() error {
 	return blocked("component "+d.Component+" on cluster "+d.Cluster, d.Problems)
 }
 
-func blocked(what string, problems Problems) error {
+func blocked(what string, problems yamlfile.Problems) error {
 	mistakes := "mistakes"
 	switch len(problems) {
 	case 0:

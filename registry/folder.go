@@ -3,6 +3,8 @@ package registry
 import (
 	"context"
 	"fmt"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"path"
 	"slices"
 	"strings"
@@ -18,7 +20,9 @@ type topFolder[F decoded] struct {
 }
 
 // decoded is the decoded content of a file.
-type decoded interface{ in(path string) Problems }
+type decoded interface {
+	In(path string) yamlfile.Problems
+}
 
 // topFile is a file right below a folder at the top, or an entry that may be meant as a file.
 type topFile[F decoded] struct {
@@ -26,22 +30,22 @@ type topFile[F decoded] struct {
 	stem    string // its name without the ending
 	content *F     // nil: the content is unknown; the problems say why
 	// problems are all mistakes in the file itself.
-	problems Problems
+	problems yamlfile.Problems
 }
 
 // read reads the files of a folder, except notes. If the folder exceeds its limits, nothing is
 // read, and unread reports it.
-func (t topFolder[F]) read(ctx context.Context, l *loader) (files []topFile[F], unread Problems, err error) {
+func (t topFolder[F]) read(ctx context.Context, l *loader) (files []topFile[F], unread yamlfile.Problems, err error) {
 	entries, err := l.tree.list(ctx, t.name)
 	if err != nil {
 		return nil, nil, err
 	}
 	if wrong, err := l.tooMuch(ctx, t.name, entries); wrong != "" || err != nil {
-		return nil, Problems{{At: Position{File: t.name}, Message: wrong}}, err
+		return nil, yamlfile.Problems{{At: yamlfile.Position{File: t.name}, Message: wrong}}, err
 	}
 	for _, e := range entries {
 		f := topFile[F]{entry: e, stem: strings.TrimSuffix(e.name, path.Ext(e.name))}
-		problem := Problem{At: Position{File: e.path}}
+		problem := yamlfile.Problem{At: yamlfile.Position{File: e.path}}
 		switch {
 		case isYAML(e.name):
 			if f.content, problem, err = readEntry(ctx, l, e, t.kind, t.decode); err != nil {
@@ -58,8 +62,8 @@ func (t topFolder[F]) read(ctx context.Context, l *loader) (files []topFile[F], 
 		default:
 			continue
 		}
-		if f.problems = (Problems{problem}); f.content != nil {
-			f.problems = (*f.content).in(e.path)
+		if f.problems = (yamlfile.Problems{problem}); f.content != nil {
+			f.problems = (*f.content).In(e.path)
 		}
 		files = append(files, f)
 	}
@@ -67,17 +71,17 @@ func (t topFolder[F]) read(ctx context.Context, l *loader) (files []topFile[F], 
 }
 
 // misnamed reports a file with an invalid name.
-func misnamed(at Position, name, what string) Problems {
-	if wrong := checkName(name); wrong != "" {
-		return Problems{{At: at, Message: wrong, Hint: "the file is named after its " + what}}
+func misnamed(at yamlfile.Position, name, what string) yamlfile.Problems {
+	if wrong := naming.Check(name); wrong != "" {
+		return yamlfile.Problems{{At: at, Message: wrong, Hint: "the file is named after its " + what}}
 	}
 	return nil
 }
 
 // noFile returns the problem of a reference to a missing file of a folder.
-func noFile(at Position, what, name string, names []string) Problem {
-	return Problem{
-		At: at, Message: fmt.Sprintf("there is no %s %q: %ss/%s.yaml does not exist", what, name, what, name), Hint: Suggest(name, names),
+func noFile(at yamlfile.Position, what, name string, names []string) yamlfile.Problem {
+	return yamlfile.Problem{
+		At: at, Message: fmt.Sprintf("there is no %s %q: %ss/%s.yaml does not exist", what, name, what, name), Hint: naming.Suggest(name, names),
 	}
 }
 
@@ -90,13 +94,13 @@ type templates[F decoded] struct {
 
 // read returns the files by their paths, and a key that changes when a file changes. A mistake is
 // reported in the file, or at the reference in the file from.
-func (t templates[F]) read(ctx context.Context, l *loader, from string) (files map[string]*F, key string, wrong Problems, err error) {
+func (t templates[F]) read(ctx context.Context, l *loader, from string) (files map[string]*F, key string, wrong yamlfile.Problems, err error) {
 	files, key = map[string]*F{}, from
 	for _, ref := range t.refs {
 		if _, done := files[ref.path]; done { // two references may name one file
 			continue
 		}
-		problem := Problem{At: ref.at.in(from, "")}
+		problem := yamlfile.Problem{At: ref.at.In(from, "")}
 		entries, err := l.tree.list(ctx, strings.TrimSuffix(path.Dir(ref.path), "."))
 		i := slices.IndexFunc(entries, func(e entry) bool { return e.path == ref.path })
 		switch {
@@ -113,7 +117,7 @@ func (t templates[F]) read(ctx context.Context, l *loader, from string) (files m
 			}
 			files[ref.path] = f
 			if f != nil {
-				wrong = append(wrong, (*f).in(ref.path)...)
+				wrong = append(wrong, (*f).In(ref.path)...)
 				key += "\n" + ref.path + " " + entries[i].hash
 				continue
 			}
@@ -122,3 +126,6 @@ func (t templates[F]) read(ctx context.Context, l *loader, from string) (files m
 	}
 	return files, key, wrong, nil
 }
+
+// join joins a folder and a name; the folder "" is the root.
+func join(folder, name string) string { return path.Join(folder, name) }

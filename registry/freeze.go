@@ -10,7 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/objectcache"
 	"github.com/keelson-io/keelson/registry/window"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Freeze is one file under freezes/. Its zero value freezes everything.
@@ -20,14 +22,14 @@ type Freeze struct {
 	Windows window.Windows
 	// Problems block each delivery that the freeze may cover, because the time of the freeze is
 	// unknown.
-	Problems Problems
+	Problems yamlfile.Problems
 
 	selector labels.Selector // nil: the clusters can't be known
 	file     string
 }
 
 // At returns the file of the freeze.
-func (z *Freeze) At() Position { return Position{File: z.file} }
+func (z *Freeze) At() yamlfile.Position { return yamlfile.Position{File: z.file} }
 
 // Concerns reports whether a freeze covers, or may cover, components of a cluster.
 func (z *Freeze) Concerns(c *Cluster) bool {
@@ -116,13 +118,13 @@ func (l *loader) newFreeze(f topFile[freezeFile]) (*Freeze, error) {
 	}
 	says, vague := f.content, f.content.vague
 	for i, component := range says.spec.Components {
-		if p := l.nowhere(component, says.componentsAt[i].in(f.path, "")); p != nil {
+		if p := l.nowhere(component, says.componentsAt[i].In(f.path, "")); p != nil {
 			broken.Problems = append(broken.Problems, *p)
 			vague = true // any component may be meant
 		}
 	}
 	if len(broken.Problems) == 0 {
-		return cached(l.repo.cache, cacheKey{job: "freeze", hash: f.hash, name: f.path}, func() (*Freeze, error) {
+		return objectcache.Get(l.repo.cache, objectcache.Key{Job: "freeze", Hash: f.hash, Name: f.path}, func() (*Freeze, error) {
 			return &Freeze{Name: f.stem, Spec: says.spec, Windows: says.windows, selector: says.selector, file: f.path}, nil
 		})
 	}

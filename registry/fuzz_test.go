@@ -10,38 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-git/go-git/v5/plumbing"
-
 	"github.com/keelson-io/keelson/registry"
 )
-
-// A name that passes is one that nothing takes for an option, a path or an
-// expression.
-func FuzzRefName(f *testing.F) {
-	for _, seed := range []string{
-		"main", "coredns/v1.12.0", "-x", "a..b", "a@{0}", "a\nb", "refs/heads/x", "a/.b", "a.lock", "a//b", "a^{}", "\u202e", "@",
-	} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, name string) {
-		wrong := registry.CheckRef(name)
-		if component, version, ok := registry.SplitTag(name); ok {
-			if wrong != "" || component+"/"+version != name {
-				t.Errorf("%q is version %q of %q, and %q", name, version, component, wrong)
-			}
-		}
-		if wrong != "" {
-			return
-		}
-		if name == "" || name[0] == '-' || strings.ContainsAny(name, " ~^:?*[\\\x00\n\r\x1b\x7f") || strings.Contains(name, "..") ||
-			strings.Contains(name, "@{") || strings.HasPrefix(name, "/") || strings.HasSuffix(name, "/") {
-			t.Errorf("%q passes", name)
-		}
-		if err := plumbing.ReferenceName("refs/tags/" + name).Validate(); err != nil {
-			t.Errorf("%q passes, and go-git says: %v", name, err)
-		}
-	})
-}
 
 // Whatever a file of trusted keys holds, reading it ends, and an error names a
 // line.

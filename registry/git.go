@@ -13,6 +13,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	gitcache "github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/keelson-io/keelson/registry/objectcache"
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
@@ -78,7 +79,7 @@ type Repo struct {
 	trustedFiles []string
 	acceptRewind string
 	limits       Limits
-	cache        *cache
+	cache        *objectcache.Cache
 	fetching     chan struct{} // holds one token while a fetch runs
 	memory       *sharedMemory // nil: only the cache folder remembers
 	opened       bool          // from then on the memory is used
@@ -125,7 +126,7 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 		location: l,
 		workTree: opts.WorkTree, proposals: opts.Proposals, looks: opts.Looks,
 		folder: filepath.Join(opts.CacheDir, l.folder()),
-		cache:  newCache(),
+		cache:  objectcache.New(),
 
 		trustedFiles: opts.TrustedKeys,
 		acceptRewind: opts.AcceptRewind,

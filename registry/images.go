@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // intoPart is one set path of [v1alpha1.ImagePaths].
@@ -134,11 +135,11 @@ func (v *Version) imagePlaces() *places {
 		}
 		part := func(name string) *places {
 			if p := from.key(name); p != nil {
-				return &places{point: p.point}
+				return &places{Point: p.Point}
 			}
-			return &places{point: from.point}
+			return &places{Point: from.Point}
 		}
-		entry := &places{point: from.point, keys: map[string]*places{}}
+		entry := &places{Point: from.Point, keys: map[string]*places{}}
 		for _, key := range []string{"ref", "registry", "repository"} {
 			entry.keys[key] = part("repository")
 		}
@@ -152,7 +153,7 @@ func (v *Version) imagePlaces() *places {
 		}
 	}
 	if v.imagesAt != nil {
-		all.point = v.imagesAt.point
+		all.Point = v.imagesAt.Point
 		root.keys["images"] = all
 	}
 	return root
@@ -163,7 +164,7 @@ func (p *places) set(path []string, at *places) {
 	for len(path) > 0 && at != nil {
 		next := p.keys[path[0]]
 		if next == nil {
-			next = &places{point: at.point, keys: map[string]*places{}}
+			next = &places{Point: at.Point, keys: map[string]*places{}}
 			p.keys[path[0]] = next
 		}
 		p, path = next, path[1:]
@@ -172,8 +173,8 @@ func (p *places) set(path []string, at *places) {
 
 // imageOverrides reports where meta-config sets a value that an image of the version sets: the
 // value itself, a value below it, or a value above it that is no map.
-func imageOverrides(src *source, v *Version) Problems {
-	var out Problems
+func imageOverrides(src *source, v *Version) yamlfile.Problems {
+	var out yamlfile.Problems
 	for _, name := range slices.Sorted(maps.Keys(v.Images)) {
 		into := v.Images[name].Into
 		if into == nil {
@@ -182,7 +183,7 @@ func imageOverrides(src *source, v *Version) Problems {
 		for _, part := range intoParts(*into) {
 			keys := intoKeys(part.path)
 			if p, hit := overridden(src, keys); hit {
-				out = append(out, Problem{
+				out = append(out, yamlfile.Problem{
 					At: p,
 					Message: "meta-config must not set " + FormatPath(keys) + ": the image " + name + " of " +
 						v.Component + " " + v.Name + " goes there, and is the same on every cluster",
@@ -195,7 +196,7 @@ func imageOverrides(src *source, v *Version) Problems {
 }
 
 // overridden returns the position where a source sets the value at path.
-func overridden(src *source, path []string) (Position, bool) {
+func overridden(src *source, path []string) (yamlfile.Position, bool) {
 	at := view{source: src, value: src.values, place: src.places}
 	for _, step := range path {
 		if _, isMap := at.value.(map[string]any); !isMap {
@@ -203,13 +204,13 @@ func overridden(src *source, path []string) (Position, bool) {
 		}
 		child, ok := at.child(step)
 		if !ok {
-			return Position{}, false
+			return yamlfile.Position{}, false
 		}
 		at = child
 	}
 	p, ok := at.position()
 	if !ok {
-		p = Position{File: src.file}
+		p = yamlfile.Position{File: src.file}
 	}
 	return p, true
 }

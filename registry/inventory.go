@@ -10,31 +10,33 @@ import (
 	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // inventoryFile is inventory/NAME.yaml.
 type inventoryFile struct {
 	spec v1alpha1.Inventory
-	at   map[string]point // of the clusters, by name
-	mistakes
+	at   map[string]yamlfile.Point // of the clusters, by name
+	yamlfile.Mistakes
 }
 
 func decodeInventory(data []byte) *inventoryFile {
-	f := &inventoryFile{at: map[string]point{}}
+	f := &inventoryFile{at: map[string]yamlfile.Point{}}
 	doc := decodeFile(data, v1alpha1.KindInventory, &f.spec)
-	if !doc.broken {
+	if !doc.Broken {
 		c := checker{doc}
 		for _, name := range slices.Sorted(maps.Keys(f.spec.Clusters)) {
 			path := []string{"clusters", name}
-			if wrong := checkName(name); wrong != "" {
+			if wrong := naming.Check(name); wrong != "" {
 				c.key(path, wrong, "")
 			}
-			c.connection(below(path, "connection"), f.spec.Clusters[name].Connection)
-			c.labels(below(path, "labels"), f.spec.Clusters[name].Labels)
-			f.at[name] = doc.keyPoint(path...)
+			c.connection(yamlfile.Below(path, "connection"), f.spec.Clusters[name].Connection)
+			c.labels(yamlfile.Below(path, "labels"), f.spec.Clusters[name].Labels)
+			f.at[name] = doc.KeyPoint(path...)
 		}
 	}
-	f.mistakes = doc.mistakes
+	f.Mistakes = doc.Mistakes
 	return f
 }
 
@@ -43,13 +45,13 @@ func decodeInventory(data []byte) *inventoryFile {
 type inventory struct {
 	there    bool
 	clusters map[string]listed
-	labels   map[string]Position // the labels of all clusters, with the first position of each
+	labels   map[string]yamlfile.Position // the labels of all clusters, with the first position of each
 }
 
 // listed is the entry of one cluster.
 type listed struct {
 	v1alpha1.InventoryEntry
-	at Position
+	at yamlfile.Position
 }
 
 // readInventory reads inventory/. A broken file blocks every cluster, because its clusters can't be
@@ -60,16 +62,16 @@ func (l *loader) readInventory(ctx context.Context) error {
 		return err
 	}
 	l.block(unread...)
-	out := inventory{there: len(files) > 0 || len(unread) > 0, clusters: map[string]listed{}, labels: map[string]Position{}}
+	out := inventory{there: len(files) > 0 || len(unread) > 0, clusters: map[string]listed{}, labels: map[string]yamlfile.Position{}}
 	for _, f := range files {
 		l.block(f.problems...)
 		if f.content == nil {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(f.content.spec.Clusters)) {
-			entry := listed{f.content.spec.Clusters[name], f.content.at[name].in(f.path, "")}
+			entry := listed{f.content.spec.Clusters[name], f.content.at[name].In(f.path, "")}
 			if other, twice := out.clusters[name]; twice {
-				l.block(Problem{At: entry.at, Message: fmt.Sprintf("cluster %s is listed at %s already", name, other.at), Hint: "leave it out of one of them"})
+				l.block(yamlfile.Problem{At: entry.at, Message: fmt.Sprintf("cluster %s is listed at %s already", name, other.at), Hint: "leave it out of one of them"})
 				continue
 			}
 			out.clusters[name] = entry
@@ -89,28 +91,28 @@ func (l *loader) readInventory(ctx context.Context) error {
 func (r *clusterReader) identify(f *clusterFile, file string) {
 	if !r.inventory.there {
 		if !f.connected {
-			r.block(Problem{At: f.connectionAt.in(file, ""), Message: "connection is missing"})
+			r.block(yamlfile.Problem{At: f.connectionAt.In(file, ""), Message: "connection is missing"})
 		}
 		return
 	}
 	entry, is := r.inventory.clusters[r.cluster.Name]
 	if !is {
-		r.block(Problem{
-			At: Position{File: file}, Message: fmt.Sprintf("cluster %s is in no inventory, and this fleet has one", r.cluster.Name),
+		r.block(yamlfile.Problem{
+			At: yamlfile.Position{File: file}, Message: fmt.Sprintf("cluster %s is in no inventory, and this fleet has one", r.cluster.Name),
 			Hint: "add it to a file in inventory/",
 		})
 		return
 	}
 	if f.connected {
-		r.block(Problem{
-			At: f.connectionAt.in(file, ""), Message: fmt.Sprintf("the inventory says how cluster %s is reached (%s)", r.cluster.Name, entry.at), Hint: "leave connection out here",
+		r.block(yamlfile.Problem{
+			At: f.connectionAt.In(file, ""), Message: fmt.Sprintf("the inventory says how cluster %s is reached (%s)", r.cluster.Name, entry.at), Hint: "leave connection out here",
 		})
 	}
 	labels := maps.Clone(f.spec.Labels)
 	for _, label := range slices.Sorted(maps.Keys(f.spec.Labels)) {
 		if at, guarded := r.inventory.labels[label]; guarded {
-			r.block(Problem{
-				At: f.labelsAt[label].in(file, ""), Message: fmt.Sprintf("label %s is the inventory's, which sets it at %s", label, at), Hint: "leave it out here",
+			r.block(yamlfile.Problem{
+				At: f.labelsAt[label].In(file, ""), Message: fmt.Sprintf("label %s is the inventory's, which sets it at %s", label, at), Hint: "leave it out here",
 			})
 			delete(labels, label)
 		}
@@ -136,7 +138,7 @@ func (l *loader) checkConnections() {
 		if len(names) < 2 {
 			continue
 		}
-		problem := Problem{
+		problem := yamlfile.Problem{
 			At: l.connectionAt(c), Message: fmt.Sprintf("%d clusters have this connection: %s", len(names), someOf(names)),
 			Hint: "a cluster has one name: give each a connection of its own",
 		}
@@ -157,13 +159,13 @@ func someOf(names []string) string {
 }
 
 // connectionAt returns the position of the connection of a cluster.
-func (l *loader) connectionAt(c *Cluster) Position {
+func (l *loader) connectionAt(c *Cluster) yamlfile.Position {
 	if entry, is := l.inventory.clusters[c.Name]; is {
 		return entry.at
 	}
-	at := Position{File: join(join("clusters", c.Name), "cluster.yaml")}
+	at := yamlfile.Position{File: join(join("clusters", c.Name), "cluster.yaml")}
 	if made := l.made.clusters[c.Name]; made != nil && made.spec != nil {
-		return made.spec.connectionAt.in(at.File, "")
+		return made.spec.connectionAt.In(at.File, "")
 	}
 	return at
 }

@@ -13,6 +13,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // maxTemplate bounds the file of a Job, in bytes. It is far above any real file.
@@ -21,28 +22,28 @@ const maxTemplate = 64 << 10
 // template is the file of a Job.
 type template struct {
 	text string
-	mistakes
+	yamlfile.Mistakes
 }
 
 func decodeTemplate(data []byte) *template {
 	t := &template{text: string(data)}
 	if len(data) > maxTemplate {
-		t.mistakes = []mistake{{message: fmt.Sprintf("the file has %d bytes; a Job of a check has at most %d", len(data), maxTemplate)}}
+		t.Mistakes = []yamlfile.Mistake{{Message: fmt.Sprintf("the file has %d bytes; a Job of a check has at most %d", len(data), maxTemplate)}}
 		return t
 	}
 	if unknown := unknownPlaceholder(t.text); unknown != "" {
 		before, _, _ := strings.Cut(t.text, unknown)
 		line := before[strings.LastIndexByte(before, '\n')+1:]
-		t.mistakes = []mistake{{
-			point: point{strings.Count(before, "\n") + 1, len([]rune(line)) + 1}, message: unknown + " stands for nothing", hint: knownPlaceholders,
+		t.Mistakes = []yamlfile.Mistake{{
+			Point: yamlfile.Point{Line: strings.Count(before, "\n") + 1, Column: len([]rune(line)) + 1}, Message: unknown + " stands for nothing", Hint: knownPlaceholders,
 		}}
 		return t
 	}
-	doc := parseDocument([]byte(standIns().Expand(t.text)))
-	if !doc.broken {
+	doc := yamlfile.Parse([]byte(standIns().Expand(t.text)))
+	if !doc.Broken {
 		checker{doc}.job()
 	}
-	t.mistakes = doc.mistakes
+	t.Mistakes = doc.Mistakes
 	return t
 }
 
@@ -58,13 +59,13 @@ func standIns() Names {
 // ParseJob decodes the Job of a check after its placeholders were replaced. The error is the first
 // mistake.
 func ParseJob(text string) (*batchv1.Job, error) {
-	doc := parseDocument([]byte(text))
+	doc := yamlfile.Parse([]byte(text))
 	var job *batchv1.Job
-	if !doc.broken {
+	if !doc.Broken {
 		job = checker{doc}.job()
 	}
-	if len(doc.mistakes) > 0 {
-		return nil, errors.New(doc.mistakes[0].message)
+	if len(doc.Mistakes) > 0 {
+		return nil, errors.New(doc.Mistakes[0].Message)
 	}
 	return job, nil
 }
@@ -72,9 +73,9 @@ func ParseJob(text string) (*batchv1.Job, error) {
 // job decodes a Job, and reports fields that a Job of a check may not have. Keelson creates, finds
 // and deletes the Job, so these fields would make it another object, or a Job that runs nothing.
 func (c checker) job() *batchv1.Job {
-	header, _ := c.doc.value.(map[string]any)
+	header, _ := c.doc.Value.(map[string]any)
 	if header["apiVersion"] != "batch/v1" || header["kind"] != "Job" {
-		c.value([]string{"kind"}, fmt.Sprintf("it holds apiVersion %s, kind %s, and not a Job of batch/v1", describe(header["apiVersion"]), describe(header["kind"])), "")
+		c.value([]string{"kind"}, fmt.Sprintf("it holds apiVersion %s, kind %s, and not a Job of batch/v1", yamlfile.Describe(header["apiVersion"]), yamlfile.Describe(header["kind"])), "")
 		return nil
 	}
 	job := &batchv1.Job{}
@@ -101,7 +102,7 @@ func (c checker) job() *batchv1.Job {
 
 // decode decodes strictly into a Job, and reports fields that do not fit.
 func (c checker) decode(into *batchv1.Job) bool {
-	data, err := json.Marshal(c.doc.value)
+	data, err := json.Marshal(c.doc.Value)
 	if err != nil {
 		c.value(nil, "not a Job: "+err.Error(), "")
 		return false
@@ -130,7 +131,7 @@ func (c checker) decode(into *batchv1.Job) bool {
 func (c checker) ours(path []string, set map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if prefix, _, _ := strings.Cut(name, "/"); prefix == v1alpha1.GroupVersion.Group {
-			c.key(below(path, name), name+" is Keelson's to give", "")
+			c.key(yamlfile.Below(path, name), name+" is Keelson's to give", "")
 		}
 	}
 }
@@ -160,6 +161,6 @@ func (c checker) jobSpec(spec *batchv1.JobSpec) {
 		c.value(pods, "the Job has no containers", "")
 	}
 	if policy := spec.Template.Spec.RestartPolicy; policy != corev1.RestartPolicyNever && policy != corev1.RestartPolicyOnFailure {
-		c.value(below(pods, "restartPolicy"), fmt.Sprintf("restartPolicy is %q; a Job needs Never or OnFailure", policy), "")
+		c.value(yamlfile.Below(pods, "restartPolicy"), fmt.Sprintf("restartPolicy is %q; a Job needs Never or OnFailure", policy), "")
 	}
 }

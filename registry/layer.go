@@ -8,6 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/objectcache"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // layer is the content of a layer's file at its path.
@@ -16,29 +19,29 @@ type layer struct {
 	// selector is nil if the clusters of the layer can't be known.
 	selector labels.Selector
 	// problems are the problems of the file.
-	problems Problems
+	problems yamlfile.Problems
 	// entries are by component, with the problems that block it.
 	entries map[string]*layerUse
 	// vague blocks every cluster that the layer may match, because the components of the layer
 	// can't be known.
-	vague Problems
+	vague yamlfile.Problems
 	// named are the components without a version here, in order.
 	named []namedComponent
 }
 
 type namedComponent struct {
 	name string
-	at   Position
+	at   yamlfile.Position
 }
 
 // layerUse is the entry of a layer for one component.
 type layerUse struct {
 	version   string
-	versionAt Position
+	versionAt yamlfile.Position
 	absent    bool
-	absentAt  Position
+	absentAt  yamlfile.Position
 	source    *source // nil: no values
-	problems  Problems
+	problems  yamlfile.Problems
 }
 
 // readLayers reads layers/, in file-name order.
@@ -53,7 +56,7 @@ func (l *loader) readLayers(ctx context.Context) error {
 			l.block(f.problems...)
 			continue
 		}
-		layer, err := cached(l.repo.cache, cacheKey{job: "layer", hash: f.hash, name: f.path}, func() (*layer, error) {
+		layer, err := objectcache.Get(l.repo.cache, objectcache.Key{Job: "layer", Hash: f.hash, Name: f.path}, func() (*layer, error) {
 			return l.repo.newLayer(f.path, f.content, f.problems), nil
 		})
 		if err != nil {
@@ -67,7 +70,7 @@ func (l *loader) readLayers(ctx context.Context) error {
 }
 
 // newLayer assigns a layer's problems to the components that they affect.
-func (r *Repo) newLayer(path string, f *layerFile, problems Problems) *layer {
+func (r *Repo) newLayer(path string, f *layerFile, problems yamlfile.Problems) *layer {
 	out := &layer{path: path, selector: f.selector, problems: problems, entries: map[string]*layerUse{}}
 	if f.vague {
 		out.vague = problems
@@ -75,8 +78,8 @@ func (r *Repo) newLayer(path string, f *layerFile, problems Problems) *layer {
 	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
 		entry := f.entries[name]
 		use := &layerUse{
-			version: entry.spec.Version, versionAt: entry.versionAt.in(path, ""),
-			absent: entry.spec.Absent, absentAt: entry.absentAt.in(path, ""),
+			version: entry.spec.Version, versionAt: entry.versionAt.In(path, ""),
+			absent: entry.spec.Absent, absentAt: entry.absentAt.In(path, ""),
 		}
 		if len(entry.spec.Values) > 0 || f.encrypted != nil { // encrypted values are verified as a whole
 			use.source = r.sharing.source(&source{
@@ -84,14 +87,14 @@ func (r *Repo) newLayer(path string, f *layerFile, problems Problems) *layer {
 				encrypted: f.encrypted, encryptedAt: []string{"components", name, "values"},
 			})
 		}
-		for i, m := range f.mistakes {
+		for i, m := range f.Mistakes {
 			if component := touches(m); component == "" || component == name {
 				use.problems = append(use.problems, problems[i])
 			}
 		}
 		out.entries[name] = use
-		if use.version == "" && checkName(name) == "" {
-			out.named = append(out.named, namedComponent{name, entry.at.in(path, "")})
+		if use.version == "" && naming.Check(name) == "" {
+			out.named = append(out.named, namedComponent{name, entry.at.In(path, "")})
 		}
 	}
 	return out
@@ -117,7 +120,7 @@ func (l *layer) mayMatch(set labels.Set) bool {
 type layering struct {
 	layers []*layer
 	// vague blocks these clusters.
-	vague Problems
+	vague yamlfile.Problems
 	// components are in name order, including components without a version.
 	components []*layered
 }
@@ -127,12 +130,12 @@ type layering struct {
 type layered struct {
 	component string
 	version   string
-	versionAt Position
+	versionAt yamlfile.Position
 	absent    bool
-	absentAt  Position
+	absentAt  yamlfile.Position
 	sources   []*source
 	values    *Values
-	problems  Problems
+	problems  yamlfile.Problems
 }
 
 // matching returns the layers that match, or may match, a cluster with the given labels.

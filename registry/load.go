@@ -12,6 +12,9 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/objectcache"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Load returns the Fleet at a revision (see [Repo.Resolve]), as of the last [Repo.Fetch].
@@ -134,8 +137,8 @@ func (r *Repo) newLoader(commit plumbing.Hash, now *refs, trust *trust, admitted
 		same:      map[*versionLookup]bool{},
 		layerings: map[string]*layering{},
 		published: map[string][]string{},
-		checked:   map[overrideKey]Problems{},
-		absent:    map[Problem][]string{},
+		checked:   map[overrideKey]yamlfile.Problems{},
+		absent:    map[yamlfile.Problem][]string{},
 		before:    r.previousMemo(),
 		made:      &loadMemo{clusters: map[string]*madeCluster{}},
 	}
@@ -153,7 +156,7 @@ func (l *loader) run(ctx context.Context, rev string, commit plumbing.Hash) (*Fl
 		return nil, err
 	}
 	defer done()
-	r.cache.nextLoad()
+	r.cache.NextLoad()
 	if err := l.load(ctx); err != nil {
 		return nil, fmt.Errorf("commit %s: %w", commit.String()[:12], err)
 	}
@@ -219,8 +222,8 @@ type loader struct {
 	// components are the components with a folder at this revision.
 	components []string
 	// everywhere are the problems that block every cluster.
-	everywhere Problems
-	pipelineAt Position // of the fleet's pipeline
+	everywhere yamlfile.Problems
+	pipelineAt yamlfile.Position // of the fleet's pipeline
 	inventory  inventory
 
 	versions  map[versionKey]*versionResult
@@ -232,12 +235,12 @@ type loader struct {
 	governed  bool                // an input of all clusters changed since the previous Load
 	made      *loadMemo
 	scratch   []Delivery // of the cluster that is being loaded
-	checked   map[overrideKey]Problems
+	checked   map[overrideKey]yamlfile.Problems
 	// unreadable: something could not be read, and a later Load may succeed.
 	unreadable bool
 	// absent collects the clusters by missing dependency or stage, so that the fleet lists each in
 	// one Problem.
-	absent map[Problem][]string
+	absent map[yamlfile.Problem][]string
 }
 
 type overrideKey struct {
@@ -261,12 +264,12 @@ func (l *loader) load(ctx context.Context) error {
 }
 
 // report adds problems to the fleet.
-func (l *loader) report(problems ...Problem) {
+func (l *loader) report(problems ...yamlfile.Problem) {
 	l.fleet.Problems = append(l.fleet.Problems, problems...)
 }
 
 // block adds problems that block every cluster.
-func (l *loader) block(problems ...Problem) {
+func (l *loader) block(problems ...yamlfile.Problem) {
 	l.report(problems...)
 	l.everywhere = append(l.everywhere, problems...)
 }
@@ -291,11 +294,11 @@ func (l *loader) readFleet(ctx context.Context) error {
 	if f == nil {
 		return problem
 	}
-	problems := f.in(name)
+	problems := f.In(name)
 	if f.broken {
 		return problems.Err()
 	}
-	l.fleet.Spec, l.pipelineAt = f.spec, f.pipelineAt.in(name, "")
+	l.fleet.Spec, l.pipelineAt = f.spec, f.pipelineAt.In(name, "")
 	if f.spec.Verify != "" && l.trust == nil && !l.repo.workTree {
 		return errors.Join(errors.New("fleet.yaml says that this repository is signed (verify), and no trusted keys were given "+
 			"to check it with: give --trusted-keys FILE"), problems.Err())
@@ -306,13 +309,13 @@ func (l *loader) readFleet(ctx context.Context) error {
 
 // readEntry reads and decodes one file, or finds it in the cache. If the file is nil, the problem
 // says why it can't be read. The error is only that of ctx.
-func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, decode func([]byte) *T) (*T, Problem, error) {
-	problem := Problem{At: Position{File: e.path}}
+func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, decode func([]byte) *T) (*T, yamlfile.Problem, error) {
+	problem := yamlfile.Problem{At: yamlfile.Position{File: e.path}}
 	if e.kind != entryFile {
 		problem.Message = fmt.Sprintf("this is %s, not a file", e.kind)
 		return nil, problem, nil
 	}
-	f, err := cached(l.repo.cache, cacheKey{job: kind, hash: e.hash}, func() (*T, error) {
+	f, err := objectcache.Get(l.repo.cache, objectcache.Key{Job: kind, Hash: e.hash}, func() (*T, error) {
 		data, err := l.tree.read(ctx, e, maxFleetFile)
 		if err != nil {
 			return nil, err
@@ -320,7 +323,7 @@ func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, deco
 		return decode(data), nil
 	})
 	if err == nil {
-		return f, Problem{}, nil
+		return f, yamlfile.Problem{}, nil
 	}
 	if errors.Is(err, errTooLarge) {
 		problem.Message = fmt.Sprintf("the file is larger than %d MiB", maxFleetFile>>20)
@@ -346,10 +349,10 @@ func isYML(name string) bool {
 }
 
 // renameYML returns the problem of a file with an ending like .yml.
-func renameYML(e entry) Problem {
+func renameYML(e entry) yamlfile.Problem {
 	stem := e.name[:strings.LastIndex(e.name, ".")]
-	return Problem{
-		At:      Position{File: e.path},
+	return yamlfile.Problem{
+		At:      yamlfile.Position{File: e.path},
 		Message: "files must be called .yaml, so that none is overlooked",
 		Hint:    "rename it to " + stem + ".yaml",
 	}
@@ -367,14 +370,14 @@ func (l *loader) readComponents(ctx context.Context) error {
 			continue
 		}
 		if e.kind != entryFolder {
-			l.report(Problem{
-				At:      Position{File: e.path},
+			l.report(yamlfile.Problem{
+				At:      yamlfile.Position{File: e.path},
 				Message: fmt.Sprintf("this is %s; components/ holds a folder for each component", e.kind),
 			})
 			continue
 		}
-		if wrong := CheckComponentName(e.name); wrong != "" {
-			l.report(Problem{At: Position{File: e.path}, Message: wrong})
+		if wrong := naming.CheckComponent(e.name); wrong != "" {
+			l.report(yamlfile.Problem{At: yamlfile.Position{File: e.path}, Message: wrong})
 			continue
 		}
 		l.components = append(l.components, e.name)
@@ -419,7 +422,7 @@ func (l *loader) readVersion(ctx context.Context, component, version string) (*v
 			return l.noVersion(ctx, &reader, err)
 		}
 		commit = h.String()
-		root, err := cached(l.repo.cache, cacheKey{job: "root", hash: commit}, func() (plumbing.Hash, error) {
+		root, err := objectcache.Get(l.repo.cache, objectcache.Key{Job: "root", Hash: commit}, func() (plumbing.Hash, error) {
 			return l.refs.objects.commitTree(h)
 		})
 		if err != nil {
@@ -436,7 +439,7 @@ func (l *loader) readVersion(ctx context.Context, component, version string) (*v
 		return &versionResult{problems: reader.problems}, nil
 	}
 	var fresh *versionResult
-	result, err := cached(l.repo.cache, cacheKey{job: "version", hash: hash, name: component + "/" + version + "@" + commit},
+	result, err := objectcache.Get(l.repo.cache, objectcache.Key{Job: "version", Hash: hash, Name: component + "/" + version + "@" + commit},
 		func() (*versionResult, error) {
 			var err error
 			fresh, err = reader.read(ctx, version, commit, hash)
@@ -467,7 +470,7 @@ func (l *loader) folderAt(ctx context.Context, t tree, commit, folder string) (s
 	if commit == "" {
 		return t.hash(ctx, folder)
 	}
-	return cached(l.repo.cache, cacheKey{job: "folder", hash: commit, name: folder}, func() (string, error) {
+	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "folder", Hash: commit, Name: folder}, func() (string, error) {
 		return t.hash(ctx, folder)
 	})
 }
@@ -482,26 +485,26 @@ func (l *loader) noVersion(ctx context.Context, r *versionReader, err error) (*v
 }
 
 // nowhere reports a component that no revision has; nil if one has it.
-func (l *loader) nowhere(component string, at Position) *Problem {
+func (l *loader) nowhere(component string, at yamlfile.Position) *yamlfile.Problem {
 	if _, atHead := slices.BinarySearch(l.components, component); atHead || len(l.refs.versions[component]) > 0 {
 		return nil
 	}
-	return &Problem{
+	return &yamlfile.Problem{
 		At: at,
 		Message: fmt.Sprintf("component %q exists nowhere: there is neither a folder components/%s nor a tag %s/vX.Y.Z",
 			component, component, component),
-		Hint: Suggest(component, l.components),
+		Hint: naming.Suggest(component, l.components),
 	}
 }
 
 // unpublished returns why a version does not exist or can't be used, or nil.
-func (l *loader) unpublished(component, version string, at Position) *Problem {
+func (l *loader) unpublished(component, version string, at yamlfile.Position) *yamlfile.Problem {
 	if problem := l.nowhere(component, at); problem != nil {
 		return problem
 	}
 	if version == v1alpha1.VersionHead {
 		if _, atHead := slices.BinarySearch(l.components, component); !atHead {
-			return &Problem{At: at, Message: fmt.Sprintf("components/%s does not exist at this revision", component)}
+			return &yamlfile.Problem{At: at, Message: fmt.Sprintf("components/%s does not exist at this revision", component)}
 		}
 		return nil
 	}
@@ -512,7 +515,7 @@ func (l *loader) unpublished(component, version string, at Position) *Problem {
 		if near := nearest(version, l.sorted(component)); len(near) > 0 {
 			hint += "; there is " + strings.Join(near, ", ")
 		}
-		return &Problem{At: at, Message: "there is no tag " + tag, Hint: hint}
+		return &yamlfile.Problem{At: at, Message: "there is no tag " + tag, Hint: hint}
 	}
 	if problem := l.moved(tag, raw, at); problem != nil {
 		return problem
@@ -521,14 +524,14 @@ func (l *loader) unpublished(component, version string, at Position) *Problem {
 }
 
 // moved reports a tag that no longer points to the commit that it was first seen at.
-func (l *loader) moved(tag string, raw plumbing.Hash, at Position) *Problem {
+func (l *loader) moved(tag string, raw plumbing.Hash, at yamlfile.Position) *yamlfile.Problem {
 	first, ok := l.refs.seen[tag]
 	if !ok || first.raw == raw {
 		return nil
 	}
 	// readVersion reports a tag that can't be read.
 	if commit, err := l.refs.commitOf(tag); err == nil && commit != first.commit {
-		return &Problem{
+		return &yamlfile.Problem{
 			At: at,
 			Message: fmt.Sprintf("tag %s was moved: it was at %s when first seen and is at %s now; a version can't change",
 				tag, first.commit.String()[:12], commit.String()[:12]),
@@ -557,8 +560,8 @@ func nearest(version string, sorted []string) []string {
 
 // compareVersions compares two valid versions.
 func compareVersions(a, b string) int {
-	va, errA := parseVersion(a)
-	vb, errB := parseVersion(b)
+	va, errA := naming.ParseVersion(a)
+	vb, errB := naming.ParseVersion(b)
 	if errA != nil || errB != nil {
 		return cmp.Compare(a, b)
 	}
@@ -574,7 +577,7 @@ func (l *loader) finish() {
 		problem.Message += onClusters(clusters)
 		l.report(problem)
 	}
-	slices.SortFunc(l.fleet.Problems, Problem.Compare)
+	slices.SortFunc(l.fleet.Problems, yamlfile.Problem.Compare)
 	l.fleet.Problems = slices.Compact(l.fleet.Problems)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // TestSpecs decodes a file of each kind with every field set: the decoder is
@@ -231,7 +232,7 @@ func TestNothingKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := r.Load(t.Context(), "")
-	problems, ok := errors.AsType[registry.Problems](err)
+	problems, ok := errors.AsType[yamlfile.Problems](err)
 	if !ok || len(problems) != 1 || problems[0].At.Line == 0 {
 		t.Errorf("broken fleet.yaml: %v; want its Problems", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/keelson-io/keelson/registry/naming"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -122,7 +123,7 @@ func (m *sharedMemory) tagsIn(ctx context.Context, seen map[string]firstSeen) er
 func (m *sharedMemory) keepTags(ctx context.Context, seen map[string]firstSeen) error {
 	byComponent := map[string][]string{}
 	for _, tag := range slices.Sorted(maps.Keys(seen)) {
-		component, _, _ := splitTag(tag)
+		component, _, _ := naming.SplitTag(tag)
 		byComponent[component] = append(byComponent[component], tag)
 	}
 	parts := map[string]*seenPart{}

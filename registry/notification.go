@@ -12,6 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/objectcache"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // maxNotifications bounds the notifications of a fleet. Each has its own series of metrics, and its
@@ -23,14 +26,14 @@ const maxNotifications = 50
 type Notification struct {
 	Name     string
 	Spec     v1alpha1.Notification
-	Problems Problems
+	Problems yamlfile.Problems
 
 	selector labels.Selector
 	file     string
 }
 
 // At returns the file of the notification.
-func (n *Notification) At() Position { return Position{File: n.file} }
+func (n *Notification) At() yamlfile.Position { return yamlfile.Position{File: n.file} }
 
 // Server returns the destination of messages, and its kind: webhook or slack. The notification must
 // not have Problems.
@@ -91,7 +94,7 @@ func (l *loader) readNotifications(ctx context.Context) error {
 			return err
 		}
 		if len(l.fleet.Notifications) >= maxNotifications {
-			n.Problems = append(slices.Clone(n.Problems), Problem{At: n.At(), Message: fmt.Sprintf("a fleet has at most %d notifications", maxNotifications)})
+			n.Problems = append(slices.Clone(n.Problems), yamlfile.Problem{At: n.At(), Message: fmt.Sprintf("a fleet has at most %d notifications", maxNotifications)})
 		}
 		l.report(n.Problems...)
 		l.fleet.Notifications = append(l.fleet.Notifications, n)
@@ -107,19 +110,19 @@ func (l *loader) newNotification(f topFile[notificationFile]) (*Notification, er
 	says := f.content
 	broken.Spec, broken.Problems = says.spec, append(broken.Problems, misnamed(broken.At(), f.stem, "notification")...)
 	for i, component := range says.spec.Components {
-		if p := l.nowhere(component, says.componentsAt[i].in(f.path, "")); p != nil && checkName(component) == "" {
+		if p := l.nowhere(component, says.componentsAt[i].In(f.path, "")); p != nil && naming.Check(component) == "" {
 			broken.Problems = append(broken.Problems, *p)
 		}
 	}
 	for i, pipeline := range says.spec.Pipelines {
-		if l.fleet.Pipeline(pipeline) == nil && checkName(pipeline) == "" {
-			broken.Problems = append(broken.Problems, l.noPipeline(says.pipelinesAt[i].in(f.path, ""), pipeline))
+		if l.fleet.Pipeline(pipeline) == nil && naming.Check(pipeline) == "" {
+			broken.Problems = append(broken.Problems, l.noPipeline(says.pipelinesAt[i].In(f.path, ""), pipeline))
 		}
 	}
 	if len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return cached(l.repo.cache, cacheKey{job: "notification", hash: f.hash, name: f.path}, func() (*Notification, error) {
+	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "notification", Hash: f.hash, Name: f.path}, func() (*Notification, error) {
 		return &Notification{Name: f.stem, Spec: says.spec, selector: says.selector, file: f.path}, nil
 	})
 }
@@ -129,17 +132,17 @@ type notificationFile struct {
 	spec     v1alpha1.Notification
 	selector labels.Selector
 	// componentsAt and pipelinesAt are the positions of their names.
-	componentsAt, pipelinesAt []point
-	mistakes
+	componentsAt, pipelinesAt []yamlfile.Point
+	yamlfile.Mistakes
 }
 
 func decodeNotification(data []byte) *notificationFile {
 	f := &notificationFile{}
 	doc := decodeFile(data, v1alpha1.KindNotification, &f.spec)
-	if !doc.broken {
+	if !doc.Broken {
 		checker{doc}.notification(f)
 	}
-	f.mistakes = doc.mistakes
+	f.Mistakes = doc.Mistakes
 	return f
 }
 
@@ -154,12 +157,12 @@ func (c checker) notification(f *notificationFile) {
 		severities = append(severities, string(severity))
 	}
 	for i, event := range n.Events {
-		if path := []string{"events", strconv.Itoa(i)}; !slices.Contains(events, string(event)) && !c.doc.wrong(path...) {
-			c.value(path, fmt.Sprintf("events holds %q; it may hold %s", event, strings.Join(events, ", ")), Suggest(string(event), events))
+		if path := []string{"events", strconv.Itoa(i)}; !slices.Contains(events, string(event)) && !c.doc.Wrong(path...) {
+			c.value(path, fmt.Sprintf("events holds %q; it may hold %s", event, strings.Join(events, ", ")), naming.Suggest(string(event), events))
 		}
 	}
 	c.oneOf([]string{"severity"}, string(n.Severity), severities...)
-	if !c.doc.wrong("severity") && !c.doc.wrong("events") && len(n.Events) > 0 && !slices.ContainsFunc(n.Events, n.AsSevere) {
+	if !c.doc.Wrong("severity") && !c.doc.Wrong("events") && len(n.Events) > 0 && !slices.ContainsFunc(n.Events, n.AsSevere) {
 		c.value([]string{"severity"}, fmt.Sprintf("severity %s leaves nothing: each of the events is less severe", n.Severity), "")
 	}
 	c.some("events", len(n.Events))
@@ -181,7 +184,7 @@ func (c checker) notificationText(text string) {
 	known := NotificationNames()
 	for _, p := range placeholder.FindAllString(text, -1) {
 		if name := strings.TrimSuffix(strings.TrimPrefix(p, "$("), ")"); !slices.Contains(known, name) {
-			hint := Suggest(name, known)
+			hint := naming.Suggest(name, known)
 			if hint == "" {
 				hint = "there are $(" + strings.Join(known, "), $(") + ")"
 			}
@@ -195,7 +198,7 @@ func (c checker) notificationText(text string) {
 func (c checker) servers(n v1alpha1.Notification) {
 	top := []string{"kind"}
 	switch {
-	case c.doc.wrong("webhook") || c.doc.wrong("slack"):
+	case c.doc.Wrong("webhook") || c.doc.Wrong("slack"):
 		return
 	case n.Webhook != nil && n.Slack != nil:
 		c.key([]string{"slack"}, "a notification goes to a webhook or to slack, and not to both", "write a second file")
@@ -211,13 +214,13 @@ func (c checker) servers(n v1alpha1.Notification) {
 			c.key(path, key+" needs a url, or a secret that holds it", "name a Secret in "+v1alpha1.Namespace+" with a key url")
 		}
 		if server.URL != "" {
-			c.address(below(path, "url"), server.URL)
+			c.address(yamlfile.Below(path, "url"), server.URL)
 		}
 		if wrong := validation.IsDNS1123Subdomain(server.Secret); server.Secret != "" && len(wrong) > 0 {
-			c.value(below(path, "secret"), fmt.Sprintf("secret %q is not the name of a Secret: %s", server.Secret, short(wrong)), "")
+			c.value(yamlfile.Below(path, "secret"), fmt.Sprintf("secret %q is not the name of a Secret: %s", server.Secret, short(wrong)), "")
 		}
 		if key == "slack" && server.URL != "" && server.Secret != "" {
-			c.key(below(path, "secret"), "a slack that names its url has no use for a secret: messages to it are not signed", "leave one of both out")
+			c.key(yamlfile.Below(path, "secret"), "a slack that names its url has no use for a secret: messages to it are not signed", "leave one of both out")
 		}
 	}
 }

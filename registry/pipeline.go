@@ -12,7 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/objectcache"
 	"github.com/keelson-io/keelson/registry/window"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Pipeline is one file under pipelines/: the order in which changes reach clusters.
@@ -25,7 +27,7 @@ type Pipeline struct {
 	Jobs map[string]string
 	// Problems block each delivery of the components that use the pipeline. With Problems, Stages
 	// may be empty.
-	Problems Problems
+	Problems yamlfile.Problems
 
 	file string
 }
@@ -36,13 +38,13 @@ type Stage struct {
 	Windows window.Windows
 
 	selector      labels.Selector
-	at            point
-	before, after []point // positions of the checks' conditions
+	at            yamlfile.Point
+	before, after []yamlfile.Point // positions of the checks' conditions
 
 	// ranges are the version ranges to promote, by component; "" is for all other components. A nil
 	// map promotes nothing.
 	ranges     map[string]*semver.Constraints
-	promotedAt map[string]point // by component
+	promotedAt map[string]yamlfile.Point // by component
 }
 
 // Names are the values of placeholders; see [v1alpha1.Check].
@@ -103,19 +105,19 @@ func (p *Pipeline) RunsJobs(set map[string]string) bool {
 }
 
 // StageAt returns the position of a stage.
-func (p *Pipeline) StageAt(s *Stage) Position { return s.at.in(p.file, "") }
+func (p *Pipeline) StageAt(s *Stage) yamlfile.Position { return s.at.In(p.file, "") }
 
 // CheckAt returns the position of the condition of a check, by its index among the checks before or
 // after a stage.
-func (p *Pipeline) CheckAt(s *Stage, after bool, i int) Position {
+func (p *Pipeline) CheckAt(s *Stage, after bool, i int) yamlfile.Position {
 	points := s.before
 	if after {
 		points = s.after
 	}
 	if i < len(points) {
-		return points[i].in(p.file, "")
+		return points[i].In(p.file, "")
 	}
-	return Position{File: p.file}
+	return yamlfile.Position{File: p.file}
 }
 
 // Pipeline returns the pipeline with the given name, or nil. If both NAME.yaml and NAME.yml exist,
@@ -140,7 +142,7 @@ func (f *Fleet) PipelineOf(component string) *Pipeline {
 
 // PipelineAt returns the position of the name of a component's pipeline: in its component.yaml, or
 // in fleet.yaml.
-func (f *Fleet) PipelineAt(component string) Position {
+func (f *Fleet) PipelineAt(component string) yamlfile.Position {
 	if at, ok := f.ways.at[component]; ok {
 		return at
 	}
@@ -151,7 +153,7 @@ func (f *Fleet) PipelineAt(component string) Position {
 type pipelineIndex struct {
 	of        map[string]*Pipeline // components with a folder at the fleet's revision
 	otherwise *Pipeline
-	at        map[string]Position // by component; "" is the fleet's
+	at        map[string]yamlfile.Position // by component; "" is the fleet's
 }
 
 func (w pipelineIndex) equal(v pipelineIndex) bool {
@@ -160,7 +162,7 @@ func (w pipelineIndex) equal(v pipelineIndex) bool {
 
 // readPipelines reads pipelines/, and determines the fleet's pipeline.
 func (l *loader) readPipelines(ctx context.Context) error {
-	l.fleet.ways.of, l.fleet.ways.at = map[string]*Pipeline{}, map[string]Position{}
+	l.fleet.ways.of, l.fleet.ways.at = map[string]*Pipeline{}, map[string]yamlfile.Position{}
 	files, unread, err := topFolder[pipelineFile]{name: "pipelines", kind: v1alpha1.KindPipeline, decode: decodePipeline}.read(ctx, l)
 	if err != nil {
 		return err
@@ -183,16 +185,16 @@ func (l *loader) readPipelines(ctx context.Context) error {
 
 // pipelineNamed returns the pipeline with a name in a file. For a missing pipeline it returns a Pipeline with
 // a problem.
-func (l *loader) pipelineNamed(name string, at Position) *Pipeline {
+func (l *loader) pipelineNamed(name string, at yamlfile.Position) *Pipeline {
 	if p := l.fleet.Pipeline(name); p != nil {
 		return p
 	}
 	problem := l.noPipeline(at, name)
 	l.report(problem)
-	return &Pipeline{Name: name, Problems: Problems{problem}}
+	return &Pipeline{Name: name, Problems: yamlfile.Problems{problem}}
 }
 
-func (l *loader) noPipeline(at Position, name string) Problem {
+func (l *loader) noPipeline(at yamlfile.Position, name string) yamlfile.Problem {
 	var names []string
 	for _, p := range l.fleet.Pipelines {
 		names = append(names, p.Name)
@@ -206,12 +208,12 @@ func (l *loader) readPipelineOf(ctx context.Context, component string) error {
 	folder := join("components", component)
 	entries, err := l.tree.list(ctx, folder)
 	if err != nil {
-		return l.unknownPipelineOf(ctx, component, Problem{At: Position{File: folder}, Message: "can't be read: " + err.Error()})
+		return l.unknownPipelineOf(ctx, component, yamlfile.Problem{At: yamlfile.Position{File: folder}, Message: "can't be read: " + err.Error()})
 	}
-	at := Position{File: join(folder, "component.yaml")}
+	at := yamlfile.Position{File: join(folder, "component.yaml")}
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == "component.yaml" })
 	if i < 0 {
-		return l.unknownPipelineOf(ctx, component, Problem{At: at, Message: "the file is missing"})
+		return l.unknownPipelineOf(ctx, component, yamlfile.Problem{At: at, Message: "the file is missing"})
 	}
 	f, problem, err := readEntry(ctx, l, entries[i], v1alpha1.KindComponent, decodeComponent)
 	switch {
@@ -220,9 +222,9 @@ func (l *loader) readPipelineOf(ctx context.Context, component string) error {
 	case f == nil:
 		return l.unknownPipelineOf(ctx, component, problem)
 	case f.vague:
-		return l.unknownPipelineOf(ctx, component, f.in(at.File)...)
+		return l.unknownPipelineOf(ctx, component, f.In(at.File)...)
 	case f.spec.Pipeline != "":
-		at = f.pipelineAt.in(at.File, "")
+		at = f.pipelineAt.In(at.File, "")
 		l.fleet.ways.of[component], l.fleet.ways.at[component] = l.pipelineNamed(f.spec.Pipeline, at), at
 	}
 	return nil
@@ -230,7 +232,7 @@ func (l *loader) readPipelineOf(ctx context.Context, component string) error {
 
 // unknownPipelineOf records that the pipeline of a component is unknown. The problems belong to its
 // version at the fleet's revision, and are reported there.
-func (l *loader) unknownPipelineOf(ctx context.Context, component string, problems ...Problem) error {
+func (l *loader) unknownPipelineOf(ctx context.Context, component string, problems ...yamlfile.Problem) error {
 	if len(l.fleet.Pipelines) > 0 {
 		l.fleet.ways.of[component] = &Pipeline{Problems: problems}
 	}
@@ -250,11 +252,11 @@ func (l *loader) newPipeline(ctx context.Context, f topFile[pipelineFile]) (*Pip
 		return nil, err
 	}
 	broken.Spec = says.spec
-	broken.Problems = slices.Concat(f.problems, l.checkProbes(f.path, says.probes), misnamed(Position{File: f.path}, f.stem, "pipeline"), wrong)
+	broken.Problems = slices.Concat(f.problems, l.checkProbes(f.path, says.probes), misnamed(yamlfile.Position{File: f.path}, f.stem, "pipeline"), wrong)
 	if len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return cached(l.repo.cache, cacheKey{job: "pipeline", hash: f.hash, name: key}, func() (*Pipeline, error) {
+	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "pipeline", Hash: f.hash, Name: key}, func() (*Pipeline, error) {
 		p := &Pipeline{Name: f.stem, Spec: says.spec, Stages: says.stages, Jobs: map[string]string{}, file: f.path}
 		for name, job := range jobs {
 			p.Jobs[name] = job.text
@@ -271,8 +273,8 @@ func (r *clusterReader) checkStage(d *Delivery) {
 	case len(p.Problems) > 0:
 		d.Problems = append(d.Problems, p.Problems...) // reported already
 	case p.StageOf(r.cluster.Spec.Labels) == nil:
-		problem := Problem{
-			At:      Position{File: p.file, Line: 1, Column: 1},
+		problem := yamlfile.Problem{
+			At:      yamlfile.Position{File: p.file, Line: 1, Column: 1},
 			Message: fmt.Sprintf("pipeline %s has no stage for", p.Name),
 			Hint:    "its last stage can be for all others: clusterSelector: {}",
 		}

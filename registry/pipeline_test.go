@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // TestSharedPipelines: a pipeline or freeze that says the same is the same, and one that
@@ -115,7 +116,7 @@ func TestParseJob(t *testing.T) {
 		}
 	}
 	large := registry.DecodeAny([]byte(text + strings.Repeat("#\n", 32<<10)))
-	if !slices.ContainsFunc(large, func(p registry.Problem) bool {
+	if !slices.ContainsFunc(large, func(p yamlfile.Problem) bool {
 		return strings.Contains(p.Message, "a Job of a check has at most 65536")
 	}) {
 		t.Errorf("a large one: %v", large)

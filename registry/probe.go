@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/objectcache"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Defaults of probes, and the limit for checks.
@@ -35,10 +37,10 @@ type Probe struct {
 	// Hash is the hash of all inputs of a run. Results with another hash do not count.
 	Hash string
 	// Problems stop the probe. Its objects in clusters stay.
-	Problems Problems
+	Problems yamlfile.Problems
 
 	selector labels.Selector
-	readyAt  []point // positions of the subjects' conditions
+	readyAt  []yamlfile.Point // positions of the subjects' conditions
 	file     string
 }
 
@@ -51,10 +53,10 @@ func (p *Probe) Selects(c *Cluster) bool {
 func (p *Probe) Stale() time.Duration { return 2*p.Interval + p.Timeout }
 
 // At returns the file of the probe.
-func (p *Probe) At() Position { return Position{File: p.file} }
+func (p *Probe) At() yamlfile.Position { return yamlfile.Position{File: p.file} }
 
 // ReadyAt returns the position of the condition of a subject, by the subject's index.
-func (p *Probe) ReadyAt(i int) Position { return p.readyAt[i].in(p.file, "") }
+func (p *Probe) ReadyAt(i int) yamlfile.Position { return p.readyAt[i].In(p.file, "") }
 
 // Probe returns the probe with the given name, or nil. If both NAME.yaml and NAME.yml exist, it is
 // the latter, which has Problems.
@@ -98,7 +100,7 @@ func (l *loader) readProbes(ctx context.Context) error {
 		l.fleet.Probes = append(l.fleet.Probes, p)
 	}
 	if n := len(l.fleet.Probes); n > maxProbes {
-		l.report(Problem{At: Position{File: "probes"}, Message: fmt.Sprintf("probes/ holds %d probes; at most %d are allowed, since each has metrics of its own", n, maxProbes)})
+		l.report(yamlfile.Problem{At: yamlfile.Position{File: "probes"}, Message: fmt.Sprintf("probes/ holds %d probes; at most %d are allowed, since each has metrics of its own", n, maxProbes)})
 		l.fleet.Probes, l.fleet.probesUnread = nil, true
 	}
 	return nil
@@ -118,8 +120,8 @@ func (l *loader) newProbe(ctx context.Context, f topFile[probeFile]) (*Probe, er
 	broken.Spec, broken.Problems = says.spec, append(broken.Problems, misnamed(broken.At(), f.stem, "probe")...)
 	for i, s := range says.spec.Subjects {
 		if n := len(f.stem) + len(s.Name); n > maxProbeName {
-			broken.Problems = append(broken.Problems, Problem{
-				At:      says.subjectsAt[i].in(f.path, ""),
+			broken.Problems = append(broken.Problems, yamlfile.Problem{
+				At:      says.subjectsAt[i].In(f.path, ""),
 				Message: fmt.Sprintf("probe %s and subject %s have %d characters in all; at most %d are allowed, since both name its pods", f.stem, s.Name, n, maxProbeName),
 			})
 		}
@@ -127,7 +129,7 @@ func (l *loader) newProbe(ctx context.Context, f topFile[probeFile]) (*Probe, er
 	if broken.Problems = append(broken.Problems, wrong...); len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return cached(l.repo.cache, cacheKey{job: "probe", hash: f.hash, name: key}, func() (*Probe, error) {
+	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "probe", Hash: f.hash, Name: key}, func() (*Probe, error) {
 		templates := map[string]map[string]any{}
 		for name, o := range objects {
 			templates[name] = o.object
@@ -152,10 +154,10 @@ func orElse(d *metav1.Duration, otherwise time.Duration) time.Duration {
 }
 
 // checkProbes returns what is wrong with the probes of a pipeline's checks.
-func (l *loader) checkProbes(file string, refs []probeRef) Problems {
-	var out Problems
+func (l *loader) checkProbes(file string, refs []probeRef) yamlfile.Problems {
+	var out yamlfile.Problems
 	for _, r := range refs {
-		p, problem := l.fleet.Probe(r.spec.Name), Problem{At: r.at.in(file, "")}
+		p, problem := l.fleet.Probe(r.spec.Name), yamlfile.Problem{At: r.at.In(file, "")}
 		switch {
 		case p == nil && l.fleet.probesUnread:
 			problem.Message = fmt.Sprintf("probe %s can't be known: probes/ can't be read", r.spec.Name)
@@ -182,7 +184,7 @@ func (l *loader) checkProbes(file string, refs []probeRef) Problems {
 type probeRef struct {
 	spec    v1alpha1.ProbeCheck
 	timeout time.Duration // of the check
-	at      point
+	at      yamlfile.Point
 }
 
 // probeFile is probes/NAME.yaml.
@@ -190,37 +192,37 @@ type probeFile struct {
 	spec       v1alpha1.Probe
 	selector   labels.Selector
 	templates  []templateRef
-	subjectsAt []point
-	readyAt    []point
-	mistakes
+	subjectsAt []yamlfile.Point
+	readyAt    []yamlfile.Point
+	yamlfile.Mistakes
 }
 
 // objectFile is the object of a custom subject.
 type objectFile struct {
 	object map[string]any
-	mistakes
+	yamlfile.Mistakes
 }
 
 func decodeObject(data []byte) *objectFile {
 	f := &objectFile{}
-	doc := parseDocument(data)
+	doc := yamlfile.Parse(data)
 	wrong := func(message string, path ...string) {
-		if len(doc.mistakes) == 0 {
-			doc.add(doc.keyPoint(path...), path, message, "")
+		if len(doc.Mistakes) == 0 {
+			doc.Add(doc.KeyPoint(path...), path, message, "")
 		}
 	}
-	object, ok := doc.value.(map[string]any)
+	object, ok := doc.Value.(map[string]any)
 	text := func(key string) string { s, _ := object[key].(string); return s }
 	metadata, _ := object["metadata"].(map[string]any)
 	switch {
-	case doc.broken:
+	case doc.Broken:
 	case !ok || text("apiVersion") == "" || text("kind") == "":
 		wrong("it holds no object: apiVersion and kind are needed")
 	case cmp.Or(metadata["name"], metadata["namespace"], metadata["generateName"]) != nil:
 		wrong("an object of a probe has no name and no namespace of its own: leave them out", "metadata")
-	case doc.encrypted != nil || object["sops"] != nil:
+	case object["sops"] != nil:
 		wrong("an object of a probe can't be encrypted")
 	}
-	f.object, f.mistakes = object, doc.mistakes[:min(1, len(doc.mistakes))] // the first mistake is enough
+	f.object, f.Mistakes = object, doc.Mistakes[:min(1, len(doc.Mistakes))] // the first mistake is enough
 	return f
 }

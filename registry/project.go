@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Project is one file under projects/: the limits for the components of a team.
@@ -26,7 +27,7 @@ type Project struct {
 }
 
 // At returns the file of the project.
-func (p *Project) At() Position { return Position{File: p.file} }
+func (p *Project) At() yamlfile.Position { return yamlfile.Position{File: p.file} }
 
 // Has reports whether a component belongs to the project.
 func (p *Project) Has(component string) bool { return anyGlob(p.Spec.Components, component) }
@@ -55,19 +56,19 @@ func (f *Fleet) ProjectOf(component string) *Project {
 type projectFile struct {
 	spec     v1alpha1.Project
 	selector labels.Selector
-	mistakes
+	yamlfile.Mistakes
 }
 
 func decodeProject(data []byte) *projectFile {
 	f := &projectFile{selector: labels.Everything()}
 	doc := decodeFile(data, v1alpha1.KindProject, &f.spec)
-	if !doc.broken {
+	if !doc.Broken {
 		c := checker{doc}
 		c.patterns("components", f.spec.Components)
-		if len(f.spec.Components) == 0 && !doc.wrong("components") {
+		if len(f.spec.Components) == 0 && !doc.Wrong("components") {
 			c.key([]string{"components"}, "a project names its components", `components: [web, "web-*"]`)
 		}
-		if len(f.spec.Objects) == 0 && !doc.wrong("objects") {
+		if len(f.spec.Objects) == 0 && !doc.Wrong("objects") {
 			c.key([]string{"objects"}, "a project says which objects its components may have", "objects: [{namespace: web}]")
 		}
 		for i, m := range f.spec.Objects {
@@ -80,14 +81,14 @@ func decodeProject(data []byte) *projectFile {
 		c.patterns("pipelines", f.spec.Pipelines)
 		c.danger(f.spec.Danger, false)
 	}
-	f.mistakes = doc.mistakes
+	f.Mistakes = doc.Mistakes
 	return f
 }
 
 // patterns checks a list of names with globs. An empty list can result from a merge, and must not
 // be read as a missing key.
 func (c checker) patterns(field string, list []string) {
-	if _, set := c.doc.lookup(field); set != nil && len(list) == 0 && !c.doc.wrong(field) {
+	if _, set := c.doc.Lookup(field); set != nil && len(list) == 0 && !c.doc.Wrong(field) {
 		c.key([]string{field}, field+" is empty", "leave the key out for its default")
 	}
 	for i, pattern := range list {
@@ -105,7 +106,7 @@ func (c checker) patterns(field string, list []string) {
 
 // match checks a selector of objects.
 func (c checker) match(at []string, m v1alpha1.ObjectMatch) {
-	if m.Group == "" && len(m.Kinds) == 0 && m.Namespace == "" && m.Name == "" && !c.doc.wrong(at...) {
+	if m.Group == "" && len(m.Kinds) == 0 && m.Namespace == "" && m.Name == "" && !c.doc.Wrong(at...) {
 		c.key(at, "this matches every object", `say so with {name: "*"}`)
 	}
 	for _, pattern := range append([]string{m.Group, m.Namespace, m.Name}, m.Kinds...) {
@@ -145,14 +146,14 @@ func (r *clusterReader) checkProject(d *Delivery) {
 }
 
 // overstepped returns the parts of a delivery that violate its project.
-func (r *clusterReader) overstepped(d *Delivery) (out Problems) {
+func (r *clusterReader) overstepped(d *Delivery) (out yamlfile.Problems) {
 	if len(r.everywhere) > 0 {
 		return nil // the broken file may be the project, and nothing is delivered
 	}
 	p := r.fleet.ProjectOf(d.Component)
 	if p == nil {
 		if r.fleet.Spec.Projects == v1alpha1.ProjectsRequired {
-			out = append(out, Problem{
+			out = append(out, yamlfile.Problem{
 				At:      d.VersionAt,
 				Message: d.Component + " is of no project, and fleet.yaml says that every component is of one",
 				Hint:    "add it to the components of a file in projects/",
@@ -162,7 +163,7 @@ func (r *clusterReader) overstepped(d *Delivery) (out Problems) {
 	}
 	for _, other := range r.fleet.Projects {
 		if other != p && other.Has(d.Component) {
-			return append(out, Problem{At: other.At(), Message: fmt.Sprintf("component %s is of project %s, too (%s)", d.Component, p.Name, p.file), Hint: "leave it out of one of them"})
+			return append(out, yamlfile.Problem{At: other.At(), Message: fmt.Sprintf("component %s is of project %s, too (%s)", d.Component, p.Name, p.file), Hint: "leave it out of one of them"})
 		}
 	}
 	if r.now.spec != nil && !p.selector.Matches(labels.Set(r.cluster.Spec.Labels)) {
@@ -181,12 +182,12 @@ func (r *clusterReader) overstepped(d *Delivery) (out Problems) {
 	return out
 }
 
-func (p *Project) refuses(at Position, format string, args ...any) Problem {
-	return Problem{At: at, Message: fmt.Sprintf("project %s (%s) %s", p.Name, p.file, fmt.Sprintf(format, args...))}
+func (p *Project) refuses(at yamlfile.Position, format string, args ...any) yamlfile.Problem {
+	return yamlfile.Problem{At: at, Message: fmt.Sprintf("project %s (%s) %s", p.Name, p.file, fmt.Sprintf(format, args...))}
 }
 
 // oversteppedBy returns the fields of a version that violate the project.
-func (p *Project) oversteppedBy(v *Version) (out Problems) {
+func (p *Project) oversteppedBy(v *Version) (out yamlfile.Problems) {
 	spec := &v.Spec
 	if !slices.ContainsFunc(p.Spec.Objects, func(m v1alpha1.ObjectMatch) bool { return m.Namespace != "" && glob(m.Namespace, spec.Namespace) }) {
 		out = append(out, p.refuses(v.specAt("namespace"), "has no objects in namespace %s", spec.Namespace))

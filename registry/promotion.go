@@ -10,6 +10,8 @@ import (
 	"github.com/Masterminds/semver/v3"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // maxRange bounds a range of versions, in bytes.
@@ -17,32 +19,32 @@ const maxRange = 256
 
 // promotion checks a promotion. It returns the version ranges and their positions by component; ""
 // is for all other components.
-func (c checker) promotion(path []string, p *v1alpha1.Promotion) (map[string]*semver.Constraints, map[string]point) {
+func (c checker) promotion(path []string, p *v1alpha1.Promotion) (map[string]*semver.Constraints, map[string]yamlfile.Point) {
 	if p == nil {
 		return nil, nil
 	}
-	at := map[string]point{"": c.doc.keyPoint(path...)}
+	at := map[string]yamlfile.Point{"": c.doc.KeyPoint(path...)}
 	ranges := map[string]*semver.Constraints{}
-	otherwise := c.versions(below(path, "range"), cmp.Or(p.Range, "*"))
+	otherwise := c.versions(yamlfile.Below(path, "range"), cmp.Or(p.Range, "*"))
 	if p.Components == nil {
 		ranges[""] = otherwise
 	}
-	path = below(path, "components")
+	path = yamlfile.Below(path, "components")
 	c.most(path, len(p.Components), maxFrozen)
-	if _, set := c.doc.lookup(path...); set != nil && len(p.Components) == 0 && !c.doc.wrong(path...) {
+	if _, set := c.doc.Lookup(path...); set != nil && len(p.Components) == 0 && !c.doc.Wrong(path...) {
 		c.key(path, "components names none", "leave it out for all that go this way")
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Components)) {
-		path := below(path, name)
-		at[name], ranges[name] = c.doc.keyPoint(path...), otherwise
-		if wrong := checkName(name); wrong != "" {
+		path := yamlfile.Below(path, name)
+		at[name], ranges[name] = c.doc.KeyPoint(path...), otherwise
+		if wrong := naming.Check(name); wrong != "" {
 			c.key(path, wrong, "")
 		}
 		if own := p.Components[name]; own != "" {
 			ranges[name] = c.versions(path, own)
 		}
 	}
-	c.oneOf(below(path[:len(path)-1], "by"), string(p.By), string(v1alpha1.ByPush), string(v1alpha1.ByPullRequest))
+	c.oneOf(yamlfile.Below(path[:len(path)-1], "by"), string(p.By), string(v1alpha1.ByPush), string(v1alpha1.ByPullRequest))
 	return ranges, at
 }
 
@@ -53,7 +55,7 @@ func (c checker) versions(path []string, text string) *semver.Constraints {
 		return nil
 	}
 	r, err := semver.NewConstraint(text)
-	if err != nil && !c.doc.wrong(path...) {
+	if err != nil && !c.doc.Wrong(path...) {
 		c.value(path, fmt.Sprintf("%q is no range of versions: %v", text, err), `for example ~1.12, ^1.4 or ">=1.4 <2"`)
 	}
 	return r
@@ -73,18 +75,18 @@ func (s *Stage) rangeOf(component string) *semver.Constraints {
 // range.
 func (s *Stage) Takes(component, version string) bool {
 	r := s.rangeOf(component)
-	v, err := parseVersion(version)
+	v, err := naming.ParseVersion(version)
 	return r != nil && err == nil && r.Check(v)
 }
 
 // Later reports whether a version, as written, is later than another. HEAD is neither later nor
 // earlier.
 func Later(version, than string) bool {
-	a, err := parseVersion(version)
+	a, err := naming.ParseVersion(version)
 	if err != nil {
 		return false
 	}
-	b, err := parseVersion(than)
+	b, err := naming.ParseVersion(than)
 	return err == nil && a.GreaterThan(b)
 }
 
@@ -107,11 +109,11 @@ func (f *Fleet) Promoted() []string {
 // Place is the position of the version of a component for the clusters of a stage.
 type Place struct {
 	// At is the position of the version; zero if no cluster of the stage has the component.
-	At      Position
+	At      yamlfile.Position
 	Version string
 	// Wrong says why the version can't be promoted: it has several positions, or another stage
 	// shares the position. Otherwise nil.
-	Wrong *Problem
+	Wrong *yamlfile.Problem
 	// Pinned are the clusters of the stage, in order, whose own files set the version, if layers
 	// set it for other clusters.
 	Pinned []string
@@ -134,17 +136,17 @@ type uses struct {
 
 // placed are the positions of versions, with their uses.
 type placed struct {
-	of map[placeKey]map[Position]*uses
+	of map[placeKey]map[yamlfile.Position]*uses
 	// stages are by component and position. A nil stage stands for clusters outside all stages.
-	stages map[string]map[Position][]*Stage
+	stages map[string]map[yamlfile.Position][]*Stage
 }
 
 func (p placed) add(key placeKey, d *Delivery) {
 	if p.of[key] == nil {
-		p.of[key] = map[Position]*uses{}
+		p.of[key] = map[yamlfile.Position]*uses{}
 	}
 	if p.stages[key.component] == nil {
-		p.stages[key.component] = map[Position][]*Stage{}
+		p.stages[key.component] = map[yamlfile.Position][]*Stage{}
 	}
 	use := p.of[key][d.VersionAt]
 	if use == nil {
@@ -163,7 +165,7 @@ func (l *loader) findPlaces() {
 	}
 	l.fleet.published, l.fleet.places = map[string][]string{}, map[placeKey]Place{}
 	l.checkPromoted()
-	found := placed{map[placeKey]map[Position]*uses{}, map[string]map[Position][]*Stage{}}
+	found := placed{map[placeKey]map[yamlfile.Position]*uses{}, map[string]map[yamlfile.Position][]*Stage{}}
 	for _, c := range l.fleet.Clusters {
 		for _, d := range c.Deliveries {
 			p := l.fleet.PipelineOf(d.Component)
@@ -192,7 +194,7 @@ func (l *loader) checkPromoted() {
 	for _, p := range l.fleet.Pipelines {
 		for _, s := range p.Stages {
 			for name := range s.ranges {
-				at := s.promotedAt[name].in(p.file, "")
+				at := s.promotedAt[name].In(p.file, "")
 				if name == "" {
 					continue
 				}
@@ -201,7 +203,7 @@ func (l *loader) checkPromoted() {
 				case wrong != nil && len(l.refs.versions[name]) == 0:
 					l.report(*wrong)
 				case l.fleet.PipelineOf(name) != p:
-					l.report(Problem{At: at, Message: fmt.Sprintf("%s does not go by pipeline %s, so nothing of it is promoted here", name, p.Name)})
+					l.report(yamlfile.Problem{At: at, Message: fmt.Sprintf("%s does not go by pipeline %s, so nothing of it is promoted here", name, p.Name)})
 				}
 			}
 		}
@@ -214,8 +216,8 @@ func promotes(p *Pipeline) bool {
 
 // placeOf chooses the position for a stage: the only layer that sets the version, or the only file
 // of a cluster.
-func placeOf(key placeKey, at map[Position]*uses, shared map[Position][]*Stage) Place {
-	var layers, own []Position
+func placeOf(key placeKey, at map[yamlfile.Position]*uses, shared map[yamlfile.Position][]*Stage) Place {
+	var layers, own []yamlfile.Position
 	var pinned []string
 	for p, use := range at {
 		if strings.HasPrefix(p.File, "layers/") {
@@ -229,12 +231,12 @@ func placeOf(key placeKey, at map[Position]*uses, shared map[Position][]*Stage) 
 	if len(layers) == 0 {
 		candidates, pinned = own, nil
 	}
-	slices.SortFunc(candidates, func(a, b Position) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(candidates, func(a, b yamlfile.Position) int { return cmp.Compare(a.String(), b.String()) })
 	place := Place{At: candidates[0], Version: at[candidates[0]].version, Pinned: pinned}
 	stage := key.stage.Spec.Name
 	const hint = "name it in one layer, for the clusters of that stage alone"
 	if len(candidates) > 1 {
-		place.Wrong = &Problem{
+		place.Wrong = &yamlfile.Problem{
 			At: place.At, Hint: hint,
 			Message: fmt.Sprintf("the version of %s in stage %s can't be promoted: it stands here and at %s", key.component, stage, candidates[1]),
 		}
@@ -248,7 +250,7 @@ func placeOf(key placeKey, at map[Position]*uses, shared map[Position][]*Stage) 
 		if other != nil {
 			name = other.Spec.Name
 		}
-		place.Wrong = &Problem{
+		place.Wrong = &yamlfile.Problem{
 			At: place.At, Hint: hint,
 			Message: fmt.Sprintf("the version of %s in stage %s can't be promoted: it is that of stage %s, too", key.component, stage, name),
 		}

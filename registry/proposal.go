@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 var (
@@ -22,7 +23,7 @@ var (
 // name afterwards; a later fetch may remove the commit. The error wraps [ErrNoRef], or [ErrTooMuch]
 // if the proposal exceeds [Limits].
 func (r *Repo) FetchProposal(ctx context.Context, ref string) (string, error) {
-	if wrong := checkRef(ref); wrong != "" {
+	if wrong := naming.CheckRef(ref); wrong != "" {
 		return "", fmt.Errorf("fetch %q: %s", ref, wrong)
 	}
 	h, err := r.fetch(ctx, plumbing.ReferenceName(ref))

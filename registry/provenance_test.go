@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // TestProvenance holds Explain and Origin against Helm's merge of random layers,
@@ -179,7 +180,7 @@ func (s *stack) checkOrigins(rt *rapid.T, values *registry.Values, v any, path [
 
 // holds checks that a place is where a value is set, and returns the number of
 // its file.
-func (s *stack) holds(rt *rapid.T, at registry.Position, path []string, v any) int {
+func (s *stack) holds(rt *rapid.T, at yamlfile.Position, path []string, v any) int {
 	i := slices.IndexFunc(s.files, func(f stackFile) bool { return f.name == at.File })
 	if i < 0 || at.Line < 1 || at.Line > len(s.files[i].lines) {
 		rt.Fatalf("%q: there is no place %s", path, at)

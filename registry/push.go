@@ -20,6 +20,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/storage/memory"
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 // ErrMoved is wrapped by the error of a push to a branch that is not at the expected commit,
@@ -107,7 +108,7 @@ func (r *Repo) Push(ctx context.Context, p Push) ([]string, error) {
 }
 
 func (r *Repo) push(ctx context.Context, p Push) ([]string, error) {
-	switch wrong := checkRef(p.Branch); {
+	switch wrong := naming.CheckRef(p.Branch); {
 	case r.location.path != "":
 		return nil, errors.New("it is a folder on this machine: commits are pushed to a server, so give its URL")
 	case wrong != "":
@@ -146,7 +147,7 @@ func (r *Repo) DeleteBranch(ctx context.Context, p Push) error {
 }
 
 func (r *Repo) deleteBranch(ctx context.Context, p Push) error {
-	switch wrong := checkRef(p.Branch); {
+	switch wrong := naming.CheckRef(p.Branch); {
 	case r.location.path != "":
 		return errors.New("it is a folder on this machine")
 	case wrong != "":

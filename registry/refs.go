@@ -18,6 +18,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	gitcache "github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 // refs holds a repository's branches and tags at one moment, with their objects. It does not
@@ -124,11 +125,11 @@ func (r *refs) read(repo *git.Repository, most int) error {
 		case name == plumbing.HEAD:
 			r.head = ref.Hash()
 		case ref.Type() != plumbing.HashReference:
-		case isBranch && checkRef(branch) == "":
+		case isBranch && naming.CheckRef(branch) == "":
 			r.branches[branch] = ref.Hash()
-		case isTag && checkRef(tag) == "":
+		case isTag && naming.CheckRef(tag) == "":
 			r.tags[tag] = ref.Hash()
-			if component, version, ok := splitTag(tag); ok {
+			if component, version, ok := naming.SplitTag(tag); ok {
 				r.versions[component] = append(r.versions[component], version)
 			}
 		}
@@ -172,7 +173,7 @@ func (r *refs) resolve(rev string) (plumbing.Hash, error) {
 		}
 		return r.head, nil
 	}
-	if wrong := checkRef(rev); wrong != "" {
+	if wrong := naming.CheckRef(rev); wrong != "" {
 		return plumbing.ZeroHash, fmt.Errorf("revision %q: %s", rev, wrong)
 	}
 	if plumbing.IsHash(rev) {
@@ -190,7 +191,7 @@ func (r *refs) resolve(rev string) (plumbing.Hash, error) {
 	}
 	known := slices.Concat(slices.Collect(maps.Keys(r.branches)), slices.Collect(maps.Keys(r.tags)))
 	slices.Sort(known)
-	if hint := Suggest(rev, known); hint != "" {
+	if hint := naming.Suggest(rev, known); hint != "" {
 		return plumbing.ZeroHash, fmt.Errorf("no branch, tag or commit is called %q (%s)", rev, hint)
 	}
 	return plumbing.ZeroHash, fmt.Errorf("no branch, tag or commit is called %q", rev)

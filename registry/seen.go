@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/hash"
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 // firstSeen is the state of a tag when it was first seen. A version can't change, so a tag with
@@ -77,7 +78,7 @@ func (r *Repo) rememberShared(ctx context.Context, now *refs, t *trust, here map
 func (r *refs) see(t *trust, seen map[string]firstSeen) {
 	clear(r.peeled)
 	for tag, raw := range r.tags {
-		if _, _, ok := splitTag(tag); !ok {
+		if _, _, ok := naming.SplitTag(tag); !ok {
 			continue
 		}
 		if first, ok := seen[tag]; ok {

@@ -83,8 +83,8 @@ func (p *places) hash(h hash.Hash) {
 	}
 	number := func(n int) { h.Write(binary.LittleEndian.AppendUint64(nil, uint64(n))) } //nolint:gosec // a line or a length
 	h.Write([]byte{1})
-	number(p.line)
-	number(p.column)
+	number(p.Line)
+	number(p.Column)
 	number(len(p.keys))
 	for _, key := range slices.Sorted(maps.Keys(p.keys)) {
 		number(len(key))

@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 
 	"github.com/keelson-io/keelson/registry/archive"
+	"github.com/keelson-io/keelson/registry/objectcache"
 )
 
 // tree is a folder with its content at one moment: a git tree, or a work tree.
@@ -62,7 +65,7 @@ type entry struct {
 // gitTree is the tree of one commit.
 type gitTree struct {
 	objects *objects
-	cache   *cache
+	cache   *objectcache.Cache
 	root    plumbing.Hash
 }
 
@@ -78,7 +81,7 @@ func (t *gitTree) list(ctx context.Context, folder string) ([]entry, error) {
 	out := make([]entry, len(entries))
 	for i, e := range entries {
 		out[i] = e
-		out[i].path = join(folder, e.name)
+		out[i].path = path.Join(folder, e.name)
 	}
 	return out, nil
 }
@@ -130,7 +133,7 @@ func (t *gitTree) entries(ctx context.Context, h plumbing.Hash) ([]entry, error)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return cached(t.cache, cacheKey{job: "tree", hash: h.String()}, func() ([]entry, error) {
+	return objectcache.Get(t.cache, objectcache.Key{Job: "tree", Hash: h.String()}, func() ([]entry, error) {
 		raw, err := t.objects.tree(h)
 		if err != nil {
 			return nil, err
@@ -166,4 +169,12 @@ func kindOf(m filemode.FileMode) entryKind {
 	default:
 		return 0
 	}
+}
+
+// steps iterates over the names in a path; the root has none.
+func steps(folder string) func(yield func(string) bool) {
+	if folder == "" {
+		return func(func(string) bool) {}
+	}
+	return strings.SplitSeq(folder, "/")
 }

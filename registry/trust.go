@@ -15,6 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/objectcache"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // trust verifies the signatures of one repository at one moment. A nil trust means that no keys
@@ -22,7 +24,7 @@ import (
 type trust struct {
 	keys    *trustedKeys
 	objects *objects
-	cache   *cache
+	cache   *objectcache.Cache
 }
 
 // verdict is the result of verifying one object's signature.
@@ -68,7 +70,7 @@ func (t *trust) digest() string {
 
 // commit returns the signer of a commit.
 func (t *trust) commit(h plumbing.Hash) (Signer, error) {
-	v, err := cached(t.cache, cacheKey{job: "signer", hash: h.String(), name: t.keys.digest}, func() (verdict, error) {
+	v, err := objectcache.Get(t.cache, objectcache.Key{Job: "signer", Hash: h.String(), Name: t.keys.digest}, func() (verdict, error) {
 		raw, err := t.objects.readTyped(plumbing.CommitObject, h, maxCommitBytes)
 		if err != nil {
 			return verdict{}, err
@@ -132,7 +134,7 @@ func (t *trust) tag(name string, raw plumbing.Hash) (lightweight bool, err error
 		verdict
 		lightweight bool
 	}
-	v, err := cached(t.cache, cacheKey{job: "signer", hash: raw.String(), name: t.keys.digest + " " + name}, func() (judged, error) {
+	v, err := objectcache.Get(t.cache, objectcache.Key{Job: "signer", Hash: raw.String(), Name: t.keys.digest + " " + name}, func() (judged, error) {
 		kind, data, err := t.objects.read(raw, maxCommitBytes)
 		switch {
 		case err != nil:
@@ -153,7 +155,7 @@ func (t *trust) tag(name string, raw plumbing.Hash) (lightweight bool, err error
 }
 
 // distrusted returns why a version's tag may not be used, or nil.
-func (l *loader) distrusted(tag string, raw plumbing.Hash, at Position) *Problem {
+func (l *loader) distrusted(tag string, raw plumbing.Hash, at yamlfile.Position) *yamlfile.Problem {
 	if l.trust == nil {
 		return nil
 	}
@@ -164,7 +166,7 @@ func (l *loader) distrusted(tag string, raw plumbing.Hash, at Position) *Problem
 	if err == nil {
 		return nil
 	}
-	return &Problem{
+	return &yamlfile.Problem{
 		At: at, Message: err.Error(),
 		Hint: fmt.Sprintf("let the owner of a trusted key review it and sign it with: git tag -s -f %s %s^{} && git push -f origin %s",
 			tag, tag, tag),

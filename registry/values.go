@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -92,8 +93,8 @@ func (v *Values) Identity() any {
 // the line of the key or list item. List items are given by their index. For a path that is not
 // set, it is the position of the nearest value above. It returns false if there is none, or if the
 // Values have no origins.
-func (v *Values) Origin(path ...string) (Position, bool) {
-	var best Position
+func (v *Values) Origin(path ...string) (yamlfile.Position, bool) {
+	var best yamlfile.Position
 	found := false
 	views := v.views()
 	for _, step := range path {
@@ -168,11 +169,11 @@ type view struct {
 	place  *places
 }
 
-func (v view) position() (Position, bool) {
+func (v view) position() (yamlfile.Position, bool) {
 	if v.place == nil || v.source.file == "" {
-		return Position{}, false
+		return yamlfile.Position{}, false
 	}
-	return v.place.in(v.source.file, v.source.revision), true
+	return v.place.In(v.source.file, v.source.revision), true
 }
 
 // child returns the view one step below.
@@ -237,27 +238,27 @@ func mergeMaps(base, over map[string]any) map[string]any {
 // places are the positions of a value and of all values below it. A map entry has the position of
 // its key, and a list item its own.
 type places struct {
-	point
+	yamlfile.Point
 	keys  map[string]*places
 	items []*places
 }
 
 // placesOf returns the positions of node n, which has position p.
-func placesOf(n *yaml.Node, p point) *places {
+func placesOf(n *yaml.Node, p yamlfile.Point) *places {
 	if n == nil {
 		return nil
 	}
-	out := &places{point: p}
+	out := &places{Point: p}
 	switch n.Kind {
 	case yaml.MappingNode:
 		out.keys = make(map[string]*places, len(n.Content)/2)
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			out.keys[n.Content[i].Value] = placesOf(n.Content[i+1], at(n.Content[i]))
+			out.keys[n.Content[i].Value] = placesOf(n.Content[i+1], yamlfile.PointOf(n.Content[i]))
 		}
 	case yaml.SequenceNode:
 		out.items = make([]*places, len(n.Content))
 		for i, item := range n.Content {
-			out.items[i] = placesOf(item, at(item))
+			out.items[i] = placesOf(item, yamlfile.PointOf(item))
 		}
 	default:
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Limits of a version. They are far above any real chart. They keep a broken or hostile commit from
@@ -26,7 +27,7 @@ const (
 // versionResult is a version, or why it can't be read.
 type versionResult struct {
 	version  *Version
-	problems Problems
+	problems yamlfile.Problems
 	holds    holding
 }
 
@@ -44,7 +45,7 @@ type versionReader struct {
 	folder    string
 	revision  string // for positions: the tag, or "" at the fleet's own revision
 
-	problems Problems
+	problems yamlfile.Problems
 	// unreadable: something could not be read, and a later Load may succeed.
 	unreadable bool
 	budget     *budget // of the Load
@@ -106,8 +107,8 @@ func (r *versionReader) overBudget() *versionResult {
 }
 
 func (r *versionReader) add(path string, format string, args ...any) {
-	r.problems = append(r.problems, Problem{
-		At:      Position{File: path, Revision: r.revision},
+	r.problems = append(r.problems, yamlfile.Problem{
+		At:      yamlfile.Position{File: path, Revision: r.revision},
 		Message: fmt.Sprintf(format, args...),
 	})
 }
@@ -198,9 +199,9 @@ func (r *versionReader) file(ctx context.Context, name string) (data []byte, pat
 	return data, path, nil
 }
 
-func (r *versionReader) mistakes(path string, mistakes []mistake) {
+func (r *versionReader) mistakes(path string, mistakes []yamlfile.Mistake) {
 	for _, m := range mistakes {
-		r.problems = append(r.problems, m.in(path, r.revision))
+		r.problems = append(r.problems, m.In(path, r.revision))
 	}
 }
 
@@ -217,23 +218,23 @@ func (r *versionReader) readSpec(ctx context.Context, v *Version) error {
 		return nil
 	}
 	f := decodeComponent(data)
-	r.mistakes(path, f.mistakes)
+	r.mistakes(path, f.Mistakes)
 	v.Spec = f.spec
-	v.keysAt = map[string]Position{}
+	v.keysAt = map[string]yamlfile.Position{}
 	for key, at := range f.keysAt {
-		v.keysAt[key] = at.in(path, r.revision)
+		v.keysAt[key] = at.In(path, r.revision)
 	}
 	for _, fields := range f.healthAt {
-		at := map[string]Position{}
+		at := map[string]yamlfile.Position{}
 		for field, p := range fields {
-			at[field] = p.in(path, r.revision)
+			at[field] = p.In(path, r.revision)
 		}
 		v.healthAt = append(v.healthAt, at)
 	}
 	for i, p := range f.dependsAt {
-		v.dependsAt = append(v.dependsAt, p.in(path, r.revision))
+		v.dependsAt = append(v.dependsAt, p.In(path, r.revision))
 		if f.spec.DependsOn[i] == r.component {
-			r.problems = append(r.problems, Problem{At: v.dependsAt[i], Message: r.component + " depends on itself"})
+			r.problems = append(r.problems, yamlfile.Problem{At: v.dependsAt[i], Message: r.component + " depends on itself"})
 		}
 	}
 	return nil
@@ -241,7 +242,7 @@ func (r *versionReader) readSpec(ctx context.Context, v *Version) error {
 
 // missing reports a missing file, and a misspelled name if such a file exists.
 func (r *versionReader) missing(path, misnamed string) {
-	p := Problem{At: Position{File: path, Revision: r.revision}, Message: "the file is missing"}
+	p := yamlfile.Problem{At: yamlfile.Position{File: path, Revision: r.revision}, Message: "the file is missing"}
 	if r.has(misnamed) {
 		p.Hint = "rename " + misnamed
 	}
@@ -265,7 +266,7 @@ func (r *versionReader) readImages(ctx context.Context, v *Version) error {
 		return nil
 	}
 	f := decodeImages(data)
-	r.mistakes(path, f.mistakes)
+	r.mistakes(path, f.Mistakes)
 	v.Images = f.spec.Images
 	if v.Images == nil {
 		v.Images = map[string]v1alpha1.Image{}

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 type versionKey struct{ component, version string }
@@ -15,19 +17,19 @@ type versionLookup struct {
 	version *Version
 	// refused is set if no such version can exist. It is reported at the reference, not at the
 	// version.
-	refused *Problem
+	refused *yamlfile.Problem
 	// problems are those of the version, with their own positions.
-	problems Problems
+	problems yamlfile.Problems
 }
 
 // at returns all problems of the answer, for a reference at place.
-func (a *versionLookup) at(place Position) Problems {
+func (a *versionLookup) at(place yamlfile.Position) yamlfile.Problems {
 	if a.refused == nil {
 		return a.problems
 	}
 	problem := *a.refused
 	problem.At = place
-	return Problems{problem}
+	return yamlfile.Problems{problem}
 }
 
 func (a *versionLookup) equal(b *versionLookup) bool {
@@ -56,21 +58,21 @@ func (l *loader) lookupVersion(ctx context.Context, key versionKey) (*versionLoo
 }
 
 // refuse returns why a version can't exist, or nil.
-func (l *loader) refuse(key versionKey) *Problem {
+func (l *loader) refuse(key versionKey) *yamlfile.Problem {
 	if key.version == "" {
-		problem := l.unpublished(key.component, v1alpha1.VersionHead, Position{})
+		problem := l.unpublished(key.component, v1alpha1.VersionHead, yamlfile.Position{})
 		if problem == nil || len(l.refs.versions[key.component]) > 0 {
-			problem = &Problem{
+			problem = &yamlfile.Problem{
 				Message: "neither this file nor a layer names a version of " + key.component + " for this cluster",
 				Hint:    "add version: vX.Y.Z",
 			}
 		}
 		return problem
 	}
-	if message, hint := checkVersion(key.version); message != "" {
-		return &Problem{Message: message, Hint: hint}
+	if message, hint := naming.CheckVersion(key.version); message != "" {
+		return &yamlfile.Problem{Message: message, Hint: hint}
 	}
-	return l.unpublished(key.component, key.version, Position{})
+	return l.unpublished(key.component, key.version, yamlfile.Position{})
 }
 
 // isCurrent reports whether an answer of an earlier Load is still correct.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -65,7 +66,7 @@ func (t *workTree) list(ctx context.Context, folder string) ([]entry, error) {
 		if wrong := archive.CheckEntry(item.Name()); wrong != "" {
 			return nil, errors.New(wrong)
 		}
-		e := entry{name: item.Name(), path: join(folder, item.Name())}
+		e := entry{name: item.Name(), path: path.Join(folder, item.Name())}
 		if err := t.classify(&e, item.Type()); err != nil {
 			return nil, err
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // variableFunctions returns Helm's template functions whose results may differ between calls: by
@@ -66,7 +66,7 @@ func (e *execution) determinism() (warnings []string, _ *Error) {
 
 // call is a line on which a template calls a function.
 type call struct {
-	at       registry.Position
+	at       yamlfile.Position
 	function string
 }
 

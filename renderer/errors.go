@@ -7,24 +7,25 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
-func newError(v *registry.Version, at registry.Position, message string, cause error) *Error {
+func newError(v *registry.Version, at yamlfile.Position, message string, cause error) *Error {
 	return &Error{Component: v.Component, Version: v.Name, At: at, Message: message, Err: cause}
 }
 
 // chartPosition returns a position in one of the chart's files.
-func chartPosition(v *registry.Version, file string, line int) registry.Position {
+func chartPosition(v *registry.Version, file string, line int) yamlfile.Position {
 	return position(v, v.ChartFile(file), line)
 }
 
 // componentPosition returns a position in one of the version's files.
-func componentPosition(v *registry.Version, file string, line int) registry.Position {
+func componentPosition(v *registry.Version, file string, line int) yamlfile.Position {
 	return position(v, "components/"+v.Component+"/"+file, line)
 }
 
-func position(v *registry.Version, file string, line int) registry.Position {
-	p := registry.Position{File: file, Line: line}
+func position(v *registry.Version, file string, line int) yamlfile.Position {
+	p := yamlfile.Position{File: file, Line: line}
 	if v.Name != v1alpha1.VersionHead {
 		p.Revision = v.Component + "/" + v.Name
 	}

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // objectID identifies an object, and is unique in a target.
@@ -28,7 +28,7 @@ func (id objectID) String() string {
 type finisher struct {
 	chart  *loadedChart
 	scopes scopes
-	seen   map[objectID]registry.Position // nil: duplicates are allowed
+	seen   map[objectID]yamlfile.Position // nil: duplicates are allowed
 	count  int
 }
 
@@ -68,7 +68,7 @@ func flatten(content map[string]any) []any {
 
 // add checks an object, and fills in its namespace and Keelson's label. The render owns the
 // content, so it is changed in place.
-func (f *finisher) add(item any, at registry.Position) *Error {
+func (f *finisher) add(item any, at yamlfile.Position) *Error {
 	fail := func(message string) *Error { return newError(f.chart.version, at, message, nil) }
 	content, ok := item.(map[string]any)
 	if !ok {

@@ -6,12 +6,13 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // origin returns where meta-config sets exactly the value at a path below .Values.
-func origin(v *registry.Values, path []string) (registry.Position, bool) {
+func origin(v *registry.Values, path []string) (yamlfile.Position, bool) {
 	if !has(v.Map(), path) {
-		return registry.Position{}, false
+		return yamlfile.Position{}, false
 	}
 	return v.Origin(path...)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Renderer makes target objects. Implementations are safe for concurrent use.
@@ -83,13 +84,13 @@ type Object struct {
 	Content map[string]any
 	// Source is the template's file, and the line of the object's document in the template's
 	// source; line 0: unknown.
-	Source registry.Position
+	Source yamlfile.Position
 }
 
 // Error is a failed render.
 type Error struct {
 	Component, Version string
-	At                 registry.Position
+	At                 yamlfile.Position
 	Message            string
 	// Transient is set when the same request may succeed later, for example after an interruption.
 	// All other errors last until git or the cluster changes.

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/text/message"
 	"helm.sh/helm/v3/pkg/chart"
 
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 const (
@@ -47,7 +47,7 @@ type violation struct {
 	Message string
 	// Default is where the chart sets the value, or the first Depth steps of its path; otherwise
 	// the position of the schema.
-	Default registry.Position
+	Default yamlfile.Position
 	Depth   int
 }
 
@@ -110,7 +110,7 @@ func (v violation) String() string {
 
 // position returns where the value is set: in meta-config, or else by the chart. A missing value
 // has the position of the map that lacks it.
-func (v violation) position(r Request) registry.Position {
+func (v violation) position(r Request) yamlfile.Position {
 	for n := len(v.Path); n > 0 && n >= v.Depth; n-- {
 		if has(r.Values.Map(), v.Path[:n]) {
 			if at, ok := r.Values.Origin(v.Path[:n]...); ok {
@@ -270,7 +270,7 @@ func (c *loadedChart) chartFile(ch *chart.Chart, name string) string {
 // defaultPosition returns where the chart sets a value, or the nearest map above it, and how many
 // steps of the path lead there. A value that the chart does not know has the position of the
 // schema.
-func (c *loadedChart) defaultPosition(path []string) (registry.Position, int) {
+func (c *loadedChart) defaultPosition(path []string) (yamlfile.Position, int) {
 	for n := len(path); n > 0; n-- {
 		if at, ok := c.defaultAt(path[:n]); ok {
 			return at, n
@@ -281,7 +281,7 @@ func (c *loadedChart) defaultPosition(path []string) (registry.Position, int) {
 
 // defaultAt finds a path in the values.yaml of the chart, and then of the subchart to which the
 // path leads.
-func (c *loadedChart) defaultAt(path []string) (registry.Position, bool) {
+func (c *loadedChart) defaultAt(path []string) (yamlfile.Position, bool) {
 	ch := c.chart
 	for {
 		for _, f := range ch.Raw {
@@ -294,7 +294,7 @@ func (c *loadedChart) defaultAt(path []string) (registry.Position, bool) {
 		}
 		sub := subchart(ch, path[0])
 		if sub == nil || len(path) == 1 {
-			return registry.Position{}, false
+			return yamlfile.Position{}, false
 		}
 		ch, path = sub, path[1:]
 	}

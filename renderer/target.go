@@ -15,7 +15,7 @@ import (
 	"helm.sh/helm/v3/pkg/releaseutil"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // maxObjects bounds the objects of one component. The largest public charts
@@ -28,7 +28,7 @@ func tooMany() string { return fmt.Sprintf("the chart gives more than %d objects
 type document struct {
 	file    string // under template/
 	content map[string]any
-	at      registry.Position
+	at      yamlfile.Position
 }
 
 // target makes objects from the chart's crds/ and the rendered templates.
@@ -54,7 +54,7 @@ func (c *loadedChart) target(files map[string]string, scoped map[schema.GroupKin
 	if err != nil {
 		return nil, err
 	}
-	f := finisher{chart: c, scopes: newScopes(scoped, crds, objects), seen: map[objectID]registry.Position{}}
+	f := finisher{chart: c, scopes: newScopes(scoped, crds, objects), seen: map[objectID]yamlfile.Position{}}
 	if t.Objects, err = f.finish(append(crds, objects...)); err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/sops"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // ErrNoKey is wrapped by the [Error] of a render that must decrypt a file for which there is no
@@ -75,7 +76,7 @@ func (u *Unsealing) Render(ctx context.Context, r Request) (*Target, error) {
 		if e, ok := errors.AsType[*Error](err); ok {
 			return nil, e
 		}
-		p, _ := errors.AsType[registry.Problem](err)
+		p, _ := errors.AsType[yamlfile.Problem](err)
 		return nil, newError(r.Version, p.At, p.Message, nil)
 	}
 	r.Values = values
@@ -120,7 +121,7 @@ func (u *Unsealing) open(s registry.EncryptedFile) (*sops.Opened, error) {
 // failed explains why a file can't be decrypted. A missing key may be added later, so that error is
 // transient. A broken file must be repaired in git.
 func (u *Unsealing) failed(v *registry.Version, s registry.EncryptedFile, cause error) *Error {
-	at := registry.Position{File: s.File}
+	at := yamlfile.Position{File: s.File}
 	broken, ok := errors.AsType[*sops.Error](cause)
 	if !ok {
 		e := newError(v, at, "it can't be decrypted: "+cause.Error(), ErrNoKey)

@@ -9,6 +9,7 @@ import (
 	"helm.sh/helm/v3/pkg/chart"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 // maxUnusedTries bounds the executions that search for unused values.
@@ -108,7 +109,7 @@ func (s *unknownValues) collect(ch *chart.Chart, defaults, values map[string]any
 			s.collect(sub, sub.Values, value, below)
 		case sub != nil || ch != nil && dependency(ch, key):
 		case !inDefaults:
-			s.found = append(s.found, Unused{Path: below, Hint: registry.Suggest(key, slices.Sorted(maps.Keys(defaults)))})
+			s.found = append(s.found, Unused{Path: below, Hint: naming.Suggest(key, slices.Sorted(maps.Keys(defaults)))})
 		case isMap && len(defaultMap) > 0:
 			s.collect(nil, defaultMap, value, below)
 		}

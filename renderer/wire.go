@@ -11,7 +11,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // The two ends of a worker's pipes are one binary, so the protocol has no versions: a greeting and
@@ -48,7 +48,7 @@ type usage struct {
 // failure is an [Error] in transit: the parent adds the component, and the positions in
 // meta-config.
 type failure struct {
-	At         registry.Position
+	At         yamlfile.Position
 	Message    string
 	Violations []violation
 }

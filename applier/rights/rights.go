@@ -22,7 +22,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -53,7 +53,7 @@ type Served struct {
 // never granted wholesale.
 type LeftOut struct {
 	Component string
-	At        registry.Position
+	At        yamlfile.Position
 	Object    string
 	Why       string
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/rights"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -49,7 +49,7 @@ func component(t *testing.T, account string, manifests ...string) rights.Compone
 	t.Helper()
 	c := rights.Component{Name: "app", Namespace: "app", ServiceAccount: account}
 	for i, m := range manifests {
-		o := &renderer.Object{Source: registry.Position{File: "components/app/template/templates/app.yaml", Line: i + 1}}
+		o := &renderer.Object{Source: yamlfile.Position{File: "components/app/template/templates/app.yaml", Line: i + 1}}
 		if err := yaml.Unmarshal([]byte(m), &o.Content); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -360,7 +361,7 @@ func (a *agent) takesTurns(component string) bool {
 	return s.Sync == v1alpha1.SyncWaiting && s.Health == v1alpha1.HealthHealthy && s.Wanted != nil && s.Wanted.TargetHash != s.TargetHash
 }
 
-func problemsMessage(ps registry.Problems) string {
+func problemsMessage(ps yamlfile.Problems) string {
 	message := ps[0].Error()
 	if more := len(ps) - 1; more > 0 {
 		message += fmt.Sprintf(" (and %d more: keelson validate lists them)", more)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 func TestConcerned(t *testing.T) {
@@ -19,7 +20,7 @@ func TestConcerned(t *testing.T) {
 	labelled := cluster(a, b)
 	labelled.Spec.Labels = map[string]string{"tier": "prod"}
 	broken := cluster(a, b)
-	broken.Problems = registry.Problems{{}}
+	broken.Problems = yamlfile.Problems{{}}
 	rest := &v1alpha1.DeliveryStatus{Sync: v1alpha1.SyncSynced, Health: v1alpha1.HealthHealthy}
 	ill := &v1alpha1.DeliveryStatus{Sync: v1alpha1.SyncSynced, Health: v1alpha1.HealthDegraded}
 	waits := &v1alpha1.DeliveryStatus{Sync: v1alpha1.SyncWaiting}

@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // checkRun is the Job of a check on the cluster: requested, running, or finished. It is forgotten
@@ -349,6 +350,6 @@ func (a *agent) checkJob(component string, one rollout.AskedJob) (applier.CheckJ
 	}
 	return applier.CheckJob{
 		Want: want, Name: one.Name(component), Run: one.Run, Fleet: s.fleet.Spec.Name, Job: job,
-		Source: registry.Position{File: one.Template, Line: 1, Column: 1, Revision: one.Revision},
+		Source: yamlfile.Position{File: one.Template, Line: 1, Column: 1, Revision: one.Revision},
 	}, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -29,7 +30,7 @@ type Options struct {
 	// Base and Head should come from one Repo, whose fleets share what did not change.
 	Base, Head *registry.Fleet
 	// Render returns the Render of a cluster as it is in Base or Head. A mistake in git is a
-	// *[renderer.Error] that is not Transient, or [registry.Problems]. Any other error ends the
+	// *[renderer.Error] that is not Transient, or [yamlfile.Problems]. Any other error ends the
 	// preview.
 	Render func(*registry.Cluster) Render
 	// MaskKey keys the hashes that replace the data of Secrets.
@@ -52,7 +53,7 @@ type Options struct {
 func Make(ctx context.Context, o Options) (*Preview, error) {
 	p := &maker{
 		Options: o, wants: &applier.DesiredBuilder{}, schemas: &schemas{}, checker: differ.NewChecker(), plans: map[key]*plan{},
-		groups: map[group]*Group{}, problems: map[registry.Problem]*Problem{}, left: map[string]*Left{},
+		groups: map[group]*Group{}, problems: map[yamlfile.Problem]*Problem{}, left: map[string]*Left{},
 		deliveries: map[string]int{},
 		out: Preview{
 			Base: o.Base.Revision, Head: o.Head.Revision, Policy: policyChanges(o.Base, o.Head),
@@ -92,7 +93,7 @@ type maker struct {
 	plans      map[key]*plan
 	kept       int64 // bytes of the plans
 	groups     map[group]*Group
-	problems   map[registry.Problem]*Problem
+	problems   map[yamlfile.Problem]*Problem
 	left       map[string]*Left
 	deliveries map[string]int // that change, by cluster
 	out        Preview
@@ -191,11 +192,11 @@ func (m *maker) note(do func()) {
 	do()
 }
 
-func (m *maker) block(cluster string, now, before registry.Problems) {
+func (m *maker) block(cluster string, now, before yamlfile.Problems) {
 	m.problem(cluster, now, before, false)
 }
 
-func (m *maker) problem(cluster string, now, before registry.Problems, refused bool) {
+func (m *maker) problem(cluster string, now, before yamlfile.Problems, refused bool) {
 	m.note(func() {
 		for _, p := range now {
 			if m.problems[p] == nil {
@@ -203,7 +204,7 @@ func (m *maker) problem(cluster string, now, before registry.Problems, refused b
 			}
 			one := m.problems[p]
 			one.Clusters = append(one.Clusters, cluster)
-			one.Before = one.Before && slices.ContainsFunc(before, func(b registry.Problem) bool {
+			one.Before = one.Before && slices.ContainsFunc(before, func(b yamlfile.Problem) bool {
 				return b.At.File == p.At.File && b.Message == p.Message // lines move
 			})
 		}
@@ -304,7 +305,7 @@ func (c *oneCluster) misfits(ctx context.Context, base, head *registry.Delivery,
 }
 
 // fit returns the misfits of a delivery, by its own CRDs and the CRDs of its dependencies.
-func (c *oneCluster) fit(ctx context.Context, cluster *registry.Cluster, render Render, d *registry.Delivery, is *renderer.Target) (registry.Problems, error) {
+func (c *oneCluster) fit(ctx context.Context, cluster *registry.Cluster, render Render, d *registry.Delivery, is *renderer.Target) (yamlfile.Problems, error) {
 	if d == nil || d.Version == nil {
 		return nil, nil
 	}
@@ -320,9 +321,9 @@ func (c *oneCluster) fit(ctx context.Context, cluster *registry.Cluster, render 
 	}
 	found, err := c.checker.Cluster(targets).Misfits(is)
 	if err != nil {
-		return registry.Problems{{At: d.VersionAt, Message: err.Error()}}, nil // a mistake in git, reported as a problem
+		return yamlfile.Problems{{At: d.VersionAt, Message: err.Error()}}, nil // a mistake in git, reported as a problem
 	}
-	var out registry.Problems
+	var out yamlfile.Problems
 	for _, m := range found {
 		if !m.Warning {
 			out = append(out, m.Blame(d.Values))
@@ -335,7 +336,7 @@ func (c *oneCluster) fit(ctx context.Context, cluster *registry.Cluster, render 
 type side struct {
 	// target has no objects if git wants none.
 	target   *renderer.Target
-	problems registry.Problems // mistakes in git
+	problems yamlfile.Problems // mistakes in git
 	unknown  string            // why there is no target, without a mistake in git
 }
 
@@ -351,7 +352,7 @@ func made(ctx context.Context, render Render, d *registry.Delivery) (side, error
 	t, err := render(ctx, d)
 	var (
 		failed   *renderer.Error
-		problems registry.Problems // of its dependencies
+		problems yamlfile.Problems // of its dependencies
 	)
 	switch {
 	case err == nil:
@@ -363,7 +364,7 @@ func made(ctx context.Context, render Render, d *registry.Delivery) (side, error
 	case errors.Is(err, renderer.ErrNoKey):
 		return side{unknown: failed.Error()}, nil
 	}
-	return side{problems: registry.Problems{{At: failed.At, Message: failed.Message}}}, nil
+	return side{problems: yamlfile.Problems{{At: failed.At, Message: failed.Message}}}, nil
 }
 
 func version(d *registry.Delivery) string {
@@ -404,7 +405,7 @@ func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery,
 	}
 	want, err := c.wants.Build(c.Head, head, after)
 	if err != nil {
-		c.block(head.Cluster, registry.Problems{{At: head.VersionAt, Message: err.Error()}}, nil)
+		c.block(head.Cluster, yamlfile.Problems{{At: head.VersionAt, Message: err.Error()}}, nil)
 		return nil //nolint:nilerr // git's fault, and told of
 	}
 	policy := differ.Policy{

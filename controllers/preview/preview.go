@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Preview is the difference between two revisions, in groups. There is one group for each component
@@ -41,7 +41,7 @@ type Preview struct {
 //
 //nolint:errname // it is data first
 type Problem struct {
-	registry.Problem
+	yamlfile.Problem
 	Clusters []string `json:"clusters"`
 	// Before means that Base has the problem, too.
 	Before bool `json:"before,omitempty"`

@@ -8,6 +8,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Gather combines what git says of a component with its progress.
@@ -37,7 +38,7 @@ func Gather(f *registry.Fleet, component string, stand rollout.Progress, now tim
 // stuck returns why the version of a stage can't be changed now; empty: it can.
 func stuck(f *registry.Fleet, component string, place registry.Place, clusters []string, now time.Time) string {
 	switch {
-	case place.At == registry.Position{}:
+	case place.At == yamlfile.Position{}:
 		return "no cluster of the stage has it"
 	case place.Wrong != nil:
 		return place.Wrong.Error()

@@ -14,6 +14,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/edit"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // most bounds the commits of one push. The rest waits for the next pass.
@@ -186,7 +187,7 @@ func (p *Promoter) refuses(ctx context.Context, f *registry.Fleet, component, ve
 func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pushed map[string]string) (content string, err error) {
 	stage := stageOf(f, s)
 	place := f.PlaceOf(s.Component, stage)
-	if (place.At != registry.Position{}) {
+	if (place.At != yamlfile.Position{}) {
 		s.At = &place.At
 	}
 	s.By = cmp.Or(stage.Spec.Promotion.By, v1alpha1.ByPush)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Facts are what is known of one component.
@@ -58,7 +59,7 @@ type Step struct {
 
 	// By is how the commit gets to the branch. At is the place of the version in git.
 	By v1alpha1.PromotionBy `json:"by,omitempty"`
-	At *registry.Position   `json:"at,omitempty"`
+	At *yamlfile.Position   `json:"at,omitempty"`
 	// Before and After are the line that changes.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`

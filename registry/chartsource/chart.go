@@ -14,6 +14,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/archive"
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 // Chart is a chart with the content for template/.
@@ -75,7 +76,7 @@ func split(want Wanted) (place, name string, err error) {
 	isURL := strings.Contains(want.Chart, "://")
 	switch {
 	case want.Repository != "":
-		if wrong := registry.CheckChartName(want.Chart); wrong != "" {
+		if wrong := naming.CheckChart(want.Chart); wrong != "" {
 			return "", "", errors.New(wrong)
 		}
 		place, name = want.Repository, want.Chart
@@ -90,10 +91,10 @@ func split(want Wanted) (place, name string, err error) {
 	default:
 		return "", "", nil
 	}
-	if wrong := registry.CheckChartURL(place); wrong != "" {
+	if wrong := naming.CheckChartURL(place); wrong != "" {
 		return "", "", errors.New(wrong)
 	}
-	if wrong := registry.CheckChartName(name); wrong != "" {
+	if wrong := naming.CheckChart(name); wrong != "" {
 		return "", "", errors.New(wrong)
 	}
 	return place, name, nil
@@ -262,7 +263,7 @@ func (c *Client) local(want Wanted) (*Chart, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the chart %s: %w", want.Chart, err)
 	}
-	if wrong := registry.CheckChartName(m.Name); wrong != "" {
+	if wrong := naming.CheckChart(m.Name); wrong != "" {
 		return nil, fmt.Errorf("read the chart %s: %s", want.Chart, wrong)
 	}
 	chart.Source.Name, chart.Source.Version = m.Name, m.Version

@@ -11,6 +11,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/archive"
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 // complete returns the chart with its dependencies.
@@ -66,7 +67,7 @@ func (c *Client) addDependencies(ctx context.Context, chart *Chart, from Wanted,
 
 // dependency gets one dependency, which must hold its own dependencies.
 func (c *Client) dependency(ctx context.Context, d dependency, from Wanted, pins []v1alpha1.ChartDependency) (*Chart, error) {
-	if wrong := registry.CheckChartName(d.Name); wrong != "" {
+	if wrong := naming.CheckChart(d.Name); wrong != "" {
 		return nil, fmt.Errorf("%s", wrong)
 	}
 	var want Wanted

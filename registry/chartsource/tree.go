@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/archive"
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 // Tree is the work tree of a fleet repository. Symbolic links out of the tree are not followed.
@@ -66,7 +67,7 @@ func (t *Tree) Folders() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && registry.CheckComponentName(e.Name()) == "" {
+		if e.IsDir() && naming.CheckComponent(e.Name()) == "" {
 			names = append(names, e.Name())
 		}
 	}
@@ -89,9 +90,9 @@ type Component struct {
 }
 
 // Component reads the folder of a component, which need not exist. For mistakes in chart.yaml the
-// error is [registry.Problems].
+// error is [document.Problems].
 func (t *Tree) Component(name string) (*Component, error) {
-	if wrong := registry.CheckComponentName(name); wrong != "" {
+	if wrong := naming.CheckComponent(name); wrong != "" {
 		return nil, errors.New(wrong)
 	}
 	c := &Component{Name: name}

@@ -1,4 +1,9 @@
-package registry
+// Package naming says which names a fleet repository may use: of clusters, components, charts,
+// versions, tags and git refs.
+//
+// A check returns what is wrong with a name, or "". Names become parts of object names, of paths
+// and of refs, so each check also keeps a name from leading elsewhere.
+package naming
 
 import (
 	"fmt"
@@ -12,9 +17,9 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// checkName returns what is wrong with the name of a cluster, a component or another file. The name
+// Check returns what is wrong with the name of a cluster, a component or another file. The name
 // must be a DNS label, because it becomes part of object names and labels.
-func checkName(name string) string {
+func Check(name string) string {
 	switch {
 	case name == "":
 		return "a name must not be empty"
@@ -30,8 +35,8 @@ func checkName(name string) string {
 	return ""
 }
 
-// parseVersion parses a version as written in a file (v1.12.0). HEAD is an error.
-func parseVersion(version string) (*semver.Version, error) {
+// ParseVersion parses a version as written in a file (v1.12.0). HEAD is an error.
+func ParseVersion(version string) (*semver.Version, error) {
 	rest, ok := strings.CutPrefix(version, "v")
 	if !ok {
 		return nil, fmt.Errorf("version %q does not start with v", version)
@@ -43,12 +48,12 @@ func parseVersion(version string) (*semver.Version, error) {
 	return v, nil
 }
 
-// checkVersion returns what is wrong with a version as written, and a suggestion.
-func checkVersion(version string) (message, hint string) {
+// CheckVersion returns what is wrong with a version as written, and a suggestion.
+func CheckVersion(version string) (message, hint string) {
 	if version == v1alpha1.VersionHead {
 		return "", ""
 	}
-	if _, err := parseVersion(version); err == nil {
+	if _, err := ParseVersion(version); err == nil {
 		return "", ""
 	}
 	message = fmt.Sprintf("version %q is neither vX.Y.Z nor HEAD", version)
@@ -61,22 +66,22 @@ func checkVersion(version string) (message, hint string) {
 	return message, ""
 }
 
-// splitTag splits the name of a tag (coredns/v1.12.0). It returns false if the tag does not publish
+// SplitTag splits the name of a tag (coredns/v1.12.0). It returns false if the tag does not publish
 // a version of a component.
-func splitTag(tag string) (component, version string, ok bool) {
+func SplitTag(tag string) (component, version string, ok bool) {
 	component, version, ok = strings.Cut(tag, "/")
-	if !ok || checkName(component) != "" || checkRef(tag) != "" {
+	if !ok || Check(component) != "" || CheckRef(tag) != "" {
 		return "", "", false
 	}
-	if _, err := parseVersion(version); err != nil {
+	if _, err := ParseVersion(version); err != nil {
 		return "", "", false
 	}
 	return component, version, true
 }
 
-// checkRef returns what is wrong with a name that becomes part of a ref. The rules are the rules of
+// CheckRef returns what is wrong with a name that becomes part of a ref. The rules are the rules of
 // git check-ref-format that keep a name from being read as an option, a path or an expression.
-func checkRef(name string) string {
+func CheckRef(name string) string {
 	switch {
 	case name == "":
 		return "a revision must not be empty"
@@ -104,8 +109,8 @@ func checkRef(name string) string {
 	return ""
 }
 
-// checkDigest returns what is wrong with a digest.
-func checkDigest(digest string) string {
+// CheckDigest returns what is wrong with a digest.
+func CheckDigest(digest string) string {
 	hex, ok := strings.CutPrefix(digest, "sha256:")
 	if ok && len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == "" {
 		return ""
@@ -113,17 +118,17 @@ func checkDigest(digest string) string {
 	return fmt.Sprintf("digest %q is not sha256: and 64 hex digits", digest)
 }
 
-// CheckComponentName returns what is wrong with the name of a component; "" for a valid name.
-func CheckComponentName(name string) string {
+// CheckComponent returns what is wrong with the name of a component; "" for a valid name.
+func CheckComponent(name string) string {
 	if name == "cluster" {
 		return "a component can't be called cluster: clusters/NAME/cluster.yaml is the cluster itself"
 	}
-	return checkName(name)
+	return Check(name)
 }
 
-// CheckChartName returns what is wrong with the name of a chart; "" for a valid name. It becomes
+// CheckChart returns what is wrong with the name of a chart; "" for a valid name. It becomes
 // the name of a file and of a folder.
-func CheckChartName(name string) string {
+func CheckChart(name string) string {
 	bad := strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
 	})

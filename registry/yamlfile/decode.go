@@ -1,4 +1,4 @@
-package registry
+package yamlfile
 
 import (
 	"fmt"
@@ -10,54 +10,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keelson-io/keelson/registry/naming"
 	"go.yaml.in/yaml/v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// decodeFile decodes a file of the given kind into the struct that into points to, and reports
-// every mistake. After a mistake it decodes the rest, so that the caller knows what the mistake
-// affects. Values of a file with mistakes must not be used otherwise.
+// Decode decodes the document into the struct that into points to, and reports every mistake.
 //
 // The struct's json tags drive the decoding: a key without omitempty is required, null means that
 // the key is left out, and keys are case-sensitive.
-func decodeFile(data []byte, kind string, into any) *document {
-	doc := parseDocument(data)
-	if doc.broken {
-		return doc
-	}
-	if doc.readEncrypted(data, kind); doc.broken {
-		return doc
-	}
-	if checkHeader(doc, kind) {
-		doc.broken = true
-		return doc
-	}
-	d := decoder{doc: doc}
-	d.value(doc.root, doc.value, reflect.ValueOf(into).Elem(), nil)
-	return doc
-}
-
-// checkHeader reports a file of another kind, for which further problems make no sense.
-func checkHeader(doc *document, kind string) (wrong bool) {
-	header, _ := doc.value.(map[string]any)
-	for key, want := range map[string]string{
-		"apiVersion": v1alpha1.GroupVersion.String(),
-		"kind":       kind,
-	} {
-		got, ok := header[key]
-		if ok && got != want {
-			wrong = true
-			doc.add(doc.valuePoint(key), []string{key}, fmt.Sprintf("%s is %s, want %s here", key, describe(got), want), "")
-		}
-	}
-	return wrong
+func (d *Document) Decode(into any) {
+	decoder{d}.value(d.Root, d.Value, reflect.ValueOf(into).Elem(), nil)
 }
 
 // decoder fills Go values from a document.
-type decoder struct{ doc *document }
+type decoder struct{ doc *Document }
 
 // value fills into from node n. v is the value of n as Helm reads it.
 func (d decoder) value(n *yaml.Node, v any, into reflect.Value, path []string) {
@@ -123,7 +91,7 @@ func (d decoder) scalar(n *yaml.Node, v any, into reflect.Value, path []string) 
 		}
 		d.wrongType(n, v, path, "a number")
 	default:
-		d.doc.add(at(n), path, "Keelson can't read a "+into.Type().String(), "")
+		d.doc.Add(PointOf(n), path, "Keelson can't read a "+into.Type().String(), "")
 	}
 }
 
@@ -135,7 +103,7 @@ func (d decoder) duration(n *yaml.Node, v any, into reflect.Value, path []string
 	}
 	parsed, err := time.ParseDuration(s)
 	if err != nil || parsed < 0 {
-		d.doc.add(at(n), path, fmt.Sprintf("%q is not a duration such as 90s or 5m", s), "")
+		d.doc.Add(PointOf(n), path, fmt.Sprintf("%q is not a duration such as 90s or 5m", s), "")
 		return
 	}
 	into.Set(reflect.ValueOf(metav1.Duration{Duration: parsed}))
@@ -149,7 +117,7 @@ func (d decoder) time(n *yaml.Node, v any, into reflect.Value, path []string) {
 	}
 	parsed, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		d.doc.add(at(n), path, fmt.Sprintf("%q is not a time such as 2026-11-09T00:00:00+01:00", s), "")
+		d.doc.Add(PointOf(n), path, fmt.Sprintf("%q is not a time such as 2026-11-09T00:00:00+01:00", s), "")
 		return
 	}
 	into.Set(reflect.ValueOf(metav1.Time{Time: parsed}))
@@ -193,22 +161,22 @@ func (d decoder) structure(n *yaml.Node, v any, into reflect.Value, path []strin
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i].Value
 		if _, known := fields[key]; !known {
-			d.doc.add(at(n.Content[i]), below(path, key), fmt.Sprintf("unknown key %q", key),
-				Suggest(key, slices.Sorted(maps.Keys(fields))))
+			d.doc.Add(PointOf(n.Content[i]), Below(path, key), fmt.Sprintf("unknown key %q", key),
+				naming.Suggest(key, slices.Sorted(maps.Keys(fields))))
 		}
 	}
 	for name, f := range fields {
-		sub := below(path, name)
+		sub := Below(path, name)
 		key, node := childNode(n, name)
 		v := asWritten(m, key)
 		switch {
 		case node != nil && v != nil:
 			d.value(node, v, f.value, sub)
 			if f.required && v == "" {
-				d.doc.add(at(node), sub, fmt.Sprintf("%s must not be empty", name), "")
+				d.doc.Add(PointOf(node), sub, fmt.Sprintf("%s must not be empty", name), "")
 			}
 		case f.required:
-			d.doc.add(d.doc.placeFor(n, path), sub, fmt.Sprintf("%s is missing", name), "")
+			d.doc.Add(d.doc.placeFor(n, path), sub, fmt.Sprintf("%s is missing", name), "")
 		}
 	}
 }
@@ -227,14 +195,14 @@ func asWritten(m map[string]any, key *yaml.Node) any {
 
 // placeFor returns the position for a missing key: the key above its mapping, or the top of the
 // file.
-func (d *document) placeFor(n *yaml.Node, path []string) point {
+func (d *Document) placeFor(n *yaml.Node, path []string) Point {
 	if len(path) == 0 {
-		return point{1, 1}
+		return Point{1, 1}
 	}
-	if key, _ := d.lookup(path...); key != nil {
-		return at(key)
+	if key, _ := d.Lookup(path...); key != nil {
+		return PointOf(key)
 	}
-	return at(n)
+	return PointOf(n)
 }
 
 // field is one key of a struct.
@@ -275,7 +243,7 @@ func (d decoder) mapping(n *yaml.Node, v any, into reflect.Value, path []string)
 		}
 		item := reflect.New(element).Elem()
 		if m[key] != nil || element.Kind() != reflect.Struct {
-			d.value(n.Content[i+1], m[key], item, below(path, key))
+			d.value(n.Content[i+1], m[key], item, Below(path, key))
 		}
 		into.SetMapIndex(reflect.ValueOf(key), item)
 	}
@@ -289,7 +257,7 @@ func (d decoder) list(n *yaml.Node, v any, into reflect.Value, path []string) {
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(list), len(list)))
 	for i, item := range n.Content {
-		d.value(item, list[i], into.Index(i), below(path, strconv.Itoa(i)))
+		d.value(item, list[i], into.Index(i), Below(path, strconv.Itoa(i)))
 	}
 }
 
@@ -305,11 +273,11 @@ func (d decoder) wrongType(n *yaml.Node, v any, path []string, want string) {
 			name = path[len(path)-2] + "[" + name + "]"
 		}
 	}
-	d.doc.add(at(n), path, fmt.Sprintf("%s must be %s, not %s", name, want, describe(v)), hint)
+	d.doc.Add(PointOf(n), path, fmt.Sprintf("%s must be %s, not %s", name, want, Describe(v)), hint)
 }
 
-// describe names a value for an error message.
-func describe(v any) string {
+// Describe names a value for an error message.
+func Describe(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "null"

@@ -1,4 +1,12 @@
-package registry
+// Package yamlfile reads one YAML file strictly, and knows the position of every value in it.
+//
+// [Parse] gives the value exactly as Helm and Kubernetes read it. It refuses anchors, aliases,
+// merge keys, duplicate keys and anything else that two YAML parsers read differently.
+// [Document.Decode] fills a struct. Both report every mistake with line and column, and never stop
+// at the first. A [Problem] is a mistake in a file that has a path.
+//
+// Cost: time and memory are linear in the size of the file, for any content.
+package yamlfile
 
 import (
 	"bytes"
@@ -17,73 +25,71 @@ import (
 // maxDepth is the deepest nesting in a YAML file. Real values stay below twenty.
 const maxDepth = 100
 
-// mistake is a [Problem] without a file name: a file is decoded once and may have several paths.
-type mistake struct {
-	point
-	// path leads from the top of the document to the mistake.
-	path          []string
-	message, hint string
+// Mistake is a [Problem] without a file name: a file is decoded once and may have several paths.
+type Mistake struct {
+	Point
+	// Path leads from the top of the document to the mistake.
+	Path          []string
+	Message, Hint string
 }
 
-// point is a position in a file; the zero point stands for the whole file.
-type point struct{ line, column int }
+// Point is a position in a file; the zero point stands for the whole file.
+type Point struct{ Line, Column int }
 
-// in converts the point to a Position.
-func (p point) in(file, revision string) Position {
-	return Position{File: file, Line: p.line, Column: p.column, Revision: revision}
+// In converts the point to a Position.
+func (p Point) In(file, revision string) Position {
+	return Position{File: file, Line: p.Line, Column: p.Column, Revision: revision}
 }
 
-// in converts the mistake to a Problem.
-func (m mistake) in(file, revision string) Problem {
-	return Problem{At: m.point.in(file, revision), Message: m.message, Hint: m.hint}
+// In converts the mistake to a Problem.
+func (m Mistake) In(file, revision string) Problem {
+	return Problem{At: m.Point.In(file, revision), Message: m.Message, Hint: m.Hint}
 }
 
-// mistakes are all mistakes of a file.
-type mistakes []mistake
+// Mistakes are all mistakes of a file.
+type Mistakes []Mistake
 
-// in converts the mistakes to Problems of a file.
-func (ms mistakes) in(file string) Problems {
+// In converts the mistakes to Problems of a file.
+func (ms Mistakes) In(file string) Problems {
 	var out Problems
 	for _, m := range ms {
-		out = append(out, m.in(file, ""))
+		out = append(out, m.In(file, ""))
 	}
 	return out
 }
 
-// document is one YAML file: nodes for the positions, and the value exactly as Helm and Kubernetes
+// Document is one YAML file: nodes for the positions, and the value exactly as Helm and Kubernetes
 // read it. The two come from different parsers (YAML 1.2 and 1.1). Where they differ, the value
 // counts.
-type document struct {
-	root  *yaml.Node
-	value any
-	mistakes
+type Document struct {
+	Root  *yaml.Node
+	Value any
+	Mistakes
 	// broken: nothing in the file can be used.
-	broken bool
-	// encrypted is the file itself, if some of its values are encrypted.
-	encrypted *encryptedDocument
+	Broken bool
 }
 
-// parseDocument parses one YAML file. Its time and memory are linear in the size of data, for any
+// Parse parses one YAML file. Its time and memory are linear in the size of data, for any
 // data: aliases are refused before they are followed.
-func parseDocument(data []byte) *document {
-	d := &document{}
+func Parse(data []byte) *Document {
+	d := &Document{}
 	if !utf8.Valid(data) {
 		return d.fail(invalidUTF8(data), "the file is not UTF-8")
 	}
 	d.readNodes(data)
-	if d.broken {
+	if d.Broken {
 		return d
 	}
 	w := walker{doc: d}
-	w.node(d.root, nil)
+	w.node(d.Root, nil)
 	if w.fatal {
-		d.broken = true
+		d.Broken = true
 		return d
 	}
-	if err := helmyaml.Unmarshal(data, &d.value); err != nil {
-		d.broken = true
-		if len(d.mistakes) == 0 {
-			d.fail(point{}, "not valid YAML 1.1, as Helm and Kubernetes read it: "+err.Error())
+	if err := helmyaml.Unmarshal(data, &d.Value); err != nil {
+		d.Broken = true
+		if len(d.Mistakes) == 0 {
+			d.fail(Point{}, "not valid YAML 1.1, as Helm and Kubernetes read it: "+err.Error())
 		}
 		return d
 	}
@@ -91,28 +97,28 @@ func parseDocument(data []byte) *document {
 }
 
 // fail marks the document as broken.
-func (d *document) fail(at point, message string) *document {
-	d.broken = true
-	d.mistakes = append(d.mistakes, mistake{point: at, message: message})
+func (d *Document) fail(at Point, message string) *Document {
+	d.Broken = true
+	d.Mistakes = append(d.Mistakes, Mistake{Point: at, Message: message})
 	return d
 }
 
-// add reports a mistake at the given path.
-func (d *document) add(at point, path []string, message, hint string) {
-	d.mistakes = append(d.mistakes, mistake{point: at, path: path, message: message, hint: hint})
+// Add reports a mistake at the given path.
+func (d *Document) Add(at Point, path []string, message, hint string) {
+	d.Mistakes = append(d.Mistakes, Mistake{Point: at, Path: path, Message: message, Hint: hint})
 }
 
 // readNodes reads the only document of a file.
-func (d *document) readNodes(data []byte) {
+func (d *Document) readNodes(data []byte) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
 	if err != nil {
-		d.fail(point{}, "not valid YAML: "+err.Error())
+		d.fail(Point{}, "not valid YAML: "+err.Error())
 		return
 	}
 	var first, second yaml.Node
 	err = loader.Load(&first)
 	if errors.Is(err, io.EOF) {
-		d.fail(point{}, "the file is empty")
+		d.fail(Point{}, "the file is empty")
 		return
 	}
 	if err != nil {
@@ -122,24 +128,24 @@ func (d *document) readNodes(data []byte) {
 	err = loader.Load(&second)
 	switch {
 	case err == nil:
-		d.fail(at(&second), "the file holds more than one YAML document; put each into a file of its own")
+		d.fail(PointOf(&second), "the file holds more than one YAML document; put each into a file of its own")
 		return
 	case !errors.Is(err, io.EOF):
 		d.failYAML(err)
 		return
 	}
-	d.root = content(&first)
-	if d.root.Kind == yaml.ScalarNode && d.root.Value == "" {
-		d.fail(point{}, "the file is empty")
+	d.Root = Content(&first)
+	if d.Root.Kind == yaml.ScalarNode && d.Root.Value == "" {
+		d.fail(Point{}, "the file is empty")
 		return
 	}
-	if d.root.Kind != yaml.MappingNode {
-		d.fail(at(d.root), "the file must hold a mapping, not "+describeKind(d.root))
+	if d.Root.Kind != yaml.MappingNode {
+		d.fail(PointOf(d.Root), "the file must hold a mapping, not "+describeKind(d.Root))
 	}
 }
 
-// content returns the node inside a document node.
-func content(n *yaml.Node) *yaml.Node {
+// Content returns the node inside a document node.
+func Content(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.DocumentNode && len(n.Content) == 1 {
 		return n.Content[0]
 	}
@@ -147,31 +153,31 @@ func content(n *yaml.Node) *yaml.Node {
 }
 
 // failYAML reports a file that is not YAML, at the position from the parser.
-func (d *document) failYAML(err error) {
+func (d *Document) failYAML(err error) {
 	load, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
-		d.fail(point{}, "not valid YAML: "+err.Error())
+		d.fail(Point{}, "not valid YAML: "+err.Error())
 		return
 	}
 	message := load.Message
 	if load.ContextMsg != "" {
 		message = load.ContextMsg + ": " + message
 	}
-	d.fail(point{load.Mark.Line, load.Mark.Column}, "not valid YAML: "+message)
+	d.fail(Point{load.Mark.Line, load.Mark.Column}, "not valid YAML: "+message)
 }
 
 // invalidUTF8 returns the position of the first byte that is not UTF-8.
-func invalidUTF8(data []byte) point {
-	p := point{1, 1}
+func invalidUTF8(data []byte) Point {
+	p := Point{1, 1}
 	for len(data) > 0 {
 		r, size := utf8.DecodeRune(data)
 		switch {
 		case r == utf8.RuneError && size <= 1:
 			return p
 		case r == '\n':
-			p = point{p.line + 1, 1}
+			p = Point{p.Line + 1, 1}
 		default:
-			p.column++
+			p.Column++
 		}
 		data = data[size:]
 	}
@@ -180,14 +186,14 @@ func invalidUTF8(data []byte) point {
 
 // walker finds what strict YAML refuses, before anything is decoded.
 type walker struct {
-	doc   *document
+	doc   *Document
 	depth int
 	fatal bool
 }
 
 func (w *walker) refuse(n *yaml.Node, path []string, message, hint string) {
 	w.fatal = true
-	w.doc.add(at(n), path, message, hint)
+	w.doc.Add(PointOf(n), path, message, hint)
 }
 
 func (w *walker) node(n *yaml.Node, path []string) {
@@ -211,7 +217,7 @@ func (w *walker) node(n *yaml.Node, path []string) {
 	case yaml.SequenceNode:
 		w.tag(n, path, "!!seq")
 		for i, item := range n.Content {
-			w.node(item, below(path, strconv.Itoa(i)))
+			w.node(item, Below(path, strconv.Itoa(i)))
 		}
 	case yaml.ScalarNode:
 		w.scalar(n, path)
@@ -237,10 +243,10 @@ func (w *walker) tag(n *yaml.Node, path []string, known ...string) {
 }
 
 func (w *walker) mapping(n *yaml.Node, path []string) {
-	seen := make(map[string]point, len(n.Content)/2)
+	seen := make(map[string]Point, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		sub := below(path, key.Value)
+		sub := Below(path, key.Value)
 		switch {
 		case key.Anchor != "" || key.Kind == yaml.AliasNode:
 			w.node(key, sub)
@@ -253,9 +259,9 @@ func (w *walker) mapping(n *yaml.Node, path []string) {
 			w.refuse(key, path, "a key must be a string, not null", "quote it")
 		}
 		if first, ok := seen[key.Value]; ok {
-			w.doc.add(at(key), sub, fmt.Sprintf("duplicate key %q, first set on line %d", key.Value, first.line), "")
+			w.doc.Add(PointOf(key), sub, fmt.Sprintf("duplicate key %q, first set on line %d", key.Value, first.Line), "")
 		} else {
-			seen[key.Value] = at(key)
+			seen[key.Value] = PointOf(key)
 		}
 		w.node(value, sub)
 	}
@@ -263,20 +269,20 @@ func (w *walker) mapping(n *yaml.Node, path []string) {
 
 // checkKeys reports keys of free-form values that Helm reads differently from their text: yes
 // becomes "true", 010 becomes "8", 1.0 becomes "1".
-func (d *document) checkKeys(n *yaml.Node, value any, path []string) {
+func (d *Document) checkKeys(n *yaml.Node, value any, path []string) {
 	switch n.Kind {
 	case yaml.MappingNode:
 		m, _ := value.(map[string]any)
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			d.checkKey(n.Content[i], m, path)
 			key := n.Content[i].Value
-			d.checkKeys(n.Content[i+1], m[key], below(path, key))
+			d.checkKeys(n.Content[i+1], m[key], Below(path, key))
 		}
 	case yaml.SequenceNode:
 		list, _ := value.([]any)
 		for i, item := range n.Content {
 			if i < len(list) {
-				d.checkKeys(item, list[i], below(path, strconv.Itoa(i)))
+				d.checkKeys(item, list[i], Below(path, strconv.Itoa(i)))
 			}
 		}
 	default:
@@ -284,29 +290,29 @@ func (d *document) checkKeys(n *yaml.Node, value any, path []string) {
 }
 
 // checkKey reports one key of m that is read differently from its text.
-func (d *document) checkKey(key *yaml.Node, m map[string]any, path []string) {
+func (d *Document) checkKey(key *yaml.Node, m map[string]any, path []string) {
 	_, ok := m[key.Value]
 	switch tag := key.ShortTag(); {
 	case m == nil || tag == "!!null": // reported already
 	case !ok || key.Style == 0 && (tag == "!!int" || tag == "!!float" || tag == "!!bool"):
-		d.add(at(key), below(path, key.Value), "a key must be a string: "+key.Value+" is a number or boolean in YAML 1.1",
+		d.Add(PointOf(key), Below(path, key.Value), "a key must be a string: "+key.Value+" is a number or boolean in YAML 1.1",
 			fmt.Sprintf("quote it: %q", key.Value))
 	}
 }
 
-// wrong reports whether a mistake is known at the path or below it. Mistakes that follow from a
+// Wrong reports whether a mistake is known at the path or below it. Mistakes that follow from a
 // known mistake are not reported.
-func (d *document) wrong(path ...string) bool {
-	return slices.ContainsFunc(d.mistakes, func(m mistake) bool {
-		return len(m.path) >= len(path) && slices.Equal(m.path[:len(path)], path)
+func (d *Document) Wrong(path ...string) bool {
+	return slices.ContainsFunc(d.Mistakes, func(m Mistake) bool {
+		return len(m.Path) >= len(path) && slices.Equal(m.Path[:len(path)], path)
 	})
 }
 
-// at returns where a node starts.
-func at(n *yaml.Node) point { return point{n.Line, n.Column} }
+// PointOf returns where a node starts.
+func PointOf(n *yaml.Node) Point { return Point{n.Line, n.Column} }
 
-// below returns a copy of path with key appended.
-func below(path []string, key string) []string {
+// Below returns a copy of path with key appended.
+func Below(path []string, key string) []string {
 	sub := make([]string, len(path)+1)
 	copy(sub, path)
 	sub[len(path)] = key
@@ -326,9 +332,9 @@ func describeKind(n *yaml.Node) string {
 	}
 }
 
-// lookup finds the node at path. key is the node of its key, or nil in a list.
-func (d *document) lookup(path ...string) (key, value *yaml.Node) {
-	value = d.root
+// Lookup finds the node at path. key is the node of its key, or nil in a list.
+func (d *Document) Lookup(path ...string) (key, value *yaml.Node) {
+	value = d.Root
 	for _, step := range path {
 		if value == nil {
 			return nil, nil
@@ -356,25 +362,25 @@ func childNode(n *yaml.Node, step string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// keyPoint returns the position of the key at path, or of the item in a list. If the path does not
+// KeyPoint returns the position of the key at path, or of the item in a list. If the path does not
 // exist, it returns the position of the nearest ancestor.
-func (d *document) keyPoint(path ...string) point {
+func (d *Document) KeyPoint(path ...string) Point {
 	for ; len(path) > 0; path = path[:len(path)-1] {
-		key, value := d.lookup(path...)
+		key, value := d.Lookup(path...)
 		if key != nil {
-			return at(key)
+			return PointOf(key)
 		}
 		if value != nil {
-			return at(value)
+			return PointOf(value)
 		}
 	}
-	return point{}
+	return Point{}
 }
 
-// valuePoint returns the position of the value at path, or of the nearest ancestor's key.
-func (d *document) valuePoint(path ...string) point {
-	if _, value := d.lookup(path...); value != nil {
-		return at(value)
+// ValuePoint returns the position of the value at path, or of the nearest ancestor's key.
+func (d *Document) ValuePoint(path ...string) Point {
+	if _, value := d.Lookup(path...); value != nil {
+		return PointOf(value)
 	}
-	return d.keyPoint(path...)
+	return d.KeyPoint(path...)
 }
