@@ -114,7 +114,7 @@ func TestPolicy(t *testing.T) {
 		{"Token reviews carry tokens.", "keelson", "create", "authentication.k8s.io", "tokenreviews", "Metadata"},
 		{"Keelson's leases are Keelson's calls.", "keelson", "update", "coordination.k8s.io", "leases", "RequestResponse"},
 		{"And its events.", "keelson", "create", "", "events", "RequestResponse"},
-		{"And its probes.", "keelson", "get", "", "/readyz", "Metadata"},
+		{"And its health requests.", "keelson", "get", "", "/readyz", "Metadata"},
 		{"Others' heartbeats are noise.", kcm, "update", "coordination.k8s.io", "leases", "None"},
 		{"Others' events are noise.", "kwok", "create", "events.k8s.io", "events", "None"},
 		{"Probes are noise.", "admin", "get", "", "/readyz/etcd", "None"},

@@ -9,196 +9,110 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
-// checkKill kills the controller during the first convergence, and a new controller finishes the
-// work. Audit logs show that no object was created twice.
-func (s *smoke) checkKill(ctx context.Context) (string, error) {
-	if err := s.scene.up(ctx); err != nil {
-		return "", err
-	}
-	before, err := s.killMidway(ctx)
-	if err != nil {
-		return "", err
-	}
-	if err := s.controller.start(); err != nil {
-		return "", err
-	}
-	if err := s.converged(ctx); err != nil {
-		return "", err
-	}
-	n, err := s.complete(ctx)
-	if err != nil {
-		return "", err
-	}
-	for _, c := range s.scene.clusters {
-		if err := s.createdOnce(c); err != nil {
-			return "", err
+// kill kills the controller during the first convergence, and a new controller finishes the work.
+// Audit logs show that no object was created twice.
+func kill(ctx context.Context, r *run) string {
+	r.up(ctx)
+	r.controller.start()
+	until(ctx, func(context.Context) {
+		if n := r.written(); n < 25 {
+			must.Failf("%d objects written", n)
 		}
+	})
+	r.controller.kill()
+	before := r.written()
+	r.controller.start()
+	r.converged(ctx)
+	n := r.complete(ctx)
+	for _, c := range r.clusters {
+		r.createdOnce(c)
 	}
 	if before >= n {
-		return "", fmt.Errorf("the kill came too late: all %d objects were written", n)
+		must.Failf("the kill came too late: all %d objects were written", n)
 	}
-	if err := s.controller.stop(); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("SIGKILL after %d writes; the next process finished: %d objects, none doubled, none forgotten", before, n), s.scene.down(ctx)
-}
-
-// killMidway kills a controller after it has started to write, and returns the number of objects it
-// wrote.
-func (s *smoke) killMidway(ctx context.Context) (int, error) {
-	if err := s.controller.start(); err != nil {
-		return 0, err
-	}
-	const enough = 25
-	err := until(ctx, func(context.Context) error {
-		n, err := s.written()
-		if err == nil && n < enough {
-			err = fmt.Errorf("%d objects written", n)
-		}
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	if err := s.controller.kill(); err != nil {
-		return 0, err
-	}
-	return s.written()
+	r.controller.stop()
+	r.down(ctx)
+	return fmt.Sprintf("SIGKILL after %d writes; the next process finished: %d objects, none doubled, none forgotten", before, n)
 }
 
 // written counts Keelson's writes of objects in all clusters.
-func (s *smoke) written() (int, error) {
-	n := 0
-	for _, c := range s.scene.clusters {
-		events, err := s.scene.since(c, nil)
-		if err != nil {
-			return 0, err
-		}
-		n += len(objectWrites(events))
+func (r *run) written() (n int) {
+	for _, c := range r.clusters {
+		n += len(r.writes(c, nil))
 	}
-	return n, nil
+	return n
 }
 
 // createdOnce fails if an object was created twice or deleted.
-func (s *smoke) createdOnce(cluster string) error {
-	events, err := s.scene.since(cluster, nil)
-	if err != nil {
-		return err
-	}
+func (r *run) createdOnce(cluster string) {
 	created := map[string]int{}
-	for _, e := range objectWrites(events) {
+	for _, e := range r.writes(cluster, nil) {
 		if e.Code == 201 {
 			created[e.Resource.String()]++
 		}
 		if e.Verb == "delete" {
-			return fmt.Errorf("%s: %s", cluster, e)
+			must.Failf("%s: %s", cluster, e)
 		}
 	}
 	for what, n := range created {
 		if n > 1 {
-			return fmt.Errorf("%s: %s was created %d times", cluster, what, n)
+			must.Failf("%s: %s was created %d times", cluster, what, n)
 		}
 	}
-	return nil
 }
 
-// checkConverge measures the first convergence of fresh clusters.
-func (s *smoke) checkConverge(ctx context.Context) (string, error) {
-	if err := s.scene.up(ctx); err != nil {
-		return "", err
-	}
+// converge measures the first convergence of fresh clusters.
+func converge(ctx context.Context, r *run) string {
+	r.up(ctx)
 	started := time.Now()
-	if err := s.controller.start(); err != nil {
-		return "", err
-	}
-	if err := s.converged(ctx); err != nil {
-		return "", err
-	}
+	r.controller.start()
+	r.converged(ctx)
 	took := time.Since(started).Round(100 * time.Millisecond)
-	n, err := s.complete(ctx)
-	if err != nil {
-		return "", err
-	}
-	s.objects = n
-	applied, err := s.lastWrite(started, nil)
-	if err != nil {
-		return "", err
-	}
-	configs, err := s.distinct(ctx)
-	if err != nil {
-		return "", err
-	}
+	n := r.complete(ctx)
+	applied := r.lastWrite(started, nil)
 	return fmt.Sprintf("%d deliveries on %d clusters, %d objects: all applied after %s, all healthy after %s\n%s",
-		s.deliveries, len(s.scene.clusters), n, applied.Round(100*time.Millisecond), took, configs), nil
-}
-
-// lastWrite returns the time from a moment to Keelson's last write of an object.
-func (s *smoke) lastWrite(from time.Time, marks map[string]int64) (time.Duration, error) {
-	last := from
-	for _, c := range s.scene.clusters {
-		events, err := s.scene.since(c, marks)
-		if err != nil {
-			return 0, err
-		}
-		for _, e := range objectWrites(events) {
-			if e.Time.After(last) {
-				last = e.Time
-			}
-		}
-	}
-	return last.Sub(from), nil
+		r.components, len(r.clusters), n, applied.Round(100*time.Millisecond), took, distinct(ctx, r))
 }
 
 // distinct checks that each cluster runs its own meta-config, by the replicas of coredns.
-func (s *smoke) distinct(ctx context.Context) (string, error) {
+func distinct(ctx context.Context, r *run) string {
 	var parts []string
 	seen := map[int64]bool{}
-	for _, c := range s.scene.clusters {
-		n, err := s.replicas(ctx, c)
-		if err != nil {
-			return "", err
-		}
+	for _, c := range r.clusters {
+		n := r.coredns.replicas(ctx, c)
 		seen[n] = true
 		parts = append(parts, fmt.Sprintf("%s %d", c, n))
 	}
-	if len(seen) != len(s.scene.clusters) {
-		return "", fmt.Errorf("clusters run the same coredns replicas: %s", strings.Join(parts, ", "))
+	if len(seen) != len(r.clusters) {
+		must.Failf("clusters run the same coredns replicas: %s", strings.Join(parts, ", "))
 	}
-	return "each its own meta-config: coredns replicas are " + strings.Join(parts, ", "), nil
+	return "each its own meta-config: coredns replicas are " + strings.Join(parts, ", ")
 }
 
 // complete compares the objects of the clusters with git: none doubled, none missing. It returns
 // the number of objects.
-func (s *smoke) complete(ctx context.Context) (int, error) {
-	total := 0
-	for _, c := range s.scene.clusters {
-		want := map[string]bool{}
-		objects, err := s.rendered(ctx, c)
-		if err != nil {
-			return 0, err
-		}
-		for _, u := range objects {
+func (r *run) complete(ctx context.Context) (total int) {
+	for _, c := range r.clusters {
+		want, have := map[string]bool{}, map[string]bool{}
+		for _, u := range r.cli.render(ctx, c) {
 			want[key(&u)] = true
 		}
-		have := map[string]bool{}
-		live, err := s.scene.managed(ctx, c)
-		if err != nil {
-			return 0, err
-		}
-		for _, u := range live {
+		for _, u := range r.managed(ctx, c) {
 			// Endpoints copy the labels of their Service.
 			if len(u.GetOwnerReferences()) == 0 && u.GetKind() != "Endpoints" {
 				have[key(&u)] = true
 			}
 		}
 		if !maps.Equal(want, have) {
-			return 0, fmt.Errorf("%s: git says %d objects and the cluster has %d:\n%s", c, len(want), len(have), difference(want, have))
+			must.Failf("%s: git says %d objects and the cluster has %d:\n%s", c, len(want), len(have), difference(want, have))
 		}
 		total += len(have)
 	}
-	return total, nil
+	return total
 }
 
 func difference(want, have map[string]bool) string {

@@ -2,8 +2,8 @@
 //
 // With --demo it starts a hub and three clusters, publishes the example fleet, starts the
 // controller, and prints a tour of commands to try. Everything runs until it is interrupted.
-// Without --demo it checks the promises of the README unattended, and prints a line per check. Most
-// checks use the audit logs of the API servers as evidence. At the end it removes everything.
+// Without --demo it checks the promises of the README unattended, and prints a line per step. Most
+// steps use the audit logs of the API servers as evidence. At the end it removes everything.
 package main
 
 import (
@@ -12,14 +12,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // Clusters of the example fleet, in the usual order of an upgrade.
@@ -29,14 +29,7 @@ const (
 	production = "prod-us-01"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := command(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "smoke:", err)
-		os.Exit(1)
-	}
-}
+func main() { harness.Main("smoke", command) }
 
 func command(ctx context.Context) error {
 	binary := flag.String("keelson", "bin/keelson", "the keelson binary")
@@ -46,38 +39,35 @@ func command(ctx context.Context) error {
 	demo := flag.Bool("demo", false, "bring everything up, print a tour, and stay until interrupted")
 	only := flag.String("only", "", "run only the checks whose name contains this")
 	keep := flag.Bool("keep", false, "leave clusters and files for a look after the checks")
-	listen := flag.String("listen", "127.0.0.1:0", "address of the controller's metrics and probes")
+	listen := flag.String("listen", "127.0.0.1:0", "address of the controller's metrics and health endpoints")
 	prometheus := flag.String("prometheus", "", "a prometheus binary, which a pipeline then asks, too")
 	flag.Parse()
-	s, err := prepare(*binary, *demo)
+	r, err := prepare(*binary, *demo)
 	if err != nil {
 		return err
 	}
-	s.controller.listen, s.prometheus = *listen, *prometheus
+	r.controller.listen, r.prometheus = *listen, *prometheus
 	if *demo {
-		return s.demo(ctx, from)
+		return r.demo(ctx, from)
 	}
-	return s.checks(ctx, from, *only, *keep)
+	return r.steps(ctx, from, *only, *keep)
 }
 
-// smoke is the state of one run.
-type smoke struct {
-	binary     string
-	prometheus string // "": not installed
-	scene      *scene
+// run is what the steps of one run share.
+type run struct {
+	*scene
+
 	repo       *repository
+	cli        *cli
 	controller *controller
-	deliveries int // number in the fleet
-	objects    int // number on all clusters
-	passed     int
-	// takeBack reverts a check's changes to git other than its commits; may be nil.
-	takeBack func(context.Context) error
-	// wayBack performs what the clusters need to follow the revert in git; may be nil.
-	wayBack func(context.Context) error
-	failed  []string
+	beacon     *beacon
+	coredns    *coredns
+	ferry      *ferry
+	prometheus string // the program; "": not installed
+	components int    // on all clusters together, once the fleet has converged; 0: unknown
 }
 
-func prepare(binary string, demo bool) (*smoke, error) {
+func prepare(binary string, demo bool) (*run, error) {
 	binary, err := filepath.Abs(binary)
 	if err != nil {
 		return nil, fmt.Errorf("find keelson: %w", err)
@@ -102,55 +92,41 @@ func prepare(binary string, demo bool) (*smoke, error) {
 	if folder, err = os.MkdirTemp(parent, name); err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
-	s := &smoke{binary: binary, scene: &scene{
+	s := &scene{
 		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters")}, set: set, folder: folder, keelson: binary,
 		clusters: []string{testing, canary, production},
-	}}
-	s.controller = &controller{
-		binary: binary, kubeconfig: s.scene.kubeconfig(), cache: filepath.Join(folder, "cache"),
-		log: filepath.Join(folder, "controller.log"),
 	}
-	return s, nil
-}
-
-func say(format string, args ...any) {
-	fmt.Printf("%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
+	repo := &repository{bare: filepath.Join(folder, "fleet.git"), Clone: harness.Clone(filepath.Join(folder, "fleet"))}
+	c := &cli{binary: binary, kubeconfig: s.kubeconfig(), repo: repo}
+	return &run{
+		scene: s, repo: repo, cli: c,
+		controller: &controller{cli: c, cache: filepath.Join(folder, "cache"), log: filepath.Join(folder, "controller.log")},
+		beacon:     &beacon{scene: s, repo: repo}, coredns: &coredns{scene: s, repo: repo, cli: c}, ferry: &ferry{scene: s, repo: repo, cli: c},
+	}, nil
 }
 
 // demo keeps everything running until it is interrupted.
-func (s *smoke) demo(ctx context.Context, from sources) (err error) {
-	s.scene.lab.Say = func(line string) { say("%s", line) }
-	defer func() { err = errors.Join(err, s.cleanUp(context.WithoutCancel(ctx), true)) }()
-	if err := s.scene.up(ctx); err != nil {
-		return err
-	}
-	if s.repo, err = makeRepository(ctx, s.scene.folder, from); err != nil {
-		return err
-	}
-	s.controller.repo = s.repo.url
-	say("the fleet repository: %s", s.repo.url)
-	started := time.Now()
-	if err := s.controller.start(); err != nil {
-		return err
-	}
-	if err := s.converged(ctx); err != nil {
-		return err
-	}
-	say("converged %d deliveries on %d clusters in %s", s.deliveries, len(s.scene.clusters), time.Since(started).Round(100*time.Millisecond))
-	out, _, err := s.keelson(ctx, "status")
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\n$ keelson status\n%s\n", out)
-	s.tour()
-	<-ctx.Done()
-	say("stopping")
-	return nil
+func (r *run) demo(ctx context.Context, from sources) error {
+	r.lab.Say = func(line string) { harness.Say("%s", line) }
+	err := must.Try(func() {
+		r.up(ctx)
+		r.repo.publish(ctx, from)
+		harness.Say("the fleet repository: %s", r.repo.url())
+		started := time.Now()
+		r.controller.start()
+		r.converged(ctx)
+		harness.Say("converged %d deliveries on %d clusters in %s", r.components, len(r.clusters), time.Since(started).Round(100*time.Millisecond))
+		out, _ := r.cli.try(ctx, "status")
+		fmt.Printf("\n$ keelson status\n%s\n", out)
+		r.tour()
+		<-ctx.Done()
+		harness.Say("stopping")
+	})
+	return errors.Join(err, r.cleanUp(context.WithoutCancel(ctx), true))
 }
 
 // tour prints commands to try. Every line works unchanged.
-func (s *smoke) tour() {
-	bin := filepath.Dir(s.binary)
+func (r *run) tour() {
 	fmt.Printf(`It runs until you press Ctrl-C, which removes all of it. In another terminal:
 
   export PATH=%[1]s:%[2]s:$PATH KUBECONFIG=%[3]s KEELSON_REPO=%[4]s
@@ -189,77 +165,52 @@ func (s *smoke) tour() {
   keelson history %[6]s
   tail -f %[9]s
   curl -s "$(sed -n 's/.*readyz" address=/http:\/\//p' %[9]s | tail -1)/metrics" | grep ^keelson_
-`, bin, s.scene.set.Dir, s.scene.kubeconfig(), s.repo.url, s.repo.work, testing, canary, production, s.controller.log)
+`, filepath.Dir(r.cli.binary), r.set.Dir, r.kubeconfig(), r.repo.url(), r.repo.Clone, testing, canary, production, r.controller.log)
 }
 
-// checks runs all checks and then removes everything, unless keep is set.
-func (s *smoke) checks(ctx context.Context, from sources, only string, keep bool) (err error) {
-	say("files of this run: %s", s.scene.folder)
+// steps runs all steps and then removes everything, unless keep is set.
+func (r *run) steps(ctx context.Context, from sources, only string, keep bool) (err error) {
+	harness.Say("files of this run: %s", r.folder)
 	if !keep {
-		defer func() { err = errors.Join(err, s.cleanUp(context.WithoutCancel(ctx), err == nil)) }()
+		defer func() { err = errors.Join(err, r.cleanUp(context.WithoutCancel(ctx), err == nil)) }()
 	}
-	if err := s.publishFleet(ctx, from); err != nil {
+	if err := must.Try(func() {
+		r.repo.publish(ctx, from)
+		r.beacon.add(ctx)
+		r.ferry.add(ctx)
+		r.repo.serve(ctx)
+	}); err != nil {
 		return err
 	}
-	for _, c := range allChecks() {
-		if only != "" && !c.always && !strings.Contains(c.name, only) {
+	passed, failed := 0, []string{}
+	for _, s := range allSteps() {
+		if only != "" && !s.always && !strings.Contains(s.name, only) {
 			continue
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if ok := s.check(ctx, c); !ok && c.always {
+		if s.do(ctx, r) {
+			passed++
+			continue
+		}
+		failed = append(failed, s.name)
+		if s.always {
 			break
 		}
 	}
-	fmt.Printf("%d passed, %d failed\n", s.passed, len(s.failed))
-	if len(s.failed) > 0 {
-		return fmt.Errorf("failed: %s; the controller's log is %s", strings.Join(s.failed, ", "), s.controller.log)
+	fmt.Printf("%d passed, %d failed\n", passed, len(failed))
+	if len(failed) > 0 {
+		return fmt.Errorf("failed: %s; the controller's log is %s", strings.Join(failed, ", "), r.controller.log)
 	}
 	return nil
-}
-
-// publishFleet creates the repository and starts its git server.
-func (s *smoke) publishFleet(ctx context.Context, from sources) (err error) {
-	if s.repo, err = makeRepository(ctx, s.scene.folder, from); err != nil {
-		return err
-	}
-	if err := s.addBeacon(ctx); err != nil {
-		return err
-	}
-	if err := s.addFerry(ctx); err != nil {
-		return err
-	}
-	if err := s.repo.serve(ctx); err != nil {
-		return err
-	}
-	s.controller.repo = s.repo.url
-	return nil
-}
-
-// check runs one check and prints its line.
-func (s *smoke) check(ctx context.Context, c check) bool {
-	started := time.Now()
-	line, err := c.run(s, ctx)
-	took := time.Since(started).Round(100 * time.Millisecond)
-	if err != nil {
-		s.failed = append(s.failed, c.name)
-		fmt.Printf("FAIL  %-16s %s (%s)\n", c.name, strings.ReplaceAll(err.Error(), "\n", "\n      "), took)
-		return false
-	}
-	s.passed++
-	fmt.Printf("ok    %-16s %s (%s)\n", c.name, strings.ReplaceAll(line, "\n", "\n      "), took)
-	return true
 }
 
 // cleanUp ends all processes, and removes the files if the run went well.
-func (s *smoke) cleanUp(ctx context.Context, well bool) error {
-	err := errors.Join(s.controller.stop(), s.scene.down(ctx))
-	if s.repo != nil {
-		err = errors.Join(err, s.repo.close())
-	}
+func (r *run) cleanUp(ctx context.Context, well bool) error {
+	err := errors.Join(must.Try(r.controller.stop), must.Try(func() { r.down(ctx) }), must.Try(r.repo.stop))
 	if well {
-		err = errors.Join(err, os.RemoveAll(s.scene.folder))
+		err = errors.Join(err, os.RemoveAll(r.folder))
 	}
 	return err
 }

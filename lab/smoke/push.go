@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,88 +9,53 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
-// checkPush publishes a version of coredns and runs it on every cluster.
-func (s *smoke) checkPush(ctx context.Context) (string, error) {
-	const next = "v1.12.1"
-	if err := s.repo.replace("components/coredns/images.yaml", `tag: \S+`, "tag: v1.12.1"); err != nil {
-		return "", err
-	}
-	if err := s.repo.replace("components/coredns/images.yaml", `(?m)^\s*digest:.*\n`, ""); err != nil && !strings.Contains(err.Error(), "nothing matches") {
-		return "", err
-	}
-	if err := s.repo.push(ctx, "coredns "+next); err != nil {
-		return "", err
-	}
-	marks, err := s.scene.marks()
-	if err != nil {
-		return "", err
-	}
-	if err := s.repo.tag(ctx, dns, next); err != nil {
-		return "", err
-	}
-	for _, c := range s.scene.clusters {
-		if err := s.repo.setVersion(c, dns, next); err != nil {
-			return "", err
-		}
+// push publishes a version of coredns and runs it on every cluster.
+func push(ctx context.Context, r *run) string {
+	const next, images = "v1.12.1", "components/coredns/images.yaml"
+	r.repo.replace(images, `tag: \S+`, "tag: "+next)
+	r.repo.replaceIfThere(images, `(?m)^\s*digest:.*\n`, "")
+	r.repo.push(ctx, "coredns "+next)
+	from := r.marks()
+	r.repo.tag(ctx, dns, next)
+	for _, c := range r.clusters {
+		r.repo.setVersion(c, dns, next)
 	}
 	pushed := time.Now()
-	if err := s.repo.push(ctx, "run coredns "+next); err != nil {
-		return "", err
-	}
-	if err := s.at(ctx, dns, next, s.scene.clusters...); err != nil {
-		return "", err
-	}
-	took, err := s.lastWrite(pushed, marks)
-	if err != nil {
-		return "", err
-	}
-	fields, patches, err := s.changedFields(marks)
-	if err != nil {
-		return "", err
-	}
+	r.repo.push(ctx, "run coredns "+next)
+	r.at(ctx, dns, next, r.clusters...)
+	took := r.lastWrite(pushed, from)
+	fields, patches := changedFields(r, from)
 	return fmt.Sprintf("push to last patch %s (the controller polls every 2s); %d patches, and by the audit logs they changed only\n%s",
-		took.Round(10*time.Millisecond), patches, strings.Join(fields, "\n")), nil
+		took.Round(10*time.Millisecond), patches, strings.Join(fields, "\n"))
 }
 
 // changedFields compares each patch with the previous request for the same object, both from the
 // audit log. It returns the fields that changed and the number of patches.
-func (s *smoke) changedFields(marks map[string]int64) ([]string, int, error) {
+func changedFields(r *run, from marks) (_ []string, patches int) {
 	fields := map[string]bool{}
-	patches := 0
-	for _, c := range s.scene.clusters {
-		all, err := s.scene.since(c, nil)
-		if err != nil {
-			return nil, 0, err
-		}
-		recent, err := s.scene.since(c, marks)
-		if err != nil {
-			return nil, 0, err
-		}
-		recent = objectWrites(recent)
-		patches += len(recent)
-		for _, e := range recent {
-			before := lastBefore(objectWrites(all), e)
+	for _, c := range r.clusters {
+		all := r.writes(c, nil)
+		for _, e := range r.writes(c, from) {
+			patches++
+			before := lastBefore(all, e)
 			if before == nil {
-				return nil, 0, fmt.Errorf("%s: %s creates what no push asked for", c, e)
+				must.Failf("%s: %s creates what no push asked for", c, e)
 			}
-			changed, err := diffBodies(before.Request, e.Request)
-			if err != nil {
-				return nil, 0, fmt.Errorf("%s: %s: %w", c, e, err)
-			}
-			for _, f := range changed {
+			for _, f := range must.Get(diffBodies(before.Request, e.Request)) {
 				fields[e.Resource.Resource+" "+e.Resource.Namespace+"/"+e.Resource.Name+" "+f] = true
 			}
 			if !strings.Contains(e.Resource.Name, dns) {
-				return nil, 0, fmt.Errorf("%s: %s is not coredns'", c, e)
+				must.Failf("%s: %s is not coredns'", c, e)
 			}
 		}
 	}
 	if patches == 0 {
-		return nil, 0, errors.New("no patch is in the audit logs")
+		must.Failf("no patch is in the audit logs")
 	}
-	return slices.Sorted(maps.Keys(fields)), patches, nil
+	return slices.Sorted(maps.Keys(fields)), patches
 }
 
 func lastBefore(events []audit.Event, e audit.Event) *audit.Event {

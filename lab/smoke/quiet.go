@@ -4,80 +4,50 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
-// checkQuiet observes a converged fleet while commits without effect are pushed. Each commit makes
+// quiet observes a converged fleet while commits without effect are pushed. Each commit makes
 // Keelson check every delivery again.
-func (s *smoke) checkQuiet(ctx context.Context) (string, error) {
-	if err := s.converged(ctx); err != nil {
-		return "", err
-	}
+func quiet(ctx context.Context, r *run) string {
+	r.converged(ctx)
 	// Wait until the last change causes no more requests (status, events).
-	if err := pause(ctx, 5*time.Second); err != nil {
-		return "", err
-	}
-	marks, err := s.scene.marks()
-	if err != nil {
-		return "", err
-	}
-	before, err := s.controller.Usage()
-	if err != nil {
-		return "", err
-	}
+	must.Sleep(ctx, 5*time.Second)
+	from := r.marks()
+	before := must.Get(r.controller.Usage())
 	const passes = 2
 	for i := range passes {
-		if err := s.repo.push(ctx, fmt.Sprintf("nothing changes (%d)", i+1)); err != nil {
-			return "", err
-		}
-		if err := pause(ctx, quietFor/passes); err != nil {
-			return "", err
-		}
+		r.repo.push(ctx, fmt.Sprintf("nothing changes (%d)", i+1))
+		must.Sleep(ctx, quietFor/passes)
 	}
-	watches, err := s.onlyWatchesSince(marks)
-	if err != nil {
-		return "", err
-	}
-	after, err := s.controller.Usage()
-	if err != nil {
-		return "", err
-	}
-	memory, err := s.memory(ctx, after.RSS)
-	if err != nil {
-		return "", err
-	}
+	watches := onlyWatches(r, from)
+	after := must.Get(r.controller.Usage())
 	return fmt.Sprintf("%d passes in %s: 0 writes, 0 reads, %d renewed watches on %d API servers\nthe controller used %s of CPU; %s",
-		passes, quietFor, watches, len(s.scene.clusters)+1, (after.CPU - before.CPU).Round(10*time.Millisecond), memory), nil
+		passes, quietFor, watches, len(r.all()), (after.CPU - before.CPU).Round(10*time.Millisecond), memory(ctx, r, after.RSS))
 }
 
-// onlyWatchesSince counts the watches that Keelson started, and fails on any other request of
-// Keelson.
-func (s *smoke) onlyWatchesSince(marks map[string]int64) (int, error) {
-	watches := 0
-	for _, c := range append([]string{hub}, s.scene.clusters...) {
-		events, err := s.scene.since(c, marks)
-		if err != nil {
-			return 0, err
-		}
-		for _, e := range events {
+// onlyWatches counts the watches that Keelson started since the marks, and fails on any other
+// request of Keelson.
+func onlyWatches(r *run, from marks) (watches int) {
+	for _, c := range r.all() {
+		for _, e := range r.since(c, from) {
 			if !e.Watch() {
-				return 0, fmt.Errorf("%s: %s", c, e)
+				must.Failf("%s: %s", c, e)
 			}
 			watches++
 		}
 	}
-	return watches, nil
+	return watches
 }
 
 // memory describes the resident memory of the controller and of the clusters.
-func (s *smoke) memory(ctx context.Context, ours int64) (string, error) {
-	all, err := s.scene.lab.Status(ctx, 0)
-	if err != nil {
-		return "", fmt.Errorf("status of the lab: %w", err)
-	}
+func memory(ctx context.Context, r *run, ours int64) string {
+	all := must.Get(r.lab.Status(ctx, 0))
 	var clusters int64
 	for _, c := range all {
 		clusters += c.RSSBytes
 	}
 	const mb = 1 << 20
-	return fmt.Sprintf("it holds %d MB, the hub and %d clusters %d MB", ours/mb, len(all)-1, clusters/mb), nil
+	return fmt.Sprintf("it holds %d MB, the hub and %d clusters %d MB", ours/mb, len(all)-1, clusters/mb)
 }

@@ -3,37 +3,33 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
 // hub is the cluster that stores statuses. All other clusters run components.
 const hub = "hub"
 
-// keelsonUser is the user of Keelson's requests. It distinguishes them in the audit logs.
-const keelsonUser = "keelson"
-
 const componentLabel = "keelson.io/component"
 
-// scene holds the clusters of one run.
+// scene holds the clusters of one run, and reads what Keelson did to them.
 type scene struct {
 	lab      *cluster.Lab
 	set      binaries.Set
@@ -44,161 +40,102 @@ type scene struct {
 	workloads []*process.Child
 }
 
+// all returns the hub and the clusters.
+func (s *scene) all() []string { return append([]string{hub}, s.clusters...) }
+
 // up starts the hub and all clusters in parallel, and the processes beside them. The testing
 // cluster gets the nodes for an upgrade in partitions.
-func (s *scene) up(ctx context.Context) error {
-	yes, nodes := true, proxyNodes
-	var wg sync.WaitGroup
-	errs := make([]error, len(s.clusters)+1)
-	for i, name := range append([]string{hub}, s.clusters...) {
-		wg.Go(func() {
-			change := cluster.Change{}
-			switch name {
-			case hub:
-				change.ControlPlaneOnly = &yes
-			case testing:
-				change.Nodes = &nodes
-			}
-			errs[i] = s.lab.Up(ctx, name, change, s.set)
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("start clusters: %w", err)
-	}
-	for _, name := range s.clusters {
-		if err := s.startWorkloads(name); err != nil {
-			return err
+func (s *scene) up(ctx context.Context) {
+	must.All(len(s.all()), func(i int) {
+		change := cluster.Change{}
+		switch name := s.all()[i]; name {
+		case hub:
+			change.ControlPlaneOnly = new(true)
+		case testing:
+			change.Nodes = new(proxyNodes)
 		}
+		must.Do(s.lab.Up(ctx, s.all()[i], change, s.set))
+	})
+	for _, name := range s.clusters {
+		s.startWorkloads(name)
 	}
-	return s.writeKubeconfig()
+	contexts := map[string][]byte{}
+	for _, name := range s.all() {
+		contexts[name] = must.Get(harness.Kubeconfig(s.lab, name, cluster.Keelson))
+	}
+	must.Do(harness.WriteKubeconfig(s.kubeconfig(), hub, contexts))
 }
 
-// down stops and removes everything.
-func (s *scene) down(ctx context.Context) error {
-	errs := []error{s.stopWorkloads()}
-	for _, name := range append([]string{hub}, s.clusters...) {
+// startWorkloads starts a keelson workloads process beside a cluster. The nodes are simulated, so
+// the pods of workload-controllers run nothing, and this process does their work. It has the rights
+// of their ServiceAccount. It starts before Keelson applies the CRDs that it needs. It serves no
+// webhooks, because no API server reaches it, and it is the only replica.
+func (s *scene) startWorkloads(name string) {
+	config := must.Get(clientcmd.Load(must.Get(harness.Kubeconfig(s.lab, name, cluster.Admin))))
+	for _, user := range config.AuthInfos {
+		user.Impersonate = "system:serviceaccount:" + workloadsNamespace + ":" + workloads
+		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + workloadsNamespace, "system:authenticated"}
+	}
+	own := filepath.Join(s.folder, name+"-workloads.yaml")
+	must.Do(clientcmd.WriteToFile(*config, own))
+	s.workloads = append(s.workloads, must.Get(process.StartChild(process.Spec{
+		Path: s.keelson, Log: filepath.Join(s.folder, name+"-workloads.log"),
+		Args: []string{"workloads", "--kubeconfig", own, "--lead=false", "--listen", ""},
+	}, nil)))
+}
+
+// down stops and removes everything. A process that ended earlier is an error.
+func (s *scene) down(ctx context.Context) {
+	var errs []error
+	for _, child := range s.workloads {
+		errs = append(errs, child.Stop(30*time.Second))
+	}
+	s.workloads = nil
+	for _, name := range s.all() {
 		errs = append(errs, s.lab.Down(ctx, name))
 	}
-	return errors.Join(errs...)
+	must.Do(errors.Join(errs...))
 }
 
+// kubeconfig is the path of Keelson's kubeconfig, which has a context per cluster.
 func (s *scene) kubeconfig() string { return filepath.Join(s.folder, "kubeconfig.yaml") }
 
-// writeKubeconfig merges the clusters' kubeconfigs into one file with a context per cluster.
-func (s *scene) writeKubeconfig() error {
-	merged := clientcmdapi.NewConfig()
-	for _, name := range append([]string{hub}, s.clusters...) {
-		path, err := s.lab.Kubeconfig(name, keelsonUser)
-		if err != nil {
-			return fmt.Errorf("kubeconfig of %s: %w", name, err)
-		}
-		one, err := clientcmd.LoadFromFile(path)
-		if err != nil {
-			return fmt.Errorf("kubeconfig of %s: %w", name, err)
-		}
-		c := one.Contexts[one.CurrentContext]
-		merged.Clusters[name] = one.Clusters[c.Cluster]
-		merged.AuthInfos[name] = one.AuthInfos[c.AuthInfo]
-		merged.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	}
-	merged.CurrentContext = hub
-	if err := os.MkdirAll(s.folder, 0o700); err != nil {
-		return fmt.Errorf("write kubeconfig: %w", err)
-	}
-	if err := clientcmd.WriteToFile(*merged, s.kubeconfig()); err != nil {
-		return fmt.Errorf("write kubeconfig: %w", err)
-	}
-	return nil
-}
+// admin returns a client as admin, a different user than Keelson.
+func (s *scene) admin(name string) dynamic.Interface { return must.Get(harness.Admin(s.lab, name)) }
 
-// admin returns a client configuration as admin, a different user than Keelson.
-func (s *scene) admin(name string) (*rest.Config, error) {
-	path, err := s.lab.Kubeconfig(name, cluster.Admin)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
-	}
-	c, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
-	}
-	c.QPS = -1
-	c.WarningHandlerWithContext = rest.NoWarnings{} // about deprecated kinds that are only listed
-	return c, nil
-}
-
-func (s *scene) dynamic(name string) (dynamic.Interface, error) {
-	c, err := s.admin(name)
-	if err != nil {
-		return nil, err
-	}
-	d, err := dynamic.NewForConfig(c)
-	if err != nil {
-		return nil, fmt.Errorf("client of %s: %w", name, err)
-	}
-	return d, nil
+// typed is admin with typed methods.
+func (s *scene) typed(name string) kubernetes.Interface {
+	return must.Get(kubernetes.NewForConfig(must.Get(harness.Config(s.lab, name, cluster.Admin))))
 }
 
 // deliveries reads the statuses from the hub, by "CLUSTER.COMPONENT".
-func (s *scene) deliveries(ctx context.Context) (map[string]deliveryStatus, error) {
-	d, err := s.dynamic(hub)
-	if err != nil {
-		return nil, err
-	}
-	gvr := schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"}
-	list, err := d.Resource(gvr).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list deliveries: %w", err)
-	}
-	out := map[string]deliveryStatus{}
-	for i := range list.Items {
-		u := &list.Items[i]
-		field := func(name string) string {
-			v, _, _ := unstructured.NestedString(u.Object, "status", name)
-			return v
-		}
-		held, _, _ := unstructured.NestedSlice(u.Object, "status", "held")
-		out[u.GetName()] = deliveryStatus{
-			cluster: field("cluster"), component: field("component"), version: field("version"), applied: field("appliedVersion"),
-			sync: field("sync"), health: field("health"), message: field("message"), held: fmt.Sprint(held),
-		}
-	}
-	return out, nil
+func (s *scene) deliveries(ctx context.Context) map[string]harness.Delivery {
+	return must.Get(harness.Deliveries(ctx, s.admin(hub), ""))
 }
 
-type deliveryStatus struct {
-	cluster, component, version, applied, sync, health, message, held string
-}
-
-func (d deliveryStatus) String() string {
-	return fmt.Sprintf("%s/%s %s %s %s %s", d.cluster, d.component, d.version, d.sync, d.health, d.message)
+// at waits until a component runs a version on the given clusters.
+func (s *scene) at(ctx context.Context, component, version string, clusters ...string) {
+	until(ctx, func(ctx context.Context) {
+		all := s.deliveries(ctx)
+		for _, c := range clusters {
+			if d := all[c+"."+component]; d.Applied != version || d.Sync != "Synced" {
+				must.Failf("%s, applied %s", d, d.Applied)
+			}
+		}
+	})
 }
 
 // managed lists every object of a cluster with Keelson's label.
-func (s *scene) managed(ctx context.Context, name string) ([]unstructured.Unstructured, error) {
-	config, err := s.admin(name)
-	if err != nil {
-		return nil, err
-	}
-	disco, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("client of %s: %w", name, err)
-	}
-	d, err := s.dynamic(name)
-	if err != nil {
-		return nil, err
-	}
+func (s *scene) managed(ctx context.Context, name string) []unstructured.Unstructured {
+	disco := must.Get(discovery.NewDiscoveryClientForConfig(must.Get(harness.Config(s.lab, name, cluster.Admin))))
 	_, lists, err := disco.ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		return nil, fmt.Errorf("discover %s: %w", name, err)
+	if !discovery.IsGroupDiscoveryFailedError(err) {
+		must.Do(err)
 	}
 	var out []unstructured.Unstructured
 	seen := map[string]bool{} // some kinds are served by two groups
 	for _, gvr := range listable(lists) {
-		found, err := d.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabel})
-		if err != nil {
-			return nil, fmt.Errorf("list %s of %s: %w", gvr.Resource, name, err)
-		}
+		found := must.Get(s.admin(name).Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabel}))
 		for _, u := range found.Items {
 			if !seen[string(u.GetUID())] {
 				out = append(out, u)
@@ -206,7 +143,7 @@ func (s *scene) managed(ctx context.Context, name string) ([]unstructured.Unstru
 			seen[string(u.GetUID())] = true
 		}
 	}
-	return out, nil
+	return out
 }
 
 func listable(lists []*metav1.APIResourceList) []schema.GroupVersionResource {
@@ -225,42 +162,41 @@ func listable(lists []*metav1.APIResourceList) []schema.GroupVersionResource {
 	return out
 }
 
+// marks are positions in the clusters' audit logs. Nil is their beginning.
+type marks map[string]int64
+
 // marks returns the current ends of the audit logs.
-func (s *scene) marks() (map[string]int64, error) {
-	out := map[string]int64{}
-	for _, name := range append([]string{hub}, s.clusters...) {
-		path, err := s.lab.AuditLog(name)
-		if err != nil {
-			return nil, fmt.Errorf("audit log of %s: %w", name, err)
-		}
-		if out[name], err = audit.End(path); err != nil {
-			return nil, fmt.Errorf("audit log of %s: %w", name, err)
-		}
+func (s *scene) marks() marks {
+	out := marks{}
+	for _, name := range s.all() {
+		out[name] = must.Get(harness.AuditEnd(s.lab, name))
 	}
-	return out, nil
+	return out
 }
 
-// since returns Keelson's requests to a cluster since the marks. Each watch appears once, when it
-// starts, and each other request once, when it is answered.
-func (s *scene) since(name string, marks map[string]int64) ([]audit.Event, error) {
-	path, err := s.lab.AuditLog(name)
-	if err != nil {
-		return nil, fmt.Errorf("audit log of %s: %w", name, err)
-	}
-	events, _, err := audit.Read(path, marks[name])
-	if err != nil {
-		return nil, fmt.Errorf("audit log of %s: %w", name, err)
-	}
-	return slices.DeleteFunc(events, func(e audit.Event) bool {
-		return e.User != keelsonUser || e.Watch() != (e.Stage == audit.ResponseStarted)
-	}), nil
+// since returns Keelson's requests to a cluster since the marks.
+func (s *scene) since(name string, from marks) []audit.Event {
+	return must.Get(harness.KeelsonRequests(s.lab, name, from[name]))
 }
 
-// objectWrites returns the successful writes of managed objects, without records, events, dry runs
-// and access reviews.
-func objectWrites(events []audit.Event) []audit.Event {
-	return slices.DeleteFunc(slices.Clone(events), func(e audit.Event) bool {
+// writes returns Keelson's successful writes of managed objects since the marks, without records,
+// events, dry runs and access reviews.
+func (s *scene) writes(name string, from marks) []audit.Event {
+	return slices.DeleteFunc(s.since(name, from), func(e audit.Event) bool {
 		return !e.Write() || e.DryRun || e.Code >= 300 || e.Resource.Resource == "events" || e.Resource.Resource == "selfsubjectaccessreviews" ||
 			e.Resource.Resource == "secrets" && e.Resource.Namespace == "keelson-system"
 	})
+}
+
+// lastWrite returns the time from a moment to Keelson's last write of an object since the marks.
+func (s *scene) lastWrite(from time.Time, since marks) time.Duration {
+	last := from
+	for _, c := range s.clusters {
+		for _, e := range s.writes(c, since) {
+			if e.Time.After(last) {
+				last = e.Time
+			}
+		}
+	}
+	return last.Sub(from)
 }
