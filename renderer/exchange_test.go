@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/keelson-io/keelson/renderer/sandbox"
 )
 
 // lastMoment ends a context when all was read.
@@ -40,7 +42,7 @@ func TestExchangeEndsWithItsContext(t *testing.T) {
 	}
 	defer func() { _ = w.cmd.Wait() }()
 	var reply welcome
-	if err := w.exchange(ctx, greeting{}, maxGreeting, &reply); !errors.Is(err, context.Canceled) {
+	if err := w.exchange(ctx, sandbox.Limits{}, maxGreeting, &reply); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v, want that its context ended", err)
 	}
 }

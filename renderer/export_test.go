@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer/sandbox"
 )
 
 // Frames are the messages that make a render.
@@ -17,7 +18,7 @@ func Frames(t testing.TB, r Request) [][]byte {
 		t.Fatal(failed)
 	}
 	var out [][]byte
-	for _, m := range []any{greeting{Memory: 1}, welcome{}, j, j.answer(func() usage { return usage{} }), answer{Failed: &failure{Message: "no"}}} {
+	for _, m := range []any{sandbox.Limits{Memory: 1}, welcome{}, j, j.answer(func() sandbox.Usage { return sandbox.Usage{} }), answer{Failed: &failure{Message: "no"}}} {
 		var b bytes.Buffer
 		if err := writeFrame(&b, m); err != nil {
 			t.Fatal(err)
@@ -55,12 +56,12 @@ func (p *Pool) Workers() []int {
 
 // LastWords greets a worker of a program, and returns what it prints before it ends.
 func LastWords(ctx context.Context, program string, args ...string) (string, error) {
-	w, err := startWorker(ctx, program, args, isolations()[0])
+	w, err := startWorker(ctx, program, args, sandbox.Isolations()[0])
 	if err != nil {
 		return "", err
 	}
 	defer w.end()
-	_ = w.greet(ctx, greeting{Memory: 256 << 20, CPU: time.Minute}) // it ends instead of an answer
+	_ = w.greet(ctx, sandbox.Limits{Memory: 256 << 20, CPU: time.Minute}) // it ends instead of an answer
 	err = w.cmd.Wait()
 	return w.lastWords.String(), err
 }

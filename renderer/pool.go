@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/keelson-io/keelson/renderer/sandbox"
 )
 
 // PoolOptions bound the resources of rendering. Zero values mean defaults.
@@ -58,7 +60,7 @@ type Pool struct {
 	timer  *time.Timer
 	closed bool
 	stats  PoolStats
-	// isolation is the index of the first entry of isolations that this kernel is known to allow.
+	// isolation is the index of the first entry of [sandbox.Isolations] that this kernel is known to allow.
 	isolation int
 }
 
@@ -213,7 +215,7 @@ func (p *Pool) start(ctx context.Context) (*worker, error) {
 	p.mu.Lock()
 	first := p.isolation
 	p.mu.Unlock()
-	ways := isolations()
+	ways := sandbox.Isolations()
 	var failed error
 	for i := first; i < len(ways); i++ {
 		w, err := startWorker(ctx, p.options.Program, p.options.Args, ways[i])
@@ -225,7 +227,7 @@ func (p *Pool) start(ctx context.Context) (*worker, error) {
 		p.isolation = max(p.isolation, i)
 		p.stats.Started++
 		p.mu.Unlock()
-		if err := w.greet(ctx, greeting{Memory: p.options.Memory, CPU: lifeRenders * p.options.Timeout}); err != nil {
+		if err := w.greet(ctx, sandbox.Limits{Memory: p.options.Memory, CPU: lifeRenders * p.options.Timeout}); err != nil {
 			w.end()
 			return nil, fmt.Errorf("%w%s", err, w.said())
 		}

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/keelson-io/keelson/renderer/sandbox"
 )
 
 // maxLastWords bounds the kept output of a dying worker, in bytes.
@@ -27,7 +29,7 @@ type worker struct {
 	jobs      *bufio.Writer
 	answers   *bufio.Reader
 	lastWords *headWriter
-	used      usage // up to the last answer
+	used      sandbox.Usage // up to the last answer
 	ended     sync.Once
 }
 
@@ -35,7 +37,7 @@ type worker struct {
 // for jobs, answers and last words.
 func startWorker(ctx context.Context, program string, args []string, attr *syscall.SysProcAttr) (_ *worker, err error) {
 	if program == "" {
-		if program, err = self(); err != nil {
+		if program, err = sandbox.Executable(); err != nil {
 			return nil, err
 		}
 	}
@@ -64,11 +66,11 @@ func startWorker(ctx context.Context, program string, args []string, attr *sysca
 }
 
 // greet sends a new worker its limits.
-func (w *worker) greet(ctx context.Context, g greeting) error {
+func (w *worker) greet(ctx context.Context, limits sandbox.Limits) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var hello welcome
-	if err := w.exchange(ctx, g, maxGreeting, &hello); err != nil {
+	if err := w.exchange(ctx, limits, maxGreeting, &hello); err != nil {
 		return fmt.Errorf("start a worker: %w", err)
 	}
 	if hello.Failed != "" {

@@ -12,6 +12,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/keelson-io/keelson/renderer/sandbox"
 )
 
 // TaskOptions bound a process that does one task. All are required but Program, Args, Read and
@@ -37,8 +39,6 @@ type TaskOptions struct {
 var ErrTaskMemory = errors.New("it needs more memory than it may have")
 
 const (
-	// taskFiles is how many files the process of a task may have open.
-	taskFiles = 512
 	// taskProcessors is how many processors work for a task at once.
 	taskProcessors = 2
 	// maxTask bounds the description of a task, in bytes.
@@ -62,7 +62,7 @@ func RunTask[Answer any](ctx context.Context, o TaskOptions, task any) (out Answ
 		return out, err
 	}
 	defer w.end()
-	if err := w.greet(ctx, greeting{Memory: o.Memory, CPU: o.CPU, Task: true, Read: o.Read, Lock: o.Lock}); err != nil {
+	if err := w.greet(ctx, sandbox.Limits{Memory: o.Memory, CPU: o.CPU, Task: true, Read: o.Read, Lock: o.Lock}); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -89,7 +89,7 @@ func RunTask[Answer any](ctx context.Context, o TaskOptions, task any) (out Answ
 
 // startTask starts the process, with the best isolation that the kernel allows.
 func startTask(ctx context.Context, o TaskOptions) (w *worker, err error) {
-	for _, attr := range isolations() {
+	for _, attr := range sandbox.Isolations() {
 		if w, err = startWorker(ctx, o.Program, o.Args, attr); err == nil {
 			return w, nil
 		}
@@ -101,8 +101,8 @@ func startTask(ctx context.Context, o TaskOptions) (w *worker, err error) {
 // not need, reads the task, and writes the answer that do returns.
 func ServeTask[Task, Answer any](in io.Reader, out io.Writer, do func(Task) (Answer, error)) error {
 	r, w := bufio.NewReader(in), bufio.NewWriter(out)
-	var g greeting
-	if err := readFrame(r, maxGreeting, &g); err != nil {
+	var limits sandbox.Limits
+	if err := readFrame(r, maxGreeting, &limits); err != nil {
 		return fmt.Errorf("a task is started by keelson itself: %w", err)
 	}
 	log.SetOutput(io.Discard)
@@ -110,7 +110,7 @@ func ServeTask[Task, Answer any](in io.Reader, out io.Writer, do func(Task) (Ans
 	debug.SetMaxStack(maxStack)
 	runtime.GOMAXPROCS(min(taskProcessors, runtime.GOMAXPROCS(0)))
 	var hello welcome
-	if _, err := confine(g); err != nil {
+	if _, err := sandbox.Confine(limits); err != nil {
 		hello.Failed = err.Error()
 	}
 	if err := send(w, hello); err != nil || hello.Failed != "" {

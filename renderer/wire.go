@@ -7,25 +7,17 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"time"
 
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/keelson-io/keelson/registry/yamlfile"
+	"github.com/keelson-io/keelson/renderer/sandbox"
 )
 
-// The two ends of a worker's pipes are one binary, so the protocol has no versions: a greeting and
-// its answer, then jobs and their answers, one at a time. Each is a frame: a length of 4 bytes, and
-// CBOR. CBOR distinguishes integers and floats, which JSON does not, and takes half of JSON's time.
-
-// greeting is the first message to a worker, with its limits.
-type greeting struct {
-	Memory int64         // bytes that it may take for itself
-	CPU    time.Duration // in its whole life
-	Task   bool          // it may start processes, and read files, with the lowest priority
-	Read   []string      // files and folders that a task may read
-	Lock   []string      // files that it may open for writing, without being able to write
-}
+// The two ends of a worker's pipes are one binary, so the protocol has no versions: a greeting,
+// which is the worker's [sandbox.Limits], and its answer, then jobs and their answers, one at a
+// time. Each is a frame: a length of 4 bytes, and CBOR. CBOR distinguishes integers and floats,
+// which JSON does not, and takes half of JSON's time.
 
 // welcome answers a greeting.
 type welcome struct {
@@ -36,13 +28,7 @@ type welcome struct {
 type answer struct {
 	Target *Target
 	Failed *failure
-	Used   usage
-}
-
-// usage is what a worker has used of its [greeting] so far.
-type usage struct {
-	Memory int64
-	CPU    time.Duration
+	Used   sandbox.Usage
 }
 
 // failure is an [Error] in transit: the parent adds the component, and the positions in

@@ -8,6 +8,8 @@ import (
 	"log"
 	"log/slog"
 	"runtime/debug"
+
+	"github.com/keelson-io/keelson/renderer/sandbox"
 )
 
 const (
@@ -25,8 +27,8 @@ const (
 // need: memory above its share, files, sockets, and processor time above its limit.
 func Work(in io.Reader, out io.Writer) error {
 	r, w := bufio.NewReader(in), bufio.NewWriter(out)
-	var g greeting
-	if err := readFrame(r, maxGreeting, &g); err != nil {
+	var limits sandbox.Limits
+	if err := readFrame(r, maxGreeting, &limits); err != nil {
 		return fmt.Errorf("a worker is started by keelson itself: %w", err)
 	}
 	log.SetOutput(io.Discard) // Helm warns through the standard log
@@ -34,7 +36,7 @@ func Work(in io.Reader, out io.Writer) error {
 	debug.SetMaxStack(maxStack)
 	debug.SetGCPercent(gcPercent)
 	var hello welcome
-	used, err := confine(g)
+	used, err := sandbox.Confine(limits)
 	if err != nil {
 		hello.Failed = err.Error()
 	}
@@ -65,7 +67,7 @@ func send(w *bufio.Writer, message any) error {
 	return nil
 }
 
-func (j *job) answer(used func() usage) answer {
+func (j *job) answer(used func() sandbox.Usage) answer {
 	t, err := j.run()
 	a := answer{Target: t, Used: used()}
 	if err != nil {

@@ -10,8 +10,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -34,6 +36,7 @@ type Server struct {
 	// Config has an administrator's rights, without a limit on requests.
 	Config *rest.Config
 	env    *envtest.Environment
+	ports  *ports
 }
 
 // Start starts the API server in a folder, with the CRDs of some folders.
@@ -54,9 +57,9 @@ const (
 	// startTimeout and stopTimeout end a start or a stop that hangs. A start takes
 	// seconds on a machine without other work, and a minute beside other tests.
 	startTimeout, stopTimeout = 3 * time.Minute, time.Minute
-	// starts is how often a start is tried. Each try has new ports: another process
-	// can take a port between its choice and the start of the server, and envtest
-	// repeats a failed start with the same ports.
+	// starts is how often a start is tried, each time with other ports. A program that doesn't
+	// know of [reservePorts] can take a port before the server's start, and envtest repeats a
+	// failed start with the same ports.
 	starts = 3
 )
 
@@ -81,18 +84,28 @@ func startOnce(assets, audit string, crds []string) (*Server, error) {
 	}
 	// BinaryAssetsDirectory would lose to KUBEBUILDER_ASSETS.
 	env.ControlPlane.GetAPIServer().Path = filepath.Join(assets, "kube-apiserver")
-	env.ControlPlane.Etcd = &envtest.Etcd{Path: filepath.Join(assets, "etcd")}
+	reserved, err := reservePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	serving := &env.ControlPlane.GetAPIServer().SecureServing
+	serving.Address, serving.Port = "127.0.0.1", strconv.Itoa(reserved.numbers[0])
+	env.ControlPlane.Etcd = &envtest.Etcd{
+		Path: filepath.Join(assets, "etcd"),
+		URL:  &url.URL{Scheme: "http", Host: address(reserved.numbers[1])},
+	}
+	env.ControlPlane.Etcd.Configure().Set("listen-peer-urls", "http://"+address(reserved.numbers[2]))
 	config, err := env.Start()
 	if err != nil {
-		return nil, errors.Join(err, env.Stop())
+		return nil, errors.Join(err, env.Stop(), reserved.release())
 	}
 	config.QPS = -1
-	return &Server{Config: config, env: env}, nil
+	return &Server{Config: config, env: env, ports: reserved}, nil
 }
 
 // Stop ends the API server.
 func (s *Server) Stop() error {
-	if err := s.env.Stop(); err != nil {
+	if err := errors.Join(s.env.Stop(), s.ports.release()); err != nil {
 		return fmt.Errorf("stop the API server: %w", err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package renderer
+package sandbox
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// The limits of [confine] bound what templates can do. The measures here are for a mistake in Go or
+// The limits of [Confine] bound what templates can do. The measures here are for a mistake in Go or
 // Helm that lets a template run code of its own. Then the process has no capability, can access no
 // other process and no file, and can call only a small part of the kernel's code. The kernel must
 // support these measures; otherwise only the limits apply.
@@ -30,10 +30,10 @@ func dropCapabilities() error {
 // nothing else. They can't read the memory or environment of an outside process through /proc.
 // Signals are not restricted: before Landlock's version 8 each thread has a domain of its own, so
 // the process could not end what another of its threads has started.
-func readOnly(g greeting) error {
+func readOnly(limits Limits) error {
 	err := landlock.V11.BestEffort().RestrictPaths(
-		landlock.RODirs(g.Read...).IgnoreIfMissing(),
-		landlock.RWFiles(g.Lock...).IgnoreIfMissing(),
+		landlock.RODirs(limits.Read...).IgnoreIfMissing(),
+		landlock.RWFiles(limits.Lock...).IgnoreIfMissing(),
 		landlock.RODirs("/proc", "/sys/fs/cgroup", "/sys/kernel/mm").IgnoreIfMissing(), // for Go's runtime and the limits
 		// A program that was built with cgo loads the C library.
 		landlock.RODirs("/lib", "/lib64", "/usr/lib", "/usr/lib64").IgnoreIfMissing(),
@@ -100,7 +100,7 @@ func threadConditions() []seccomp.NameWithConditions {
 }
 
 // taskConditions returns the calls of a process that starts others, in namespaces such as those of
-// [isolations], and with limits of its own.
+// [Isolations], and with limits of its own.
 func taskConditions() []seccomp.NameWithConditions {
 	return []seccomp.NameWithConditions{
 		where("clone", 0, seccomp.BitsNotSet, unix.CLONE_NEWNS|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS|unix.CLONE_NEWCGROUP),

@@ -1,4 +1,4 @@
-package renderer
+package sandbox
 
 import (
 	"errors"
@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// confine gives up what a render does not need, for the rest of the process.
+// Confine gives up what a render does not need, for the rest of the process.
 //
 // RLIMIT_DATA bounds memory: it counts writable memory at the moment when the process requests it,
 // so that one allocation of 1 GB fails as surely as a million small ones. RLIMIT_AS would count
 // what the Go runtime only reserves, and a watchdog would be too late for the one allocation.
 //
-// It returns a function that returns how much of the greeting is used.
-func confine(g greeting) (func() usage, error) {
+// It returns a function that returns how much of the limits is used.
+func Confine(limits Limits) (func() Usage, error) {
 	status, err := os.Open("/proc/self/status") // a confined process can't open it
 	if err != nil {
 		return nil, fmt.Errorf("read the process's memory: %w", err)
@@ -38,38 +38,38 @@ func confine(g greeting) (func() usage, error) {
 	if err := dropCapabilities(); err != nil {
 		return nil, err
 	}
-	if err := limit(start, g); err != nil {
+	if err := limit(start, limits); err != nil {
 		return nil, err
 	}
-	if g.Task {
-		if err := readOnly(g); err != nil {
+	if limits.Task {
+		if err := readOnly(limits); err != nil {
 			return nil, err
 		}
 	}
-	if err := filterCalls(g.Task); err != nil {
+	if err := filterCalls(limits.Task); err != nil {
 		return nil, err
 	}
-	return func() usage {
+	return func() Usage {
 		now, err := writable(status)
 		if err != nil {
-			now = start + g.Memory // an unknown value counts as the limit
+			now = start + limits.Memory // an unknown value counts as the limit
 		}
-		return usage{Memory: now - start, CPU: cpuUsed()}
+		return Usage{Memory: now - start, CPU: cpuUsed()}
 	}, nil
 }
 
-// limit makes the kernel enforce g for the process, whose writable memory is start bytes now.
-func limit(start int64, g greeting) error {
+// limit makes the kernel enforce the limits for the process, whose writable memory is start bytes now.
+func limit(start int64, limits Limits) error {
 	files := uint64(0)
-	if g.Task {
-		files = taskFiles
+	if limits.Task {
+		files = MaxTaskFiles
 		if err := giveWay(); err != nil {
 			return err
 		}
 	}
-	memory := uint64(start + g.Memory)
-	debug.SetMemoryLimit(g.Memory / 4 * 3)
-	cpu := uint64(g.CPU/time.Second) + 1
+	memory := uint64(start + limits.Memory)
+	debug.SetMemoryLimit(limits.Memory / 4 * 3)
+	cpu := uint64(limits.CPU/time.Second) + 1
 	for _, l := range []struct {
 		resource int
 		name     string
@@ -154,23 +154,23 @@ func cpuUsed() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// isolations returns the ways to start a worker, the best first. The worker ends with its parent.
+// Isolations returns the ways to start a worker, the best first. The worker ends with its parent.
 // If the kernel allows it, it has a network namespace without a device. Except in builds with cgo
 // it also has a PID namespace: it can name no process outside, and all that it has started ends
 // with it. In a user namespace no user is mapped: a controller that closes its memory to debuggers
 // may write no mapping, and a worker needs none.
-func isolations() []*syscall.SysProcAttr {
+func Isolations() []*syscall.SysProcAttr {
 	attr := func(flags uintptr) *syscall.SysProcAttr {
 		return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: flags}
 	}
 	return []*syscall.SysProcAttr{
-		attr(syscall.CLONE_NEWNET | processNumbers),
-		attr(syscall.CLONE_NEWNET | processNumbers | syscall.CLONE_NEWUSER),
+		attr(syscall.CLONE_NEWNET | pidNamespace),
+		attr(syscall.CLONE_NEWNET | pidNamespace | syscall.CLONE_NEWUSER),
 		attr(syscall.CLONE_NEWNET),
 		attr(syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER),
 		attr(0),
 	}
 }
 
-// self returns this program's path, which is valid even after its file was replaced.
-func self() (string, error) { return "/proc/self/exe", nil }
+// Executable returns this program's path, which is valid even after its file was replaced.
+func Executable() (string, error) { return "/proc/self/exe", nil }

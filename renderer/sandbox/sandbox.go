@@ -1,0 +1,27 @@
+// Package sandbox starts and confines the processes that run what strangers wrote: renders of
+// charts, and tasks such as previews of pull requests.
+//
+// The parent starts the process with one of [Isolations]. The process calls [Confine] before it
+// reads the first byte of a stranger's. The kernel then enforces the limits for the rest of its
+// life, also in what it starts. docs/decisions/059 has the reasons of each measure.
+package sandbox
+
+import "time"
+
+// MaxTaskFiles is how many files the process of a task may have open.
+const MaxTaskFiles = 512
+
+// Limits are what a process may use.
+type Limits struct {
+	Memory int64         // bytes that it may take for itself
+	CPU    time.Duration // in its whole life
+	Task   bool          // it may start processes, and read files, with the lowest priority
+	Read   []string      // files and folders that a task may read
+	Lock   []string      // files that it may open for writing, without being able to write
+}
+
+// Usage is what a process has used of its [Limits] so far.
+type Usage struct {
+	Memory int64 // bytes
+	CPU    time.Duration
+}
