@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Confine gives up what a render does not need, for the rest of the process.
+// Confine gives up what a render or a task does not need, for the rest of the process.
 //
 // RLIMIT_DATA bounds memory: it counts writable memory at the moment when the process requests it,
 // so that one allocation of 1 GB fails as surely as a million small ones. RLIMIT_AS would count

@@ -15,6 +15,8 @@ func Confine(limits Limits) (func() Usage, error) {
 	return func() Usage { return Usage{} }, nil
 }
 
+// Isolations returns the one way to start a worker: without isolation.
 func Isolations() []*syscall.SysProcAttr { return []*syscall.SysProcAttr{{}} }
 
+// Executable returns this program's path.
 func Executable() (string, error) { return os.Executable() } //nolint:wrapcheck // says enough

@@ -1,9 +1,9 @@
-// Package sandbox starts and confines the processes that run what strangers wrote: renders of
+// Package sandbox starts and confines the processes that handle untrusted content: renders of
 // charts, and tasks such as previews of pull requests.
 //
 // The parent starts the process with one of [Isolations]. The process calls [Confine] before it
-// reads the first byte of a stranger's. The kernel then enforces the limits for the rest of its
-// life, also in what it starts. docs/decisions/059 has the reasons of each measure.
+// reads untrusted content. From then on the kernel enforces the limits, also for the processes
+// that this one starts. docs/decisions/059 gives the reason for each measure.
 package sandbox
 
 import "time"
