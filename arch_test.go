@@ -169,7 +169,7 @@ func impurities(f goFile) []string {
 }
 
 // deletionGate is the only file of the applier that may send a DELETE.
-const deletionGate = "applier/deletiongate.go"
+const deletionGate = "applier/deletion/gate.go"
 
 func deletionsBesideTheGate(f goFile) []string {
 	if f.folder() != "applier" || f.isTest() || f.name == deletionGate {
@@ -377,7 +377,7 @@ func TestRulesCatch(t *testing.T) {
 		},
 		"DeletionInTheGate": {
 			why:  "The gate itself does.",
-			file: goFile{name: "applier/deletiongate.go", pkg: "applier", selects: []string{"Delete"}},
+			file: goFile{name: "applier/deletion/gate.go", pkg: "deletion", selects: []string{"Delete"}},
 		},
 		"Utilities": {
 			why:  "Neither a folder nor a package of leftovers, and a test package doesn't hide it.",

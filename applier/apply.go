@@ -17,7 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/deletion"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -26,13 +28,7 @@ const (
 	establishTimeout = time.Minute
 	// publishTimeout bounds the wait for their schemas.
 	publishTimeout = 10 * time.Second
-	// recordTimeout bounds the last write of the record: a large one takes several
-	// requests of a megabyte.
-	recordTimeout = time.Minute
-	// recordGrace bounds the same write after the apply was cancelled: it must end before
-	// Kubernetes kills the process, 30 s after the signal.
-	recordGrace  = 20 * time.Second
-	pollInterval = 250 * time.Millisecond
+	pollInterval   = 250 * time.Millisecond
 )
 
 // Step is one finished write.
@@ -81,12 +77,12 @@ type applying struct {
 	timeout time.Duration
 
 	mu      sync.Mutex
-	objects map[differ.ID]RecordedObject // the record that will be written
-	before  map[differ.ID]RecordedObject // the record before the apply
+	objects map[differ.ID]records.Object // the record that will be written
+	before  map[differ.ID]records.Object // the record before the apply
 	live    map[differ.ID]map[string]any
 	outcome Outcome
 
-	hooks      []RecordedHook // as they will be recorded
+	hooks      []records.Hook // as they will be recorded
 	retryHooks bool
 	reach      []batch            // batches that this pass can reach, in order
 	hooksWait  bool               // hooks are pending, and must not run: only recreations are carried out
@@ -116,7 +112,7 @@ func (c *Cluster) Apply(ctx context.Context, p *Prepared, o ApplyOptions) (Outco
 	}
 	a := &applying{
 		Prepared: p, cluster: c, now: o.Now, timeout: o.Timeout,
-		objects: map[differ.ID]RecordedObject{}, live: map[differ.ID]map[string]any{},
+		objects: map[differ.ID]records.Object{}, live: map[differ.ID]map[string]any{},
 		hooks: p.record.Hooks, retryHooks: o.RetryHooks, tried: map[differ.ID]bool{},
 	}
 	if a.timeout == 0 {
@@ -186,10 +182,10 @@ func (a *applying) conclude(ctx context.Context, whole bool) error {
 	err := a.writeFacts(ctx, whole)
 	switch {
 	case err != nil || a.announced == "":
-	case a.announced == a.record.version:
-		a.cluster.announcer.retract(ctx, a.want.Component)
+	case a.announced == a.record.ResourceVersion:
+		a.cluster.records.RetractAnnouncement(ctx, a.want.Component)
 	default:
-		a.cluster.announcer.release(a.want.Component) // the record now holds what is still uncertain
+		a.cluster.records.EndAnnouncement(a.want.Component) // the record now holds what is still uncertain
 	}
 	return err
 }
@@ -208,12 +204,12 @@ func (a *applying) settleRecord() {
 		ch := &a.Plan.Changes[i]
 		r := a.objects[ch.ID]
 		switch {
-		case ch.Op == differ.OpForget && (r.Intent == IntentCreate || r.Intent == IntentReplace) && a.mayCome():
+		case ch.Op == differ.OpForget && (r.Intent == records.IntentCreate || r.Intent == records.IntentReplace) && a.mayCome():
 			a.outcome.requeueAfter(inFlight)
 		case ch.Op == differ.OpForget:
 			delete(a.objects, ch.ID)
 		case ch.Op == differ.OpNone && (ch.RecordStale || r.Intent != "" && ch.State == differ.StateSynced):
-			a.objects[ch.ID] = RecordedObject{
+			a.objects[ch.ID] = records.Object{
 				ID: ch.ID, APIVersion: ch.APIVersion, UID: uidOf(ch.Live), Content: ch.Record, Normal: ch.Normal,
 			}
 		}
@@ -226,33 +222,17 @@ func (a *applying) mayCome() bool {
 	return at != nil && a.now.Sub(*at) < inFlight
 }
 
-// outlive returns a context for the last write of a record. It ends recordGrace after
-// ctx has ended, and after recordTimeout at the latest.
-func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
-	stop := context.AfterFunc(ctx, func() {
-		grace := time.NewTimer(recordGrace)
-		defer grace.Stop()
-		select {
-		case <-grace.C:
-			cancel()
-		case <-out.Done():
-		}
-	})
-	return out, func() { stop(); cancel() }
-}
-
 // writeFacts records what was done. The write outlives the apply's context, so that created objects
 // are not forgotten.
 func (a *applying) writeFacts(ctx context.Context, whole bool) error {
-	ctx, cancel := outlive(ctx)
+	ctx, cancel := records.Outlive(ctx)
 	defer cancel()
 	rec := a.record.Record
 	rec.Objects, rec.Hooks, rec.Pin = a.inventory(), a.hooks, a.want.Pin
 	if a.announced != "" {
 		rec.History = a.judged(rec.History)
 	}
-	if !rec.open() {
+	if !rec.Open() {
 		rec.IntentsAt = nil
 	}
 	if whole && !a.stopped() {
@@ -266,7 +246,7 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	if reflect.DeepEqual(rec, a.record.Record) {
 		return nil
 	}
-	next, err := a.cluster.writeRecord(ctx, a.record, rec)
+	next, err := a.cluster.records.Write(ctx, a.record, rec)
 	if err != nil {
 		return stale(err)
 	}
@@ -284,7 +264,7 @@ func (a *applying) stopped() bool {
 // judged returns the history with the health of its last delivery, because another delivery begins.
 // The health is written with the first record of the new delivery: afterwards the cluster no longer
 // holds the last delivery alone.
-func (a *applying) judged(history []HistoryEntry) []HistoryEntry {
+func (a *applying) judged(history []records.HistoryEntry) []records.HistoryEntry {
 	if len(history) == 0 || history[0].Health != "" || a.record.TargetHash == a.want.Target.Hash {
 		return history
 	}
@@ -295,7 +275,7 @@ func (a *applying) judged(history []HistoryEntry) []HistoryEntry {
 
 // lastHealth returns the health of the last delivery, from the objects that the plan read.
 func (a *applying) lastHealth() v1alpha1.Health {
-	if a.cluster.wasHealthy(a.want.Component, a.record.delivered()) {
+	if a.cluster.wasHealthy(a.want.Component, a.record.Delivered()) {
 		return v1alpha1.HealthHealthy
 	}
 	var objects []health.Result
@@ -312,18 +292,18 @@ func (a *applying) lastHealth() v1alpha1.Health {
 	return health
 }
 
-func (a *applying) history(old []HistoryEntry) []HistoryEntry {
+func (a *applying) history(old []records.HistoryEntry) []records.HistoryEntry {
 	old = a.judged(old)
-	entry := HistoryEntry{
+	entry := records.HistoryEntry{
 		Number: 1, Time: a.now.UTC(), Version: a.want.Version, Revision: a.want.Revision, TargetHash: a.want.Target.Hash,
-		Epoch: a.cluster.epochOf(a.record), Writer: a.cluster.writer.Identity, Pinned: a.want.Pin != nil,
+		Epoch: a.cluster.records.Epoch(a.record), Writer: a.cluster.records.Session(), Pinned: a.want.Pin != nil,
 		Created: a.outcome.Created, Updated: a.outcome.Updated, Deleted: a.outcome.Deleted,
 	}
 	if len(old) > 0 {
 		entry.Number = old[0].Number + 1
 	}
-	out := append([]HistoryEntry{entry}, old...)
-	return out[:min(len(out), historyLength)]
+	out := append([]records.HistoryEntry{entry}, old...)
+	return out[:min(len(out), records.HistoryLength)]
 }
 
 // one writes one object.
@@ -365,7 +345,7 @@ func (a *applying) mapping(ctx context.Context, id differ.ID, apiVersion string)
 // already has the intent to replace it, so another process can continue after a crash.
 func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
 	old := &unstructured.Unstructured{Object: c.Live}
-	err := sendDelete(ctx, permitChange(c), dynamicDeleter(a.resource(m, c.ID)), DeleteOptions(old))
+	err := deletion.Send(ctx, deletion.OfChange(c), a.resource(m, c.ID), DeleteOptions(old))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return stale(fmt.Errorf("replace %s: delete: %w", c.ID, a.forbidden(ctx, m, c.ID, err, "delete")))
 	}
@@ -422,7 +402,7 @@ func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Cha
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.live[c.ID] = base.Object
-	a.objects[c.ID] = RecordedObject{
+	a.objects[c.ID] = records.Object{
 		ID: c.ID, APIVersion: c.APIVersion, UID: string(base.GetUID()), Content: c.Record,
 		Normal: differ.Residue(a.schemas, *c, base.Object, a.policy),
 	}
@@ -444,7 +424,7 @@ func (a *applying) count(c *differ.Change) {
 
 // delete removes an object. The record keeps it until it is gone.
 func (a *applying) delete(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
-	err := sendDelete(ctx, permitChange(c), dynamicDeleter(a.resource(m, c.ID)), DeleteOptions(&unstructured.Unstructured{Object: c.Live}))
+	err := deletion.Send(ctx, deletion.OfChange(c), a.resource(m, c.ID), DeleteOptions(&unstructured.Unstructured{Object: c.Live}))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return stale(fmt.Errorf("delete %s: %w", c.ID, a.forbidden(ctx, m, c.ID, err, "delete")))
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/deletion"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry/yamlfile"
@@ -205,7 +206,7 @@ func (c *Cluster) EndCheck(ctx context.Context, w Desired, is FoundCheck) error 
 		return err
 	}
 	background := metav1.DeletePropagationBackground
-	err = sendDelete(ctx, permitCheck(id, u.GetUID()), dynamicDeleter(resourceOf(as.dynamic, m, id)), metav1.DeleteOptions{PropagationPolicy: &background})
+	err = deletion.Send(ctx, deletion.OfCheck(id, u.GetUID()), resourceOf(as.dynamic, m, id), metav1.DeleteOptions{PropagationPolicy: &background})
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or changed
 		return nil
 	}

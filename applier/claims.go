@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -201,14 +202,14 @@ func (p *Prepared) concernsOthers(i int) bool {
 func (c *Cluster) waitsForRecord(ctx context.Context, claims *Claims, s *differ.State) (string, error) {
 	by := claims.claimsOn(s.ID)
 	for _, one := range by {
-		rec, err := c.readRecord(ctx, one.component)
-		if damaged(err) {
+		rec, err := c.records.Read(ctx, one.component)
+		if records.Damaged(err) {
 			continue
 		}
 		if err != nil {
 			return "", err
 		}
-		if o := rec.find(s.ID); o != nil && o.UID != "" && o.Intent == "" && (s.Live == nil || o.UID == uidOf(s.Live)) {
+		if o := rec.Find(s.ID); o != nil && o.UID != "" && o.Intent == "" && (s.Live == nil || o.UID == uidOf(s.Live)) {
 			return "", nil
 		}
 	}
@@ -231,7 +232,7 @@ func (c *Claims) waits(id differ.ID) string {
 
 // contest decides which component has an object that carries another component's label. The object
 // is taken over if the other component's record has it, and its target does not.
-func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, pin *Pin) error {
+func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, pin *records.Pin) error {
 	from := (&unstructured.Unstructured{Object: s.Live}).GetLabels()[v1alpha1.LabelComponent]
 	if by := claims.claimsOn(s.ID); len(by) > 0 {
 		what := "leave it out of one of them"
@@ -248,11 +249,11 @@ func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, 
 		s.Contested = fmt.Sprintf("it belongs to component %s, and it is not known whether that wants it still: %s", from, why)
 		return nil
 	}
-	rec, err := c.readRecord(ctx, from)
+	rec, err := c.records.Read(ctx, from)
 	if err != nil {
 		return err
 	}
-	o := rec.find(s.ID)
+	o := rec.Find(s.ID)
 	if o == nil || o.UID == "" || o.UID != uidOf(s.Live) {
 		if s.RecordedUID != "" && s.RecordedUID == uidOf(s.Live) {
 			relabelled(claims, s, from)

@@ -10,7 +10,6 @@ package applier
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"sync"
 	"unique"
@@ -19,12 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/applier/fingerprint"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
@@ -61,29 +60,14 @@ type Cluster struct {
 	// skipsDryRuns: a familiar change needs no dry run.
 	skipsDryRuns bool
 	hiding       string // prefix of this cluster's names in the redactor
-	writer       Writer
-	secrets      corev1client.SecretInterface // Keelson's own
+	secrets      records.Secrets
+	records      *records.Store
 	metadata     metadata.Interface
-	announcer    *announcer
 	nodes        nodeReader
 
 	mu sync.Mutex
-	// records by component, as last read or written; nil: must be read again. If all records were
-	// listed, a missing entry means that the record does not exist, unless the component is in settledCache.
-	records map[string]*record
-	listed  bool
-	// recordedObjects hold, by component, the hashed IDs of the objects in each record, as last read or
-	// written. They stay in memory when the record does not.
-	recordedObjects map[string][]uint64
-	// littered are components that may have record parts which no head names.
-	littered map[string]bool
-	// settledCache are the settled components, whose records are not in memory.
-	settledCache map[string]*settledEntry
 	// healthy holds, by component, the delivery that was last found settled and healthy.
-	healthy map[string]unique.Handle[Delivered]
-	// unfenced are components that were taken over in the middle of an apply, and of which some
-	// objects were not touched yet.
-	unfenced map[string]bool
+	healthy map[string]unique.Handle[records.Delivered]
 	// namespaces that existed when they were read.
 	namespaces map[string]bool
 	mayCreate  *bool // whether Keelson may create namespaces; nil: not asked yet
@@ -123,22 +107,8 @@ type Options struct {
 	// only the next plan shows a refusal.
 	SkipDryRuns bool
 	// Writer is the session that writes; the zero Writer is a new one.
-	Writer Writer
+	Writer records.Writer
 }
-
-// Writer is one session that writes to a cluster. Every component has one writer at a time. A
-// session takes a component over with its first write of the component's record, which begins a new
-// epoch.
-type Writer struct {
-	// Identity distinguishes sessions; empty: a random one.
-	Identity string
-	// Confirm is called before each takeover. An error forbids the takeover; it should be
-	// [ErrDeposed] if another session was chosen. Nil: takeovers are allowed.
-	Confirm func(context.Context) error
-}
-
-// ErrDeposed reports that another session was chosen to write, so this session must not.
-var ErrDeposed = errors.New("another writer was chosen")
 
 // New prepares a cluster. It makes no API call.
 func New(o Options) (*Cluster, error) {
@@ -150,7 +120,7 @@ func New(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", o.Name, err)
 	}
-	secrets, err := secretsClient(o.Config)
+	secrets, err := records.NewSecrets(o.Config)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", o.Name, err)
 	}
@@ -162,15 +132,18 @@ func New(o Options) (*Cluster, error) {
 		o.Writer.Identity = rand.Text()
 	}
 	c := &Cluster{
-		redactor: o.Redactor, hiding: o.Name + "/" + rand.Text() + "/", writer: o.Writer, secrets: secrets, metadata: meta,
+		redactor: o.Redactor, hiding: o.Name + "/" + rand.Text() + "/", secrets: secrets, metadata: meta,
 		name: o.Name, config: o.Config, accounts: map[string]*account{}, dynamic: dyn, reader: o.Reader, progress: o.Progress,
 		discovery: newDiscoverer(disco, o.Schemas), diagnoser: health.NewDiagnoser(dyn),
-		unfenced: map[string]bool{}, namespaces: map[string]bool{}, distrusted: map[differ.ID]bool{},
-		records: map[string]*record{}, recordedObjects: map[string][]uint64{}, littered: map[string]bool{}, answers: map[differ.ID]answered{}, familiar: map[fingerprint.Sum]bool{}, skipsDryRuns: o.SkipDryRuns,
-		settled: map[string]map[differ.ID]differ.Inputs{}, settledCache: map[string]*settledEntry{}, healthy: map[string]unique.Handle[Delivered]{},
+		namespaces: map[string]bool{}, distrusted: map[differ.ID]bool{},
+		answers: map[differ.ID]answered{}, familiar: map[fingerprint.Sum]bool{}, skipsDryRuns: o.SkipDryRuns,
+		settled: map[string]map[differ.ID]differ.Inputs{}, healthy: map[string]unique.Handle[records.Delivered]{},
 		limits: defaultInstanceLimits(), judgedCustomResources: map[differ.ID]judgedCRD{},
 	}
-	c.announcer = c.newAnnouncer()
+	c.records = records.NewStore(records.Options{
+		Cluster: o.Name, Secrets: secrets, Packer: &c.discovery.schemas.packer, Writer: o.Writer,
+		Check: func(ctx context.Context) error { _, err := c.key(ctx); return err },
+	})
 	if c.reader == nil {
 		c.reader = &directReader{dynamic: dyn}
 	}

@@ -95,7 +95,7 @@ func (s nameSecret) names(cluster string) bool {
 // readName reads the Secret with the cluster's name, and fails when it names another cluster; nil:
 // there is no Secret yet.
 func (c *Cluster) readName(ctx context.Context) (*nameSecret, error) {
-	found, err := c.getSecret(ctx, maskKeyName)
+	found, err := c.secrets.Get(ctx, maskKeyName)
 	if err != nil {
 		return nil, err
 	}
@@ -189,6 +189,6 @@ func (c *Cluster) sayName(ctx context.Context) error {
 		next.Data = map[string][]byte{keyMask: key}
 	}
 	next.Data[keyCluster], next.Data[keyUID] = []byte(c.name), []byte(uid)
-	_, err = c.writeSecret(ctx, next)
+	_, err = c.secrets.Write(ctx, next)
 	return err
 }

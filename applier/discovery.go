@@ -222,7 +222,7 @@ func (c *Cluster) Restart() {
 	c.Forget()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dropRecords()
+	c.records.Drop()
 	c.nodes.forget()
 	clear(c.namespaces)
 	clear(c.distrusted)

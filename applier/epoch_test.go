@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 // gate holds the first request that matches until it is opened, as a process does
@@ -57,7 +57,7 @@ func (w *world) held(want applier.Desired, match func(*http.Request) bool) (fini
 	g := newGate(match)
 	config := rest.CopyConfig(server)
 	config.Wrap(g.wrap)
-	old, err := applier.New(applier.Options{Name: "test", Config: config, Writer: applier.Writer{Identity: "old"}})
+	old, err := applier.New(applier.Options{Name: "test", Config: config, Writer: records.Writer{Identity: "old"}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -187,8 +187,8 @@ func TestDeposed(t *testing.T) {
 	want := w.want("v1", configMap("a", "x"))
 	w.apply(want)
 	asked := 0
-	c, err := applier.New(applier.Options{Name: "test", Config: server, Writer: applier.Writer{
-		Identity: "deposed", Confirm: func(context.Context) error { asked++; return applier.ErrDeposed },
+	c, err := applier.New(applier.Options{Name: "test", Config: server, Writer: records.Writer{
+		Identity: "deposed", Confirm: func(context.Context) error { asked++; return records.ErrDeposed },
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func TestDeposed(t *testing.T) {
 	if asked != 0 {
 		t.Error("a plan asked whether it may write")
 	}
-	if _, err := c.Apply(t.Context(), p, applier.ApplyOptions{}); !errors.Is(err, applier.ErrDeposed) {
+	if _, err := c.Apply(t.Context(), p, applier.ApplyOptions{}); !errors.Is(err, records.ErrDeposed) {
 		t.Errorf("error is %v, want ErrDeposed", err)
 	}
 	if wrong := w.differs("x"); wrong != "" {

@@ -3,7 +3,6 @@ package applier
 import (
 	"context"
 	"crypto/sha512"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -34,13 +33,6 @@ func (c *Cluster) SetInstanceLimits(page int64, all int) {
 // ForgetInstances drops what was found of custom resources.
 func (c *Cluster) ForgetInstances() { clear(c.judgedCustomResources) }
 
-// Unpack decodes the content of a record's Secret.
-func Unpack(data []byte) (Record, error) {
-	var r Record
-	_, err := new(packer).unpack(data, &r)
-	return r, err
-}
-
 // Soonest is when an apply looks again that has several reasons to.
 func Soonest(words ...time.Duration) time.Duration {
 	var o Outcome
@@ -63,18 +55,6 @@ func (c *SchemaCache) Parse(document []byte) (*differ.Schema, error) {
 // Knows reports whether the schema of a document is remembered.
 func (c *SchemaCache) Knows(document []byte) bool { return c.find(sha512.Sum512(document)) != nil }
 
-// RememberedBytes is what the records in memory take.
-func (c *Cluster) RememberedBytes() (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range c.records {
-		if r != nil {
-			n += r.size
-		}
-	}
-	return n
-}
-
 // ObserveObjects reads n objects as a plan does.
 func (c *Cluster) ObserveObjects(ctx context.Context, n int, get func(context.Context, differ.ID) (map[string]any, error)) error {
 	states, mappings := make([]differ.State, n), map[differ.ID]*meta.RESTMapping{}
@@ -88,29 +68,4 @@ func (c *Cluster) ObserveObjects(ctx context.Context, n int, get func(context.Co
 }
 
 // Announcing is how many announcements wait for a write that is on its way.
-func (c *Cluster) Announcing() int {
-	c.announcer.mu.Lock()
-	defer c.announcer.mu.Unlock()
-	return len(c.announcer.waiting)
-}
-
-// KeptIDs remembers records with many objects each, and returns how many IDs are in memory, and how
-// many records could hold an object that none of them has.
-func KeptIDs(records, objects int) (kept, doubtful int) {
-	c := &Cluster{records: map[string]*record{}, settledCache: map[string]*settledEntry{}, recordedObjects: map[string][]uint64{}}
-	for i := range records {
-		r := &record{Record: Record{Component: fmt.Sprintf("c%d", i), Objects: make([]RecordedObject, objects)}}
-		for o := range r.Objects {
-			r.Objects[o].ID = differ.ID{Kind: "ConfigMap", Namespace: r.Component, Name: strconv.Itoa(o)}
-		}
-		c.mu.Lock()
-		c.keepIDs(r)
-		c.mu.Unlock()
-		c.records[r.Component] = nil // too large to be remembered
-	}
-	for _, ids := range c.recordedObjects {
-		kept += len(ids)
-	}
-	missing := differ.ID{Kind: "ConfigMap", Namespace: "other", Name: "a"}
-	return kept, len(c.mayHold("other", map[differ.ID]*differ.State{missing: {}}))
-}
+func (c *Cluster) Announcing() int { return c.records.Announcing() }

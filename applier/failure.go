@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 // ErrStale reports that an object changed after the plan was made. No change of the object was
@@ -71,8 +73,9 @@ func unanswered(err error) bool {
 	return code == 0 || code >= http.StatusInternalServerError
 }
 
+// stale adds [ErrStale] to an error that says that another writer was first.
 func stale(err error) error {
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+	if records.TakenOver(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("%w: %w", ErrStale, err)
 	}
 	return err

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -31,40 +32,28 @@ const unwritten = "1"
 // to create stay in the inventory. Afterwards fence returns [ErrStale].
 func (a *applying) fence(ctx context.Context) error {
 	rec := a.record.Record
-	ours := rec.Writer == a.cluster.writer.Identity
-	if !rec.open() || ours && !a.cluster.isUnfenced(a.want.Component) {
+	ours := a.cluster.records.Owns(a.record)
+	if !rec.Open() || ours && !a.cluster.records.IsUnfenced(a.want.Component) {
 		return nil
 	}
 	if !ours {
 		var err error
-		if a.record, err = a.cluster.writeRecord(ctx, a.record, rec); err != nil {
+		if a.record, err = a.cluster.records.Write(ctx, a.record, rec); err != nil {
 			return stale(err)
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	for _, o := range rec.Objects {
-		if o.Intent != "" && (o.Intent != IntentCreate || o.UID != "") { // a creation changes nothing that exists
+		if o.Intent != "" && (o.Intent != records.IntentCreate || o.UID != "") { // a creation changes nothing that exists
 			g.Go(func() error { return a.touch(gctx, o.ID, o.APIVersion, a.record.Epoch) })
 		}
 	}
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("take over from writer %s: %w", rec.Writer, err)
 	}
-	a.cluster.setUnfenced(a.want.Component, false)
+	a.cluster.records.Fenced(a.want.Component)
 	return fmt.Errorf("%w: the component was taken over from writer %s, in epoch %d", ErrStale, rec.Writer, a.record.Epoch)
-}
-
-func (c *Cluster) isUnfenced(component string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.unfenced[component]
-}
-
-func (c *Cluster) setUnfenced(component string, unfenced bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unfenced[component] = unfenced
 }
 
 // touch gives an object, if it exists, a new resourceVersion.
@@ -94,15 +83,5 @@ func (a *applying) touch(ctx context.Context, id differ.ID, apiVersion string, e
 		return fmt.Errorf("annotate %s with its epoch: %w", id, a.forbidden(ctx, m, id, err, "patch"))
 	}
 	a.cluster.reader.Wrote(id, answer.Object)
-	return nil
-}
-
-func (c *Cluster) confirm(ctx context.Context) error {
-	if c.writer.Confirm == nil {
-		return nil
-	}
-	if err := c.writer.Confirm(ctx); err != nil {
-		return fmt.Errorf("take over: %w", err)
-	}
 	return nil
 }

@@ -3,67 +3,18 @@ package applier
 import (
 	"context"
 	"fmt"
-	"slices"
-	"unique"
 
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
-
-// Delivered is the last delivery of a component that was applied in whole: its version, revision of
-// the fleet repository, and rendered target. The zero value: there was none.
-type Delivered struct {
-	Version, Revision, TargetHash string
-}
-
-// Delivered returns the last delivery of a component that was applied in whole, from its record.
-// For a settled component it makes no request.
-func (c *Cluster) Delivered(ctx context.Context, component string) (Delivered, error) {
-	c.mu.Lock()
-	q := c.settledCache[component]
-	c.mu.Unlock()
-	if q != nil {
-		return q.delivered.Value(), nil
-	}
-	r, err := c.readRecord(ctx, component)
-	if err != nil {
-		return Delivered{}, err
-	}
-	return r.delivered(), nil
-}
-
-func (r *Record) delivered() Delivered {
-	return Delivered{Version: r.Version, Revision: r.Revision, TargetHash: r.TargetHash}
-}
-
-// DeliveredAs returns the last delivery of a component that had a target; false: its history has
-// none.
-func (c *Cluster) DeliveredAs(ctx context.Context, component, targetHash string) (Delivered, bool, error) {
-	last, err := c.Delivered(ctx, component)
-	if err != nil || last.TargetHash == targetHash {
-		return last, err == nil, err
-	}
-	r, err := c.readRecord(ctx, component)
-	if err != nil {
-		return Delivered{}, false, err
-	}
-	i := slices.IndexFunc(r.History, func(e HistoryEntry) bool { return e.TargetHash == targetHash })
-	if i < 0 {
-		return Delivered{}, false, nil
-	}
-	e := r.History[i]
-	return Delivered{Version: e.Version, Revision: e.Revision, TargetHash: e.TargetHash}, true, nil
-}
-
-// once shares one copy of a delivery that many clusters have.
-func (d Delivered) once() unique.Handle[Delivered] { return unique.Make(d) }
 
 // Render renders a delivery from a cluster's files at some revision.
 type Render func(context.Context, *registry.Cluster, *registry.Delivery) (*renderer.Target, error)
 
 // HistoricalDesired is an earlier delivery that is to be kept, or restored.
 type HistoricalDesired struct {
-	Past Delivered
+	Past records.Delivered
 	// Now is the fleet as git has it now, and Delivery the same delivery there. They give the
 	// fleet's danger rules, the cluster's labels and the approvals.
 	Now      *registry.Fleet
@@ -117,7 +68,7 @@ func (w HistoricalDesired) Build(ctx context.Context, render Render) (Desired, e
 // HistoricalError reports that an earlier delivery can't be rendered from git any more. The cluster stays
 // as it is.
 type HistoricalError struct {
-	Past      Delivered
+	Past      records.Delivered
 	Component string
 	Err       error
 }

@@ -15,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/deletion"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -41,7 +43,7 @@ func (a *applying) runHooks(ctx context.Context, event string) error {
 		if err := a.removeHook(ctx, r, deleteSucceeded); err != nil {
 			return err
 		}
-		if r.removable() {
+		if removable(&r) {
 			r.UID = "" // recorded with the next write; until then a new apply checks it again
 			a.putHook(r)
 		}
@@ -50,33 +52,33 @@ func (a *applying) runHooks(ctx context.Context, event string) error {
 }
 
 // removable reports whether the object of a hook that succeeded has yet to be deleted.
-func (r *RecordedHook) removable() bool {
+func removable(r *records.Hook) bool {
 	return r.UID != "" && !r.Contested && slices.Contains(r.Policies, deleteSucceeded)
 }
 
 // recordedHook returns the progress of a hook for this target.
-func (a *applying) recordedHook(h hook) RecordedHook { return a.recordedIn(a.hooks, h) }
+func (a *applying) recordedHook(h hook) records.Hook { return a.recordedIn(a.hooks, h) }
 
-func (p *Prepared) recordedIn(hooks []RecordedHook, h hook) RecordedHook {
+func (p *Prepared) recordedIn(hooks []records.Hook, h hook) records.Hook {
 	for _, r := range hooks {
 		if r.ID == h.id && r.Event == h.event && r.TargetHash == p.want.Target.Hash {
 			return r
 		}
 	}
-	return RecordedHook{
+	return records.Hook{
 		ID: h.id, APIVersion: h.gvk.GroupVersion().String(), Event: h.event, TargetHash: p.want.Target.Hash, Policies: h.policies,
 	}
 }
 
 // keepHook records the progress of a hook.
-func (a *applying) keepHook(ctx context.Context, r RecordedHook) error {
+func (a *applying) keepHook(ctx context.Context, r records.Hook) error {
 	r.At = a.now.UTC()
 	a.putHook(r)
 	return a.writeFacts(ctx, false)
 }
 
-func (a *applying) putHook(r RecordedHook) {
-	a.hooks = append(slices.DeleteFunc(slices.Clone(a.hooks), func(old RecordedHook) bool {
+func (a *applying) putHook(r records.Hook) {
+	a.hooks = append(slices.DeleteFunc(slices.Clone(a.hooks), func(old records.Hook) bool {
 		return old.ID == r.ID && old.Event == r.Event && old.TargetHash == r.TargetHash
 	}), r)
 }
@@ -84,14 +86,14 @@ func (a *applying) putHook(r RecordedHook) {
 // clearHooks drops the hooks of earlier targets, and deletes the objects of those that succeeded,
 // if the policy says so.
 func (a *applying) clearHooks(ctx context.Context) error {
-	var kept []RecordedHook
+	var kept []records.Hook
 	for _, r := range a.hooks {
 		if r.TargetHash == a.want.Target.Hash {
 			kept = append(kept, r)
 			continue
 		}
 		r.Contested = false // requests that were in flight then have arrived
-		if r.State == HookSucceeded {
+		if r.State == records.HookSucceeded {
 			if err := a.removeHook(ctx, r, deleteSucceeded); err != nil {
 				return err
 			}
@@ -104,13 +106,13 @@ func (a *applying) clearHooks(ctx context.Context) error {
 // hooksLeft reports whether an object of a hook has yet to be deleted although its target is
 // applied in whole.
 func (p *Prepared) hooksLeft() bool {
-	return slices.ContainsFunc(p.record.Hooks, func(r RecordedHook) bool { return r.TargetHash == "" })
+	return slices.ContainsFunc(p.record.Hooks, func(r records.Hook) bool { return r.TargetHash == "" })
 }
 
 // sweepHooks deletes the leftover hooks of a target that is applied in whole, once no request of a
 // replaced session can create them anew.
 func (a *applying) sweepHooks(ctx context.Context) error {
-	var kept []RecordedHook
+	var kept []records.Hook
 	for _, r := range a.hooks {
 		rest := inFlight - a.now.Sub(r.At)
 		if r.TargetHash != "" || rest > 0 {
@@ -131,10 +133,10 @@ func (a *applying) sweepHooks(ctx context.Context) error {
 
 // leftHooks returns the hooks of a target applied in whole whose objects have yet to be deleted;
 // see [applying.sweepHooks].
-func leftHooks(hooks []RecordedHook) []RecordedHook {
-	var out []RecordedHook
+func leftHooks(hooks []records.Hook) []records.Hook {
+	var out []records.Hook
 	for _, r := range hooks {
-		if r.Contested && r.State == HookSucceeded && slices.Contains(r.Policies, deleteSucceeded) {
+		if r.Contested && r.State == records.HookSucceeded && slices.Contains(r.Policies, deleteSucceeded) {
 			r.TargetHash = "" // this run is over: the same target may be applied again
 			out = append(out, r)
 		}
@@ -150,31 +152,31 @@ func (a *applying) runHook(ctx context.Context, h hook) error {
 	}
 	var live map[string]any
 	switch r.State {
-	case HookSucceeded:
+	case records.HookSucceeded:
 		return nil
-	case HookFailed:
-		if again := r.pause() - a.now.Sub(r.At); again > 0 && !a.retryHooks {
+	case records.HookFailed:
+		if again := hookBackoff(&r) - a.now.Sub(r.At); again > 0 && !a.retryHooks {
 			a.outcome.requeueAfter(again)
 			return &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Again: again, Message: r.Message}
 		}
-	case HookIntended: // a session ended before it knew whether it had created the hook
+	case records.HookIntended: // a session ended before it knew whether it had created the hook
 		if live, err = Get(ctx, a.cluster.dynamic, m, h.id); err != nil {
 			return fmt.Errorf("hook %s: %w", h.event, err)
 		}
-		r.Contested = runOf(live) != r.run()
-	case HookRunning:
+		r.Contested = runOf(live) != runIDOf(&r)
+	case records.HookRunning:
 		return a.awaitHook(ctx, m, awaiting{hook: h, so: r})
 	}
-	if r.State != HookIntended || r.Contested {
+	if r.State != records.HookIntended || r.Contested {
 		if live, err = a.createHook(ctx, m, h, &r); err != nil {
 			return err
 		}
 	}
-	r.UID, r.State, r.Message = uidOf(live), HookRunning, ""
+	r.UID, r.State, r.Message = uidOf(live), records.HookRunning, ""
 	if !comesToEnd(h.id) {
-		r.State = HookSucceeded
+		r.State = records.HookSucceeded
 	}
-	if err := a.keepHook(ctx, r); err != nil || r.State == HookSucceeded {
+	if err := a.keepHook(ctx, r); err != nil || r.State == records.HookSucceeded {
 		return err
 	}
 	return a.awaitHook(ctx, m, awaiting{hook: h, so: r, live: live})
@@ -186,19 +188,19 @@ func (a *applying) hookPause() error {
 	before, _ := a.events()
 	for _, h := range hooksOf(a.want.Target, before) {
 		r := a.recordedHook(h)
-		if again := r.pause() - a.now.Sub(r.At); r.State == HookFailed && again > 0 && !a.retryHooks {
+		if again := hookBackoff(&r) - a.now.Sub(r.At); r.State == records.HookFailed && again > 0 && !a.retryHooks {
 			a.outcome.requeueAfter(again)
 			return &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Again: again, Message: r.Message}
 		}
-		if r.State != HookSucceeded {
+		if r.State != records.HookSucceeded {
 			return nil
 		}
 	}
 	return nil
 }
 
-// pause is how long a failed hook waits before its next run.
-func (r *RecordedHook) pause() time.Duration {
+// hookBackoff returns how long a failed hook waits before its next run.
+func hookBackoff(r *records.Hook) time.Duration {
 	pause := firstHookPause
 	for range min(r.Attempt-1, 16) {
 		pause *= 2
@@ -217,9 +219,9 @@ func runOf(live map[string]any) string {
 
 // createHook makes room for a hook's object, records the intent to create it, and
 // creates it.
-func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, r *RecordedHook) (map[string]any, error) {
-	if r.State != HookIntended { // a new run
-		r.Attempt, r.State, r.UID, r.Message, r.Contested = r.Attempt+1, HookIntended, "", "", false
+func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, r *records.Hook) (map[string]any, error) {
+	if r.State != records.HookIntended { // a new run
+		r.Attempt, r.State, r.UID, r.Message, r.Contested = r.Attempt+1, records.HookIntended, "", "", false
 	}
 	patch, err := a.judgeHook(ctx, h)
 	if err != nil {
@@ -240,7 +242,7 @@ func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, 
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[v1alpha1.AnnotationHookRun] = r.run()
+	annotations[v1alpha1.AnnotationHookRun] = runIDOf(r)
 	u.SetAnnotations(annotations)
 	answer, err := send(ctx, a.resource(m, h.id), u.Object, nil, v1alpha1.FieldManager)
 	a.cluster.progress(Step{Component: a.want.Component, ID: h.id, Op: differ.OpCreate, Hook: h.event, Err: err})
@@ -303,7 +305,7 @@ func refusal(c *differ.Change) string {
 
 // replaceHook makes room for a hook's object: it deletes what an earlier run left behind, if the
 // policy allows.
-func (a *applying) replaceHook(ctx context.Context, m *meta.RESTMapping, h hook, r *RecordedHook) error {
+func (a *applying) replaceHook(ctx context.Context, m *meta.RESTMapping, h hook, r *records.Hook) error {
 	live, err := Get(ctx, a.cluster.dynamic, m, h.id)
 	if err != nil {
 		return fmt.Errorf("hook %s: %w", h.event, err)
@@ -318,7 +320,7 @@ func (a *applying) replaceHook(ctx context.Context, m *meta.RESTMapping, h hook,
 	ours := u.GetLabels()[v1alpha1.LabelComponent] == a.want.Component && (runOf(live) != "" || a.objects[h.id].UID == uidOf(live))
 	helms := u.GetLabels()[v1alpha1.LabelComponent] == "" && u.GetAnnotations()[annotationHook] != "" && a.want.Adopt
 	switch {
-	case runOf(live) == r.run():
+	case runOf(live) == runIDOf(r):
 		return fmt.Errorf("%w: hook %s %s was created meanwhile", ErrStale, h.event, h.id)
 	case u.GetDeletionTimestamp() != nil:
 		return a.awaitGone(ctx, m, h, u)
@@ -350,7 +352,7 @@ func (a *applying) disown(id differ.ID) {
 // removeHook deletes the object of an ended hook, if the policy says so and the object is still the
 // one that ran. An object that a danger rule protects stays: the hook is done, and no version waits
 // for the deletion.
-func (a *applying) removeHook(ctx context.Context, r RecordedHook, when string) error {
+func (a *applying) removeHook(ctx context.Context, r records.Hook, when string) error {
 	if r.UID == "" || r.Contested || !slices.Contains(r.Policies, when) || r.Kind == "CustomResourceDefinition" {
 		return nil
 	}
@@ -390,7 +392,7 @@ func (a *applying) deleteHook(ctx context.Context, m *meta.RESTMapping, event st
 		if err != nil {
 			return err
 		}
-		err = sendDelete(ctx, allowed, dynamicDeleter(a.resource(m, id)), DeleteOptions(live))
+		err = deletion.Send(ctx, allowed, a.resource(m, id), DeleteOptions(live))
 		switch {
 		case err == nil || apierrors.IsNotFound(err):
 			return nil
@@ -411,7 +413,7 @@ func (a *applying) deleteHook(ctx context.Context, m *meta.RESTMapping, event st
 // awaiting is a running hook.
 type awaiting struct {
 	hook
-	so   RecordedHook
+	so   records.Hook
 	live map[string]any // the answer to its creation; nil: another apply created it
 }
 
@@ -445,12 +447,12 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 	case err != nil:
 		return fmt.Errorf("hook %s %s: %w", h.event, h.id, err)
 	case end.Succeeded:
-		r.State = HookSucceeded
+		r.State = records.HookSucceeded
 		return a.keepHook(ctx, r)
 	}
-	r.State, r.Message = HookFailed, end.Message
+	r.State, r.Message = records.HookFailed, end.Message
 	failed := &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Message: a.cluster.diagnoser.DiagnoseEnd(ctx, h.id, last, end.Message)}
-	a.outcome.requeueAfter(r.pause())
+	a.outcome.requeueAfter(hookBackoff(&r))
 	if err := a.keepHook(ctx, r); err != nil {
 		return fmt.Errorf("%w: %w", failed, err)
 	}

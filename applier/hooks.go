@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -40,42 +41,8 @@ const (
 // migrations, which may do harm when repeated.
 const firstHookPause, lastHookPause = time.Minute, time.Hour
 
-// HookState is the progress of a hook. The zero HookState: not begun.
-type HookState string
-
-// The values of [HookState].
-const (
-	HookIntended  HookState = "intended" // about to be created: it may or may not exist
-	HookRunning   HookState = "running"
-	HookSucceeded HookState = "succeeded"
-	HookFailed    HookState = "failed"
-)
-
-// RecordedHook is the progress of a hook whose target is not applied in whole yet, or a hook whose
-// object must still be deleted.
-type RecordedHook struct {
-	differ.ID  `json:",inline"`
-	APIVersion string `json:"apiVersion"`
-	Event      string `json:"event"`
-	TargetHash string `json:"targetHash"`
-	// Attempt counts the runs of the hook for the target, from 1.
-	Attempt int       `json:"attempt"`
-	State   HookState `json:"state"`
-	// At is the start of the apply that recorded the state.
-	At time.Time `json:"at"`
-	// UID is empty where it is not known that the object exists.
-	UID string `json:"uid,omitempty"`
-	// Policies define when the object is deleted.
-	Policies []string `json:"policies,omitempty"`
-	// Contested: a replaced session may still create the object. The object stays, because its
-	// presence keeps that creation from running the hook again.
-	Contested bool `json:"contested,omitempty"`
-	// Message says why the hook failed.
-	Message string `json:"message,omitempty"`
-}
-
-// run identifies one run of a hook; its object carries the value.
-func (r *RecordedHook) run() string {
+// runIDOf identifies one run of a hook; its object carries the value.
+func runIDOf(r *records.Hook) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%s %s %s %d", r.TargetHash, r.Event, r.ID, r.Attempt)))
 	return hex.EncodeToString(sum[:8])
 }
@@ -175,7 +142,7 @@ func (p *Prepared) events() (before, after string) {
 func (p *Prepared) hooksPending(events ...string) bool {
 	for _, event := range events {
 		for _, h := range hooksOf(p.want.Target, event) {
-			if r := p.recordedIn(p.record.Hooks, h); r.State != HookSucceeded || r.removable() {
+			if r := p.recordedIn(p.record.Hooks, h); r.State != records.HookSucceeded || removable(&r) {
 				return true
 			}
 		}

@@ -4,44 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Pin keeps a component at an earlier delivery until git changes the target: a rollback.
-type Pin struct {
-	// Number of the delivery in the history, with its version, revision and target.
-	Number     int    `json:"number"`
-	Version    string `json:"version"`
-	Revision   string `json:"revision"`
-	TargetHash string `json:"targetHash"`
-	// Against is the target that git wanted when the pin was made. The pin ends when git wants
-	// another target.
-	Against string    `json:"against"`
-	By      string    `json:"by,omitempty"`
-	At      time.Time `json:"at"`
-	Because string    `json:"because,omitempty"`
-}
-
-// String describes the pin for people: its version, author and reason; "" without a pin.
-func (p *Pin) String() string {
-	if p == nil {
-		return ""
-	}
-	s := fmt.Sprintf("pinned to %d, %s", p.Number, p.Version)
-	if p.By != "" {
-		s += ", by " + p.By
-	}
-	if p.Because != "" {
-		s += ": " + p.Because
-	}
-	return s
-}
-
 // PinnedWant is the delivery to which a component is pinned.
 type PinnedWant struct {
-	Pin *Pin
+	Pin *records.Pin
 	// Now is the fleet as git has it now, and Delivery the pinned delivery there. They give the
 	// fleet's danger rules, the cluster's labels and the approvals.
 	Now      *registry.Fleet
@@ -55,7 +25,7 @@ type PinnedWant struct {
 func (w PinnedWant) Make(ctx context.Context, render Render) (Desired, error) {
 	p := w.Pin
 	want, err := HistoricalDesired{
-		Past: Delivered{Version: p.Version, Revision: p.Revision, TargetHash: p.TargetHash}, Now: w.Now, Delivery: w.Delivery, Then: w.Then,
+		Past: records.Delivered{Version: p.Version, Revision: p.Revision, TargetHash: p.TargetHash}, Now: w.Now, Delivery: w.Delivery, Then: w.Then,
 	}.Build(ctx, render)
 	var gone *HistoricalError
 	switch {
@@ -71,7 +41,7 @@ func (w PinnedWant) Make(ctx context.Context, render Render) (Desired, error) {
 // PinError reports that the pinned delivery can't be rendered from git any more. The cluster stays
 // as it is.
 type PinError struct {
-	Pin       Pin
+	Pin       records.Pin
 	Component string
 	Err       error
 }
@@ -84,17 +54,11 @@ func (e *PinError) Unwrap() error { return e.Err }
 
 // pinStale reports whether the record's pin differs from the wanted one.
 func (p *Prepared) pinStale() bool {
-	is, wanted := p.record.Pin, p.want.Pin
-	if is == nil || wanted == nil {
-		return is != wanted
-	}
-	x, y := *is, *wanted
-	x.At, y.At = time.Time{}, time.Time{} // the same time can have several forms
-	return x != y || !is.At.Equal(wanted.At)
+	return !p.record.Pin.Equal(p.want.Pin)
 }
 
 // Pin returns the pin of the planned target; nil: the target is git's own.
-func (p *Prepared) Pin() *Pin { return p.want.Pin }
+func (p *Prepared) Pin() *records.Pin { return p.want.Pin }
 
 // Version returns the version of the planned target.
 func (p *Prepared) Version() string { return p.want.Version }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 // The wanted version depends on a record. If another client writes the record before the plan is
@@ -29,7 +30,7 @@ func TestPlanFromAnotherRecord(t *testing.T) {
 		t.Error("the record is the one that was looked at, and the plan is not settled")
 	}
 	w.reconnect()
-	one.Pin = &applier.Pin{Number: 1, Version: "v1", TargetHash: one.Target.Hash, Against: two.Target.Hash, By: "tess", Because: "INC-1", At: time.Now()}
+	one.Pin = &records.Pin{Number: 1, Version: "v1", TargetHash: one.Target.Hash, Against: two.Target.Hash, By: "tess", Because: "INC-1", At: time.Now()}
 	w.apply(one)
 	now, err := w.cluster.RecordVersion(t.Context(), w.component)
 	if err != nil {
@@ -64,7 +65,7 @@ func TestPin(t *testing.T) {
 	w.apply(one)
 	w.apply(two)
 
-	one.Pin = &applier.Pin{
+	one.Pin = &records.Pin{
 		Number: 1, Version: "v1", TargetHash: one.Target.Hash, Against: two.Target.Hash,
 		By: "tess", Because: "INC-1", At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.FixedZone("", 3600)),
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/differ/jsonsize"
 	"github.com/keelson-io/keelson/renderer"
@@ -49,7 +50,7 @@ type Desired struct {
 	// Others returns what the other components of the cluster want. It is called only before a
 	// deletion or a takeover. Nil: there are no other components.
 	Others func(context.Context) (*Claims, error)
-	Pin    *Pin // pin that the target comes from; nil: the target is what git wants now
+	Pin    *records.Pin // pin that the target comes from; nil: the target is what git wants now
 	// From is the resourceVersion of the record that was read to find the target, as
 	// [Cluster.RecordVersion] returns it. If the record has another version, planning fails with
 	// [ErrStale]: the record may have a new pin. Empty: no record was read.
@@ -91,7 +92,7 @@ type Prepared struct {
 	want     Desired
 	states   []differ.State // in the order of the plan's changes
 	policy   differ.Policy
-	record   *record
+	record   *records.Stored
 	mappings map[differ.ID]*meta.RESTMapping
 	schemas  differ.Schemas
 	claims   *Claims  // of the other components; nil: not needed so far
@@ -114,13 +115,13 @@ func (p *Prepared) Settled() bool {
 func (p *Prepared) recordStale() bool {
 	r := &p.record.Record
 	if p.want.Absent {
-		return p.record.version != ""
+		return p.record.ResourceVersion != ""
 	}
 	if p.markStale() {
 		return true
 	}
 	return !p.Plan.Differs() &&
-		(r.Version != p.want.Version || r.Tree != p.want.Tree || r.TargetHash != p.want.Target.Hash || r.open())
+		(r.Version != p.want.Version || r.Tree != p.want.Tree || r.TargetHash != p.want.Target.Hash || r.Open())
 }
 
 // Plan computes what applying would change. It writes nothing. The error wraps [ErrStale] when the
@@ -141,11 +142,11 @@ func (c *Cluster) plan(ctx context.Context, w Desired) (*Prepared, error) {
 		return p, nil
 	}
 	mark := c.unsettle(w.Component)
-	rec, err := c.readRecord(ctx, w.Component)
+	rec, err := c.records.Read(ctx, w.Component)
 	if err != nil {
 		return nil, err
 	}
-	if w.From != "" && w.From != rec.version {
+	if w.From != "" && w.From != rec.ResourceVersion {
 		return nil, fmt.Errorf("%w: another writer wrote its record", ErrStale)
 	}
 	if err := w.checkTarget(rec); err != nil {
@@ -240,7 +241,7 @@ func (c *Cluster) predictReplacements(ctx context.Context, p *Prepared) error {
 // recognise sets for each object the inputs of its comparison, and the inputs with which it was
 // settled before.
 func (c *Cluster) recognise(p *Prepared, versions map[differ.ID]schema.GroupVersionKind) {
-	if p.record.version == "" {
+	if p.record.ResourceVersion == "" {
 		return // nothing was ever recorded, so nothing is settled
 	}
 	c.mu.Lock()
@@ -250,7 +251,7 @@ func (c *Cluster) recognise(p *Prepared, versions map[differ.ID]schema.GroupVers
 	for i := range p.states {
 		s := &p.states[i]
 		s.Inputs = differ.Inputs{
-			Recorded: p.record.version, Target: p.want.Target.Hash, Live: uidOf(s.Live) + "/" + resourceVersionOf(s.Live),
+			Recorded: p.record.ResourceVersion, Target: p.want.Target.Hash, Live: uidOf(s.Live) + "/" + resourceVersionOf(s.Live),
 			Policy: policy, Schema: p.schemas.Hash(versions[s.ID]), Scaled: p.policy.Scaled[s.ID],
 		}
 		s.Settled = settled[s.ID]
@@ -274,11 +275,11 @@ func (c *Cluster) rememberSettled(p *Prepared) {
 }
 
 // statesOf joins the recorded and the wanted objects by ID.
-func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.State, map[differ.ID]schema.GroupVersionKind) {
+func statesOf(recorded []records.Object, target *renderer.Target) ([]differ.State, map[differ.ID]schema.GroupVersionKind) {
 	all := max(len(recorded), len(target.Objects)) // exact for a settled component
 	states := make([]differ.State, 0, all)
 	versions := make(map[differ.ID]schema.GroupVersionKind, all)
-	byID := make(map[differ.ID]*RecordedObject, len(recorded))
+	byID := make(map[differ.ID]*records.Object, len(recorded))
 	for i := range recorded {
 		byID[recorded[i].ID] = &recorded[i]
 	}
@@ -288,10 +289,10 @@ func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.Stat
 		// Only the field owners show whether an intended object was created.
 		switch r := byID[id]; {
 		case r == nil:
-		case r.Intent == IntentCreate || r.Intent == IntentReplace:
-			s.Former = former(r)
+		case r.Intent == records.IntentCreate || r.Intent == records.IntentReplace:
+			s.Former = r.Former()
 		default:
-			s.Recorded, s.RecordedUID, s.Normal, s.Uncertain = r.Content, r.UID, r.Normal, r.Intent == IntentUpdate
+			s.Recorded, s.RecordedUID, s.Normal, s.Uncertain = r.Content, r.UID, r.Normal, r.Intent == records.IntentUpdate
 		}
 		states = append(states, s)
 		versions[id] = gvk

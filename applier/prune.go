@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -32,27 +33,19 @@ const (
 	waitPass = 30 * time.Second
 )
 
-// Pruning marks an object of the inventory that is absent from a complete target. Everything else
-// of the target was applied.
-type Pruning struct {
-	TargetHash string    `json:"targetHash"`
-	Revision   string    `json:"revision"`
-	Since      time.Time `json:"since"`
-}
-
 // absentPrefix begins the target hash of a component that git wants absent. That target has no
 // objects. No render has such a hash.
 const absentPrefix = "absent-"
 
 // absentFrom returns the target of an absent component. Its hash stays the same until the component
 // is gone. After a reinstallation it differs, so that the hooks run again.
-func absentFrom(rec *record, t *renderer.Target) *renderer.Target {
+func absentFrom(rec *records.Stored, t *renderer.Target) *renderer.Target {
 	out := &renderer.Target{Hash: rec.TargetHash}
 	if t != nil {
 		out.Hooks = t.Hooks
 	}
 	if !strings.HasPrefix(rec.TargetHash, absentPrefix) {
-		last := HistoryEntry{}
+		last := records.HistoryEntry{}
 		if len(rec.History) > 0 {
 			last = rec.History[0]
 		}
@@ -71,7 +64,7 @@ func (p *Prepared) due(id differ.ID) bool {
 // deletesNow reports whether this pass may send a DELETE that was not sent yet.
 func (p *Prepared) deletesNow() bool {
 	return slices.ContainsFunc(p.states, func(s differ.State) bool {
-		return s.Target == nil && p.due(s.ID) && p.recorded(s.ID).Intent != IntentDelete
+		return s.Target == nil && p.due(s.ID) && p.recorded(s.ID).Intent != records.IntentDelete
 	})
 }
 
@@ -95,7 +88,7 @@ func (p *Prepared) markStale() bool {
 }
 
 // recorded returns an object's entry in the record; nil: none.
-func (p *Prepared) recorded(id differ.ID) *RecordedObject { return p.record.find(id) }
+func (p *Prepared) recorded(id differ.ID) *records.Object { return p.record.Find(id) }
 
 // thisPass returns the changes that this pass carries out: all but the deletions that it only
 // marks.
@@ -118,7 +111,7 @@ func (a *applying) mark() {
 			a.objects[ch.ID] = r
 		case ch.Op == differ.OpDelete && !a.due(ch.ID):
 			r.UID, r.Intent = uidOf(ch.Live), ""
-			r.Pruning = &Pruning{TargetHash: a.want.Target.Hash, Revision: a.want.Revision, Since: a.now.UTC()}
+			r.Pruning = &records.Pruning{TargetHash: a.want.Target.Hash, Revision: a.want.Revision, Since: a.now.UTC()}
 			a.objects[ch.ID] = r
 			a.outcome.requeueAfter(secondPass)
 		}
@@ -139,8 +132,7 @@ func (a *applying) taken() {
 		if had, ok := a.before[id]; ok && had.UID == o.UID && had.Intent == "" {
 			continue
 		}
-		sure, maybe := a.cluster.holders(a.want.Component, &o)
-		a.outcome.TransferredFrom = append(a.outcome.TransferredFrom, append(sure, maybe...)...)
+		a.outcome.TransferredFrom = append(a.outcome.TransferredFrom, a.cluster.records.Holders(a.want.Component, &o)...)
 	}
 	slices.Sort(a.outcome.TransferredFrom)
 	a.outcome.TransferredFrom = slices.Compact(a.outcome.TransferredFrom)
@@ -195,98 +187,17 @@ func (a *applying) remove(ctx context.Context) error {
 	if err := a.runHooks(ctx, postDelete); err != nil {
 		return errors.Join(err, a.writeFacts(ctx, false))
 	}
-	ctx, cancel := outlive(ctx)
+	ctx, cancel := records.Outlive(ctx)
 	defer cancel()
-	if err := a.cluster.deleteRecord(ctx, a.record); err != nil {
+	if err := a.cluster.records.Remove(ctx, a.record); err != nil {
 		return stale(err)
 	}
 	a.outcome.Removed = true
 	return nil
 }
 
-// Tidy removes objects that other components have taken over from the record of a component that is
-// no longer in git. It returns the number of remaining objects, and deletes a record without
-// objects. Only records that this process knows count; the record of a settled component is read if
-// it may hold an object. The error wraps [ErrStale] when another writer wrote the record.
-func (c *Cluster) Tidy(ctx context.Context, component string) (int, error) {
-	rec, err := c.readRecord(ctx, component)
-	if err != nil {
-		return 0, err
-	}
-	var left []RecordedObject
-	for _, o := range rec.Objects {
-		taken, err := c.takenOver(ctx, component, &o)
-		if err != nil {
-			return 0, err
-		}
-		if !taken {
-			left = append(left, o)
-		}
-	}
-	switch {
-	case len(left) == 0 && rec.version != "":
-		if err := c.deleteRecord(ctx, rec); err != nil {
-			return 0, stale(err)
-		}
-	case len(left) < len(rec.Objects):
-		next := rec.Record
-		next.Objects = left
-		if _, err := c.writeRecord(ctx, rec, next); err != nil {
-			return len(rec.Objects), stale(err)
-		}
-	}
-	return len(left), nil
-}
-
-// takenOver reports whether the record of another component holds the same object
-// as applied.
-func (c *Cluster) takenOver(ctx context.Context, from string, o *RecordedObject) (bool, error) {
-	if o.UID == "" {
-		return false, nil
-	}
-	sure, maybe := c.holders(from, o)
-	if len(sure) > 0 {
-		return true, nil
-	}
-	for _, name := range maybe {
-		r, err := c.readRecord(ctx, name)
-		if err != nil {
-			return false, err
-		}
-		if r.has(o) {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// holders returns the components, except the given one, whose records hold the same object as
-// applied (sure). Components whose records may hold it, and are not in memory, are in maybe.
-func (c *Cluster) holders(but string, o *RecordedObject) (sure, maybe []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, r := range c.records {
-		if name != but && r != nil && r.has(o) {
-			sure = append(sure, name)
-		}
-	}
-	hash := hashID(o.ID)
-	for name, ids := range c.recordedObjects {
-		if name != but && c.records[name] == nil && slices.Contains(ids, hash) {
-			maybe = append(maybe, name)
-		}
-	}
-	return sure, maybe
-}
-
-// has reports whether a record holds the same object as applied.
-func (r *Record) has(o *RecordedObject) bool {
-	has := r.find(o.ID)
-	return has != nil && has.UID == o.UID && has.Intent == ""
-}
-
 // checkTarget rejects a target that is probably a mistake.
-func (w *Desired) checkTarget(rec *record) error {
+func (w *Desired) checkTarget(rec *records.Stored) error {
 	switch {
 	case w.Absent:
 		return nil

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -60,7 +61,7 @@ func TestPrune(t *testing.T) {
 }
 
 // inventory is what the record has.
-func (w *world) inventory() []applier.RecordedObject {
+func (w *world) inventory() []records.Object {
 	w.t.Helper()
 	r, err := w.cluster.Record(w.t.Context(), w.component)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/keelson-io/keelson/applier/pages"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -38,7 +39,7 @@ const (
 func (r *directReader) Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {
 	out := map[differ.ID]differ.Scaling{}
 	for _, gvr := range served {
-		err := eachPage(gvr.GroupResource().String(), scalersPage, maxScalers, func(o metav1.ListOptions) (int, string, error) {
+		err := pages.Each(gvr.GroupResource().String(), scalersPage, maxScalers, func(o metav1.ListOptions) (int, string, error) {
 			list, err := r.dynamic.Resource(gvr).List(ctx, o)
 			if err != nil {
 				return 0, "", fmt.Errorf("list %s: %w", gvr.GroupResource(), err)

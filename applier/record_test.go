@@ -11,7 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 // bodyOf reads a request's body and leaves it as it was.
@@ -33,9 +33,9 @@ func TestFormats(t *testing.T) {
 		`"content":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"NS"}},"intended":true}]}`
 	cases := map[string]struct {
 		why, record, wrong string
-		intent             applier.Intent
+		intent             records.Intent
 	}{
-		"One":    {"Objects that were intended had the intent to be created.", `{"format":1,` + content, "", applier.IntentCreate},
+		"One":    {"Objects that were intended had the intent to be created.", `{"format":1,` + content, "", records.IntentCreate},
 		"Later":  {"What a later version means can't be known.", `{"format":3,` + content, "upgrade Keelson", ""},
 		"None":   {"It is no record.", `{` + content, "format 0", ""},
 		"Broken": {"It was cut off.", `{"format":1,"component"`, "decode", ""},

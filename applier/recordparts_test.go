@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 // noise is a text that does not compress.
@@ -145,7 +146,7 @@ func TestPartsOfNextWriterStay(t *testing.T) {
 			return next.RoundTrip(r)
 		})
 	})
-	old, err := applier.New(applier.Options{Name: "test", Config: config, Writer: applier.Writer{Identity: "old"}})
+	old, err := applier.New(applier.Options{Name: "test", Config: config, Writer: records.Writer{Identity: "old"}})
 	if err != nil {
 		t.Fatal(err)
 	}

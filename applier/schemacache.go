@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/applier/fingerprint"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
@@ -51,7 +52,7 @@ type digest [sha512.Size]byte
 // digest that an API server claims. So a cluster that publishes a wrong document, or a document
 // under a wrong hash, changes nothing for the other clusters.
 type SchemaCache struct {
-	packer  packer
+	packer  records.Packer
 	parsing singleflight.Group
 	slots   *semaphore.Weighted // of parsingValues
 

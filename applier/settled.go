@@ -2,10 +2,7 @@ package applier
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
-	"strconv"
 	"unique"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +10,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/fingerprint"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -30,48 +28,14 @@ type Keeper interface {
 	AtRest(component string) bool
 }
 
-// settledEntry is what stays in memory of a settled component. Its record is read again when it is needed.
-type settledEntry struct {
-	of      fingerprint.Sum // fingerprint of the settled state, see [Cluster.fingerprint]
-	version recordVersion   // version of its record
-	record  fingerprint.Sum // of the record: a restored store counts resourceVersions anew
-	pin     *Pin
-	// delivered is the last delivery in the record.
-	delivered unique.Handle[Delivered]
-}
-
-// recordVersion is a resourceVersion: nearly always a number, which needs no memory of its own, or
-// else its text.
-type recordVersion struct {
-	number uint64
-	text   string
-}
-
-func recordVersionOf(version string) recordVersion {
-	n, err := strconv.ParseUint(version, 10, 64)
-	if err != nil || n == 0 || strconv.FormatUint(n, 10) != version {
-		return recordVersion{text: version}
-	}
-	return recordVersion{number: n}
-}
-
-func (v recordVersion) String() string {
-	if v.number == 0 {
-		return v.text
-	}
-	return strconv.FormatUint(v.number, 10)
-}
-
 // settledPlan returns the plan of a component that was found settled and healthy, and of which nothing
 // has changed since; nil: that is not so, or not known.
 func (c *Cluster) settledPlan(ctx context.Context, w Desired) *Prepared {
-	c.mu.Lock()
-	q, listed := c.settledCache[w.Component], c.listed
-	c.mu.Unlock()
-	if q == nil || !listed || w.Absent || !c.keeper.AtRest(w.Component) {
+	inputs, last, known := c.records.Settled(w.Component)
+	if !known || w.Absent || !c.keeper.AtRest(w.Component) {
 		return nil // an absent component is never settled
 	}
-	p := &Prepared{want: w, Applied: q.delivered.Value().Version, fromSettledCache: true}
+	p := &Prepared{want: w, Applied: last.Version, fromSettledCache: true}
 	states, versions := statesOf(nil, w.Target)
 	var err error
 	// An error shows in the full plan.
@@ -84,7 +48,7 @@ func (c *Cluster) settledPlan(ctx context.Context, w Desired) *Prepared {
 	if p.schemas, err = c.schemas(ctx, versions); err != nil {
 		return nil
 	}
-	if c.fingerprint(p, states, versions) != q.of {
+	if c.fingerprint(p, states, versions) != inputs {
 		return nil
 	}
 	for i := range states {
@@ -94,24 +58,19 @@ func (c *Cluster) settledPlan(ctx context.Context, w Desired) *Prepared {
 }
 
 // wasHealthy reports whether this process found a delivery settled and healthy.
-func (c *Cluster) wasHealthy(component string, d Delivered) bool {
+func (c *Cluster) wasHealthy(component string, d records.Delivered) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h, ok := c.healthy[component]
 	return ok && h.Value() == d
 }
 
-// unsettle removes a component from settledCache, so that its record is read again.
+// unsettle ends the rest of a component, so that its record is read again.
 func (c *Cluster) unsettle(component string) (mark uint64) {
 	if c.keeper == nil {
 		return 0
 	}
-	c.mu.Lock()
-	if c.settledCache[component] != nil {
-		delete(c.settledCache, component)
-		c.records[component] = nil
-	}
-	c.mu.Unlock()
+	c.records.Unsettle(component)
 	return c.keeper.Wake(component)
 }
 
@@ -125,21 +84,17 @@ func (c *Cluster) storeSettled(p *Prepared, mark uint64, versions map[differ.ID]
 		ids = append(ids, p.states[i].ID)
 	}
 	states, _ := statesOf(nil, p.want.Target)
-	q := &settledEntry{
-		of: c.fingerprint(p, states, versions), version: recordVersionOf(p.record.version), record: p.record.sum,
-		pin: p.record.Pin, delivered: p.record.delivered().once(),
-	}
+	inputs := c.fingerprint(p, states, versions)
 	component := p.want.Component
 	if !c.keeper.Rest(component, mark, ids, p.want.Health) {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.records[component] != p.record || c.unfenced[component] {
+	if !c.records.Summarize(p.record, inputs) {
 		return // another session wrote the record meanwhile
 	}
-	c.settledCache[component], c.healthy[component] = q, q.delivered
-	delete(c.records, component)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.healthy[component] = unique.Make(p.record.Delivered())
 	delete(c.settled, component)
 	for _, id := range ids {
 		delete(c.answers, id)
@@ -149,7 +104,7 @@ func (c *Cluster) storeSettled(p *Prepared, mark uint64, versions map[differ.ID]
 
 // isIdle reports whether a plan has nothing to do, to wait for or to show.
 func (p *Prepared) isIdle() bool {
-	if p.want.Absent || p.record.version == "" || !p.Settled() || len(p.Health) != len(p.want.Target.Objects) {
+	if p.want.Absent || p.record.ResourceVersion == "" || !p.Settled() || len(p.Health) != len(p.want.Target.Objects) {
 		return false
 	}
 	for i := range p.Plan.Changes {
@@ -182,18 +137,4 @@ func (c *Cluster) fingerprint(p *Prepared, states []differ.State, versions map[d
 		h.Add(resource, p.schemas.Hash(versions[id]), fmt.Sprint(p.policy.Scaled[id]))
 	}
 	return h.Sum()
-}
-
-// hashIDs returns the hashed IDs of recorded objects.
-func hashIDs(objects []RecordedObject) []uint64 {
-	out := make([]uint64, 0, len(objects))
-	for i := range objects {
-		out = append(out, hashID(objects[i].ID))
-	}
-	return out
-}
-
-func hashID(id differ.ID) uint64 {
-	s := sha256.Sum256([]byte(id.String()))
-	return binary.LittleEndian.Uint64(s[:])
 }

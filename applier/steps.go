@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/applier/span"
 	"github.com/keelson-io/keelson/differ"
 )
@@ -171,28 +172,28 @@ func (a *applying) intend(ctx context.Context) error {
 	now := a.now.UTC()
 	rec := a.record.Record
 	rec.Objects, rec.IntentsAt, rec.Pin, rec.History = a.inventory(), &now, a.want.Pin, a.judged(rec.History)
-	a.record, err = a.cluster.writeRecord(ctx, a.record, rec)
+	a.record, err = a.cluster.records.Write(ctx, a.record, rec)
 	return stale(err)
 }
 
 // intended returns an object as the record is about to have it.
-func (a *applying) intended(ch *differ.Change) RecordedObject {
+func (a *applying) intended(ch *differ.Change) records.Object {
 	r, intent := a.objects[ch.ID], intentOf(ch.Op)
 	switch intent {
-	case IntentCreate:
-		was := former(&r)
+	case records.IntentCreate:
+		was := r.Former()
 		if s := a.state(ch.ID); was == nil && s != nil {
 			was = s.Former // as another component recorded it
 		}
-		r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record, Was: was}
-	case IntentReplace:
-		r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record}
-	case IntentUpdate:
-		if r.Content == nil || r.Intent == IntentCreate || r.Intent == IntentReplace { // adopted: no applied content is known yet
-			r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, UID: uidOf(ch.Live), Content: ch.Record}
-			intent = IntentCreate
+		r = records.Object{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record, Was: was}
+	case records.IntentReplace:
+		r = records.Object{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record}
+	case records.IntentUpdate:
+		if r.Content == nil || r.Intent == records.IntentCreate || r.Intent == records.IntentReplace { // adopted: no applied content is known yet
+			r = records.Object{ID: ch.ID, APIVersion: ch.APIVersion, UID: uidOf(ch.Live), Content: ch.Record}
+			intent = records.IntentCreate
 		}
-	case IntentDelete:
+	case records.IntentDelete:
 	}
 	r.Intent = intent
 	return r
@@ -207,25 +208,16 @@ func (p *Prepared) state(id differ.ID) *differ.State {
 	return &p.states[i]
 }
 
-// former returns what the next plan is judged by if the object is not there: what was applied. Of
-// an object that Keelson itself was about to replace that is the new content, which git approved.
-func former(r *RecordedObject) map[string]any {
-	if r.Intent == IntentCreate {
-		return r.Was
-	}
-	return r.Content
-}
-
-func intentOf(op differ.Op) Intent {
+func intentOf(op differ.Op) records.Intent {
 	switch op {
 	case differ.OpCreate:
-		return IntentCreate
+		return records.IntentCreate
 	case differ.OpUpdate:
-		return IntentUpdate
+		return records.IntentUpdate
 	case differ.OpReplace:
-		return IntentReplace
+		return records.IntentReplace
 	case differ.OpDelete:
-		return IntentDelete
+		return records.IntentDelete
 	case differ.OpNone, differ.OpForget:
 	}
 	return ""
@@ -282,10 +274,10 @@ func (a *applying) undone(id differ.ID) {
 	}
 }
 
-func (a *applying) inventory() []RecordedObject {
+func (a *applying) inventory() []records.Object {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.SortedFunc(maps.Values(a.objects), func(x, y RecordedObject) int {
+	return slices.SortedFunc(maps.Values(a.objects), func(x, y records.Object) int {
 		return differ.CompareIDs(x.ID, y.ID)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/registry"
 )
 
@@ -66,9 +67,9 @@ Exit codes: 0 printed, 2 the records can't be read.`,
 // delivered is one line of the history.
 type delivered struct {
 	Component string `json:"component"`
-	applier.HistoryEntry
+	records.HistoryEntry
 	// Pin keeps the component at this delivery until git changes. Only the newest delivery has it.
-	Pin *applier.Pin `json:"pin,omitempty"`
+	Pin *records.Pin `json:"pin,omitempty"`
 }
 
 func readHistory(ctx context.Context, live *applier.Cluster, c *registry.Cluster, components []string) ([]delivered, error) {

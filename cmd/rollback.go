@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/registry"
 )
 
@@ -118,7 +118,7 @@ func (r *applyRun) rollback(ctx context.Context, cluster, component string, o ro
 }
 
 // pin returns the pin to write.
-func (r *applyRun) pin(ctx context.Context, d *registry.Delivery, record *applier.Record, number int) (*applier.Pin, error) {
+func (r *applyRun) pin(ctx context.Context, d *registry.Delivery, record *records.Record, number int) (*records.Pin, error) {
 	if d.Absent {
 		return nil, fmt.Errorf("git says that %s is to be removed from %s: take that back in git", d.Component, d.Cluster)
 	}
@@ -133,8 +133,8 @@ func (r *applyRun) pin(ctx context.Context, d *registry.Delivery, record *applie
 	return r.pinTo(entry, target.Hash), nil
 }
 
-func (r *applyRun) pinTo(e *applier.HistoryEntry, against string) *applier.Pin {
-	return &applier.Pin{
+func (r *applyRun) pinTo(e *records.HistoryEntry, against string) *records.Pin {
+	return &records.Pin{
 		Number: e.Number, Version: e.Version, Revision: e.Revision, TargetHash: e.TargetHash,
 		Against: against, By: person(), At: r.env.Now().UTC(),
 	}
@@ -142,7 +142,7 @@ func (r *applyRun) pinTo(e *applier.HistoryEntry, against string) *applier.Pin {
 
 // entryOf finds the delivery to go back to. The number 0 means the newest one that was healthy, is
 // not what git wants, and is not pinned already.
-func (r *applyRun) entryOf(ctx context.Context, d *registry.Delivery, record *applier.Record, number int, wanted string) (*applier.HistoryEntry, error) {
+func (r *applyRun) entryOf(ctx context.Context, d *registry.Delivery, record *records.Record, number int, wanted string) (*records.HistoryEntry, error) {
 	const see = "see 'keelson history'"
 	var others []string
 	for i := range record.History {
@@ -178,7 +178,7 @@ func (r *applyRun) entryOf(ctx context.Context, d *registry.Delivery, record *ap
 
 // healthOf returns the health that a delivery had when the next one began. For the newest delivery
 // it compares the cluster.
-func (r *applyRun) healthOf(ctx context.Context, d *registry.Delivery, record *applier.Record, e *applier.HistoryEntry, wanted string) (v1alpha1.Health, error) {
+func (r *applyRun) healthOf(ctx context.Context, d *registry.Delivery, record *records.Record, e *records.HistoryEntry, wanted string) (v1alpha1.Health, error) {
 	switch {
 	case e.Health != "":
 		return e.Health, nil

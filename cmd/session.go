@@ -13,6 +13,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/controllers/connect"
 	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/differ"
@@ -43,7 +44,7 @@ func (a *app) connect(ctx context.Context, c *registry.Cluster, progress func(ap
 	}
 	return applier.New(applier.Options{
 		Name: c.Name, Config: config, Redactor: a.env.Redactor, Schemas: a.env.Schemas, Progress: progress,
-		Writer: applier.Writer{Identity: identity},
+		Writer: records.Writer{Identity: identity},
 	})
 }
 
@@ -61,7 +62,7 @@ type session struct {
 	workers renderer.Renderer
 	targets *renderer.Targets
 	// pins override the pins in the records; a nil value: no pin.
-	pins map[string]*applier.Pin
+	pins map[string]*records.Pin
 
 	mu   sync.Mutex
 	then map[string]*registry.Fleet // the fleet at earlier revisions
@@ -88,7 +89,7 @@ func (a *app) openSession(ctx context.Context, cluster string, progress func(app
 	}
 	s := &session{
 		repo: repo, fleet: f, cluster: c, live: live, workers: workers,
-		pins: map[string]*applier.Pin{}, then: map[string]*registry.Fleet{},
+		pins: map[string]*records.Pin{}, then: map[string]*registry.Fleet{},
 	}
 	return s, s.learn(ctx)
 }
@@ -113,7 +114,7 @@ type planned struct {
 // title names the delivery with its versions.
 func (p *planned) title() string {
 	version := p.VersionName
-	var pin *applier.Pin
+	var pin *records.Pin
 	if p.Prepared != nil {
 		if pin = p.Pin(); pin != nil {
 			version = pin.Version

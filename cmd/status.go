@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 // statusPage is the number of deliveries in one request.
@@ -322,7 +322,7 @@ func statusTable(all []v1alpha1.Delivery, now time.Time, warnings bool) *table {
 			}
 		}
 		if p := d.Status.Pinned; p != nil && !strings.HasPrefix(d.Status.Message, "pinned ") {
-			pin := applier.Pin{Number: int(p.Number), Version: p.Version, By: p.By, Because: p.Because}
+			pin := records.Pin{Number: int(p.Number), Version: p.Version, By: p.By, Because: p.Because}
 			r.notes = append(r.notes, cell{text: oneLine("! " + pin.String()), style: yellow})
 		}
 		t.rows = append(t.rows, r)

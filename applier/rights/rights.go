@@ -22,6 +22,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -34,7 +35,7 @@ type Component struct {
 	// Objects are the wanted ones: those of the target and its hooks.
 	Objects []*renderer.Object
 	// Recorded are the objects of the record, which may have to be deleted.
-	Recorded []applier.RecordedObject
+	Recorded []records.Object
 	// Jobs: checks of its rollouts run Jobs in the namespace.
 	Jobs bool
 }

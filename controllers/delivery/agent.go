@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/controllers/probe"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
@@ -55,7 +56,7 @@ type agent struct {
 	moved    func(cluster string)
 	announce func(cluster, text string)
 	schemas  *applier.SchemaCache
-	session  applier.Writer
+	session  records.Writer
 	renderer renderer.Renderer
 	tracer   trace.TracerProvider // nil: no tracing
 	past     *past

@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"runtime/pprof"
 
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/controllers/shard"
 	"github.com/keelson-io/keelson/registry"
 )
@@ -149,8 +149,8 @@ func (c *Controller) enlist(fleet *registry.Fleet, cluster *registry.Cluster) *r
 
 // session returns a new identity of this process as the writer of one cluster's records. A new
 // agent does not know which writes of the previous agent are still in progress.
-func (c *Controller) session(cluster string) applier.Writer {
-	w := applier.Writer{Identity: fmt.Sprintf("%s/%d", c.identity, c.sessions)}
+func (c *Controller) session(cluster string) records.Writer {
+	w := records.Writer{Identity: fmt.Sprintf("%s/%d", c.identity, c.sessions)}
 	if c.shard != nil {
 		w.Confirm = func(ctx context.Context) error { return c.shard.Confirm(ctx, cluster) }
 	}

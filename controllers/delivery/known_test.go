@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 // TestKnownOf: what is known of Deliveries that were read together is what is known of
@@ -59,7 +59,7 @@ func TestRecordFeed(t *testing.T) {
 	var heard []string
 	feed := &recordFeed{components: map[string]bool{}, seen: func(component, version string) { heard = append(heard, component+"@"+version) }}
 	secret := func(component, version string) any {
-		of := metav1.ObjectMeta{Name: "record-" + component, ResourceVersion: version, Labels: map[string]string{applier.RecordLabel: component}}
+		of := metav1.ObjectMeta{Name: "record-" + component, ResourceVersion: version, Labels: map[string]string{records.Label: component}}
 		if component != "a" {
 			return &metav1.PartialObjectMetadata{ObjectMeta: of} // as a list brings it
 		}

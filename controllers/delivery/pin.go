@@ -8,6 +8,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -71,7 +72,7 @@ func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t
 	return want, t, nil
 }
 
-func (a *agent) pinned(ctx context.Context, s snapshot, pin *applier.Pin) (applier.Desired, error) {
+func (a *agent) pinned(ctx context.Context, s snapshot, pin *records.Pin) (applier.Desired, error) {
 	then, err := a.past.at(ctx, pin.Revision)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -83,7 +84,7 @@ func (a *agent) pinned(ctx context.Context, s snapshot, pin *applier.Pin) (appli
 }
 
 // pinnedStatus returns a pin as a status shows it.
-func pinnedStatus(p *applier.Pin) *v1alpha1.PinnedDelivery {
+func pinnedStatus(p *records.Pin) *v1alpha1.PinnedDelivery {
 	if p == nil {
 		return nil
 	}

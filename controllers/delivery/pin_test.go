@@ -10,6 +10,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -55,7 +56,7 @@ func (f *fleet) rollBack(number int) {
 		if lerr != nil {
 			f.t.Fatal(lerr)
 		}
-		want, err = applier.PinnedWant{Now: now, Delivery: d, Then: then, Pin: &applier.Pin{
+		want, err = applier.PinnedWant{Now: now, Delivery: d, Then: then, Pin: &records.Pin{
 			Number: e.Number, Version: e.Version, Revision: e.Revision, TargetHash: e.TargetHash,
 			Against: target.Hash, By: "tess@desk", At: time.Now().UTC(), Because: "INC-1",
 		}}.Make(ctx, render)

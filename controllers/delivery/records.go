@@ -17,6 +17,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 // watchRecords queues components whose records another client wrote. A rollback, or its end, need
@@ -42,7 +43,7 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 			if err := live.gate.wait(ctx); err != nil {
 				return nil, err
 			}
-			o.LabelSelector = applier.RecordLabel
+			o.LabelSelector = records.Label
 			pages.remaining(o)
 			list, err := secrets.List(ctx, o)
 			if err == nil {
@@ -54,7 +55,7 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 			if err := live.gate.wait(ctx); err != nil {
 				return nil, err
 			}
-			o.LabelSelector = applier.RecordLabel
+			o.LabelSelector = records.Label
 			return live.streamer.watch(ctx, from, o, nil)
 		},
 	}, client), nil, store, cache.ReflectorOptions{Logger: &silent, Name: "records", TypeDescription: "records", MinWatchTimeout: watchFor})
@@ -118,7 +119,7 @@ func recordOf(o any) (component, version string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("watch records: %w", err)
 	}
-	return once(s.GetLabels()[applier.RecordLabel]), s.GetResourceVersion(), nil
+	return once(s.GetLabels()[records.Label]), s.GetResourceVersion(), nil
 }
 
 // Resync implements [cache.ReflectorStore].

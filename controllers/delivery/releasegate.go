@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -19,7 +20,7 @@ type releaseDecision struct {
 	// waits is why the component may not change; empty: it may.
 	waits string
 	// keeps is the delivery that stays meanwhile; the zero value: never delivered.
-	keeps applier.Delivered
+	keeps records.Delivered
 	// until is when the decision may change by itself; zero: another event will queue the component.
 	until time.Time
 }
@@ -61,11 +62,11 @@ func (a *agent) decideRelease(ctx context.Context, s snapshot, wants string) (re
 }
 
 // isAt reports whether the delivered target is the given one.
-func isAt(had applier.Delivered, wants string) bool {
+func isAt(had records.Delivered, wants string) bool {
 	return had.TargetHash == wants || had.TargetHash == "" && wants == v1alpha1.HashAbsent
 }
 
-func keeping(had applier.Delivered) string {
+func keeping(had records.Delivered) string {
 	if had.TargetHash == "" {
 		return ", and is not there yet"
 	}
@@ -94,7 +95,7 @@ func (a *agent) decideRollback(ctx context.Context, s snapshot, entry *v1alpha1.
 		return releaseDecision{}, err
 	case !found:
 		return releaseDecision{}, &applier.HistoricalError{
-			Component: component, Past: applier.Delivered{TargetHash: entry.From},
+			Component: component, Past: records.Delivered{TargetHash: entry.From},
 			Err: fmt.Errorf("its history has no delivery of target %.12s, to which its rollout takes it back", entry.From),
 		}
 	}
@@ -175,7 +176,7 @@ func retryable(err error) error {
 }
 
 // renderDelivered renders the version that a component has, from the revision of its delivery.
-func (a *agent) renderDelivered(ctx context.Context, s snapshot, has applier.Delivered) (applier.Desired, error) {
+func (a *agent) renderDelivered(ctx context.Context, s snapshot, has records.Delivered) (applier.Desired, error) {
 	then, err := a.past.at(ctx, has.Revision)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -43,12 +44,12 @@ type attempt struct {
 	health  []health.Result
 	outcome applier.Outcome
 	// pin is the pin that the target comes from; nil: the target is git's, or unknown.
-	pin *applier.Pin
+	pin *records.Pin
 	// wanted is what git wants of a component with a pipeline; nil: no pipeline, or unknown.
 	wanted *v1alpha1.WantedDelivery
 	// waits is why the target is not released yet; keeps is the delivery that stays meanwhile.
 	waits string
-	keeps applier.Delivered
+	keeps records.Delivered
 	// ungoverned: the component has no pipeline.
 	ungoverned bool
 	// planned: plan and health are known.

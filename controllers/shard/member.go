@@ -26,7 +26,7 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/controllers/lease"
 )
 
@@ -203,7 +203,7 @@ func (m *Member) Done(cluster string) {
 }
 
 // Confirm asks the hub whether this replica may take over components of a cluster. If its Lease is
-// gone or does not list the cluster, the error is [lease.ErrLost] and [applier.ErrDeposed]. Any
+// gone or does not list the cluster, the error is [lease.ErrLost] and [records.ErrDeposed]. Any
 // other error means that the answer is unknown.
 func (m *Member) Confirm(ctx context.Context, cluster string) error {
 	l, err := m.lease.Confirm(ctx)
@@ -211,7 +211,7 @@ func (m *Member) Confirm(ctx context.Context, cluster string) error {
 		err = fmt.Errorf("%w: %s does not list cluster %s", lease.ErrLost, m.lease, cluster)
 	}
 	if errors.Is(err, lease.ErrLost) {
-		return fmt.Errorf("%w: %w", applier.ErrDeposed, err)
+		return fmt.Errorf("%w: %w", records.ErrDeposed, err)
 	}
 	return err
 }

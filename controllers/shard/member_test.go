@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/apiservertest"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/controllers/shard"
 )
@@ -266,7 +266,7 @@ func TestConfirm(t *testing.T) {
 	if err := a.Confirm(t.Context(), "mine"); err != nil {
 		t.Errorf("its own: %v", err)
 	}
-	if err := a.Confirm(t.Context(), "other"); !errors.Is(err, applier.ErrDeposed) || !strings.Contains(err.Error(), "does not list cluster other") {
+	if err := a.Confirm(t.Context(), "other"); !errors.Is(err, records.ErrDeposed) || !strings.Contains(err.Error(), "does not list cluster other") {
 		t.Errorf("another: %v", err)
 	}
 	c, err := kubernetes.NewForConfig(server)
@@ -276,7 +276,7 @@ func TestConfirm(t *testing.T) {
 	if err := c.CoordinationV1().Leases(v1alpha1.Namespace).Delete(t.Context(), lease.Name(a.name), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Confirm(t.Context(), "mine"); !errors.Is(err, applier.ErrDeposed) || !errors.Is(err, lease.ErrLost) {
+	if err := a.Confirm(t.Context(), "mine"); !errors.Is(err, records.ErrDeposed) || !errors.Is(err, lease.ErrLost) {
 		t.Errorf("after its Lease was deleted: %v", err)
 	}
 }

@@ -38,6 +38,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/apiservertest"
+	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/controllers/connect"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/registry"
@@ -178,12 +179,12 @@ func attacks(hub string) []namedAttack {
 		})},
 		{"WrongSchemas", "A document takes a hundred times its text while it is parsed.", at("/openapi/", schemas(`{},`, 1<<20))},
 		{"LargestSchemas", "One that is as large as may be.", at("/openapi/", schemas(`{},`, 3*39_000))},
-		{"ForgedRecords", "A Secret of 31 KiB became 737 MiB.", at("labelSelector="+strings.ReplaceAll(applier.RecordLabel, "/", "%2F"), func(w http.ResponseWriter, r *http.Request) {
+		{"ForgedRecords", "A Secret of 31 KiB became 737 MiB.", at("labelSelector="+strings.ReplaceAll(records.Label, "/", "%2F"), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Query().Get("watch") != "" {
 				<-r.Context().Done()
 				return
 			}
-			records(w, r)
+			recordPage(w, r)
 		})},
 		{"ManyObjects", "A cluster may claim any number of objects.", at("/configmaps?", func(w http.ResponseWriter, r *http.Request) {
 			list := r.URL.Query().Get("watch") == ""
@@ -230,9 +231,9 @@ func repeat(w io.Writer, r *http.Request, text string, n int) {
 	}
 }
 
-// records answers with a page of records, each of which unpacks to 32 MiB, and names the
+// recordPage answers with a page of records, each of which unpacks to 32 MiB, and names the
 // next page.
-func records(w http.ResponseWriter, r *http.Request) {
+func recordPage(w http.ResponseWriter, r *http.Request) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	_, _ = io.WriteString(z, `{"format":2,"component":"x","objects":[{"kind":"ConfigMap","name":"a","namespace":"b","apiVersion":"v1","content":{"apiVersion":"v1","kind":"ConfigMap","data":[`)
@@ -247,7 +248,7 @@ func records(w http.ResponseWriter, r *http.Request) {
 	for i := range 10 {
 		name := fmt.Sprintf("c%s%d", list.Continue, i)
 		list.Items = append(list.Items, corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: "record-" + name, Namespace: v1alpha1.Namespace, ResourceVersion: "1", Labels: map[string]string{applier.RecordLabel: name}},
+			ObjectMeta: metav1.ObjectMeta{Name: "record-" + name, Namespace: v1alpha1.Namespace, ResourceVersion: "1", Labels: map[string]string{records.Label: name}},
 			Data:       map[string][]byte{"record": packed.Bytes()},
 		})
 	}

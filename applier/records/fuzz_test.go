@@ -1,11 +1,11 @@
-package applier_test
+package records_test
 
 import (
 	"bytes"
 	"compress/gzip"
 	"testing"
 
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 // A record is read from a cluster: whatever is in it, an error is the worst.
@@ -26,7 +26,7 @@ func FuzzRecord(f *testing.F) {
 			}
 			data = b.Bytes()
 		}
-		r, err := applier.Unpack(data)
+		r, err := records.Unpack(data)
 		if err != nil {
 			return
 		}

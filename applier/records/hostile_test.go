@@ -1,4 +1,4 @@
-package applier_test
+package records_test
 
 import (
 	"bytes"
@@ -17,8 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
-	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 func packed(t *testing.T, text string) []byte {
@@ -42,7 +41,7 @@ func recordText(component, item string, n int) string {
 
 // recordServer is an API server that has Secrets, and pages of them for ever when it is
 // endless.
-func recordServer(t *testing.T, endless bool, secrets ...corev1.Secret) (*applier.Cluster, *atomic.Int64) {
+func recordServer(t *testing.T, endless bool, secrets ...corev1.Secret) (*records.Store, *atomic.Int64) {
 	t.Helper()
 	requests := &atomic.Int64{}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +51,7 @@ func recordServer(t *testing.T, endless bool, secrets ...corev1.Secret) (*applie
 		if r.URL.Path == path {
 			var list corev1.SecretList
 			list.APIVersion, list.Kind = "v1", "SecretList"
-			if r.URL.Query().Get("labelSelector") == applier.RecordLabel {
+			if r.URL.Query().Get("labelSelector") == records.Label {
 				list.Items = secrets
 			}
 			if endless {
@@ -71,18 +70,21 @@ func recordServer(t *testing.T, endless bool, secrets ...corev1.Secret) (*applie
 		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound, Details: &metav1.StatusDetails{}})
 	}))
 	t.Cleanup(s.Close)
-	c, err := applier.New(applier.Options{Name: "hostile", Config: &rest.Config{Host: s.URL, QPS: -1}})
+	own, err := records.NewSecrets(&rest.Config{Host: s.URL, QPS: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, requests
+	return records.NewStore(records.Options{
+		Cluster: "hostile", Secrets: own, Packer: &records.Packer{}, Writer: records.Writer{Identity: "test"},
+		Check: func(context.Context) error { return nil },
+	}), requests
 }
 
 func recordSecret(t *testing.T, component, text string) corev1.Secret {
 	t.Helper()
 	return corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Name: "record-" + component, Namespace: v1alpha1.Namespace, ResourceVersion: "1", Labels: map[string]string{applier.RecordLabel: component}},
+		ObjectMeta: metav1.ObjectMeta{Name: "record-" + component, Namespace: v1alpha1.Namespace, ResourceVersion: "1", Labels: map[string]string{records.Label: component}},
 		Data:       map[string][]byte{"record": packed(t, text)},
 	}
 }
@@ -96,15 +98,15 @@ func TestDamagedRecord(t *testing.T) {
 		recordSecret(t, "web", recordText("web", "1,", 3)),
 		recordSecret(t, "zero", "{"),
 	)
-	names, err := c.Recorded(t.Context())
+	names, err := c.List(t.Context())
 	if err != nil || fmt.Sprint(names) != "[bomb web zero]" {
 		t.Errorf("the components that have a record are %v (%v)", names, err)
 	}
-	if r, err := c.Record(t.Context(), "web"); err != nil || len(r.Objects) != 1 {
+	if r, err := c.Read(t.Context(), "web"); err != nil || len(r.Objects) != 1 {
 		t.Errorf("a sound record has %d objects (%v)", len(r.Objects), err)
 	}
 	for component, want := range map[string]string{"bomb": "more than 300000 JSON values", "zero": "decode"} {
-		_, err := c.Record(t.Context(), component)
+		_, err := c.Read(t.Context(), component)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "cluster hostile: record of "+component) {
 			t.Errorf("%s: the error is %v", component, err)
 		}
@@ -122,7 +124,7 @@ func TestRecordsForEver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, requests := recordServer(t, true, secrets...)
-			_, err := c.Recorded(t.Context())
+			_, err := c.List(t.Context())
 			if err == nil || !strings.Contains(err.Error(), "cluster hostile: list records: the API server has more than 2000") {
 				t.Errorf("the error is %v", err)
 			}
@@ -143,14 +145,14 @@ func TestRecordsInMemory(t *testing.T) {
 		forged = append(forged, recordSecret(t, name, recordText(name, `{"a":1},`, 15_000)))
 	}
 	c, _ := recordServer(t, false, forged...)
-	if _, err := c.Recorded(t.Context()); err != nil {
+	if _, err := c.List(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if bytes := c.RememberedBytes(); bytes > 32<<20 {
 		t.Errorf("%d MiB of records are remembered", bytes>>20)
 	}
 	for i := range forged {
-		if r, err := c.Record(t.Context(), fmt.Sprintf("c%02d", i)); err != nil || len(r.Objects) != 1 {
+		if r, err := c.Read(t.Context(), fmt.Sprintf("c%02d", i)); err != nil || len(r.Objects) != 1 {
 			t.Errorf("record %d has %d objects (%v)", i, len(r.Objects), err)
 		}
 	}
@@ -159,25 +161,11 @@ func TestRecordsInMemory(t *testing.T) {
 	}
 }
 
-// TestObservedObjects: what the objects of one component take together, as the cluster has
-// them, is bounded.
-func TestObservedObjects(t *testing.T) {
-	t.Parallel()
-	c, _ := recordServer(t, false)
-	large := map[string]any{"data": strings.Repeat("x", 1<<20)}
-	for n, fits := range map[int]bool{90: true, 100: false} {
-		err := c.ObserveObjects(t.Context(), n, func(context.Context, differ.ID) (map[string]any, error) { return large, nil })
-		if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "more than 96 MiB of memory, as the cluster has them: split the component") {
-			t.Errorf("%d objects of a mebibyte: the error is %v", n, err)
-		}
-	}
-}
-
 // TestRecordedIDsInMemory: however many objects the records of a cluster name, the memory for their
 // IDs is bounded. A record beyond that is read before an object counts as new.
 func TestRecordedIDsInMemory(t *testing.T) {
 	t.Parallel()
-	kept, doubtful := applier.KeptIDs(60, 10_000)
+	kept, doubtful := records.KeptIDs(60, 10_000)
 	if kept != 500_000 || doubtful != 10 {
 		t.Errorf("%d IDs are in memory and %d records are in doubt, want 500000 and 10", kept, doubtful)
 	}

@@ -1,4 +1,4 @@
-package applier
+package records
 
 import (
 	"cmp"
@@ -112,9 +112,9 @@ type announceRequest struct {
 	done              chan error
 }
 
-func (c *Cluster) newAnnouncer() *announcer {
-	load := func(ctx context.Context) (*corev1.Secret, error) { return c.getSecret(ctx, intentsName) }
-	return &announcer{writer: c.writer.Identity + "#" + rand.Text()[:8], load: load, save: c.writeSecret, own: map[string]announcement{}}
+func newAnnouncer(secrets Secrets, session string) *announcer {
+	load := func(ctx context.Context) (*corev1.Secret, error) { return secrets.Get(ctx, intentsName) }
+	return &announcer{writer: session + "#" + rand.Text()[:8], load: load, save: secrets.Write, own: map[string]announcement{}}
 }
 
 // entry returns the announcement in force for a component whose record has a resourceVersion;
@@ -181,7 +181,7 @@ func (n *announcer) writeAll(ctx context.Context) {
 	for len(n.waiting) > 0 {
 		batch := n.waiting
 		n.waiting = nil
-		ctx, cancel := outlive(ctx)
+		ctx, cancel := Outlive(ctx)
 		refused, err := n.writeBatch(ctx, batch)
 		cancel()
 		for _, a := range batch {

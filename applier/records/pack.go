@@ -1,4 +1,4 @@
-package applier
+package records
 
 import (
 	"bytes"
@@ -17,15 +17,15 @@ import (
 // keptText is the largest buffer that is kept for the next record.
 const keptText = 4 << 20
 
-// packer encodes records. All clusters of a fleet share a few compressors: each takes 800 KB.
-type packer struct {
+// Packer encodes records. All clusters of a fleet share a few compressors: each takes 800 KB.
+type Packer struct {
 	writers sync.Pool // of [gzip.Writer]s
 	readers sync.Pool // of [gzip.Reader]s
 	texts   sync.Pool // of [bytes.Buffer]s
 }
 
 // pack encodes and compresses a record, and returns the memory that the record takes, in bytes.
-func (p *packer) pack(r Record) (packed []byte, size int, err error) {
+func (p *Packer) pack(r Record) (packed []byte, size int, err error) {
 	z, _ := p.writers.Get().(*gzip.Writer)
 	if z == nil {
 		z = gzip.NewWriter(nil)
@@ -73,7 +73,7 @@ const objectBytes = 300
 
 // unpack decodes a record of this format or an older one, and returns the memory that the record
 // takes, in bytes.
-func (p *packer) unpack(data []byte, into *Record) (size int, err error) {
+func (p *Packer) unpack(data []byte, into *Record) (size int, err error) {
 	plain, _ := p.texts.Get().(*bytes.Buffer)
 	if plain == nil {
 		plain = &bytes.Buffer{}
@@ -90,7 +90,7 @@ func (p *packer) unpack(data []byte, into *Record) (size int, err error) {
 	var u struct {
 		*Record
 		Objects []struct {
-			RecordedObject
+			Object
 			Content  json.RawMessage `json:"content"`
 			Was      json.RawMessage `json:"was"`
 			Intended bool            `json:"intended"` // of format 1
@@ -104,9 +104,9 @@ func (p *packer) unpack(data []byte, into *Record) (size int, err error) {
 		return 0, fmt.Errorf("the record has format %d, and this version of Keelson knows 1 to %d: upgrade Keelson", into.Format, recordFormat)
 	}
 	into.Format = recordFormat
-	into.Objects = make([]RecordedObject, len(u.Objects))
+	into.Objects = make([]Object, len(u.Objects))
 	for i, o := range u.Objects {
-		into.Objects[i] = o.RecordedObject
+		into.Objects[i] = o.Object
 		if into.Objects[i].Content, err = contentOf(o.ID, o.Content); err != nil {
 			return 0, err
 		}
@@ -132,7 +132,7 @@ func contentOf(id differ.ID, data []byte) (map[string]any, error) {
 }
 
 // inflate decompresses a record.
-func (p *packer) inflate(data []byte, into *bytes.Buffer) error {
+func (p *Packer) inflate(data []byte, into *bytes.Buffer) error {
 	z, _ := p.readers.Get().(*gzip.Reader)
 	if z == nil {
 		z = &gzip.Reader{}

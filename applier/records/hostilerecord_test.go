@@ -1,13 +1,13 @@
 //go:build !race
 
-package applier_test
+package records_test
 
 import (
 	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 // TestHostileRecords: a Secret of 31 KiB became 737 MiB of heap. What is decoded of a record
@@ -24,7 +24,7 @@ func TestHostileRecords(t *testing.T) { //nolint:paralleltest // it counts what 
 			data := packed(t, c.text)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := applier.Unpack(data)
+			_, err := records.Unpack(data)
 			runtime.ReadMemStats(&after)
 			if (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
 				t.Errorf("%s\ngot error %v, want one that says %q", c.why, err, c.wantErr)
