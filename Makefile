@@ -380,6 +380,11 @@ sizes: ## list the largest types, packages and folders, and fail where one is be
 	@go build -C tools -o ../bin/sizes ./sizes
 	bin/sizes
 
+.PHONY: sentences
+sentences: ## draw 20 sentences from comments and messages, and count those that are too long (SEED=1)
+	@go build -C tools -o ../bin/sentences ./sentences
+	bin/sentences -seed '$(or $(SEED),1)'
+
 .PHONY: mutate
 mutate: ## make MUTANTS (100) small faults in differ (or PKG), one at a time: its tests must catch 80 % of them
 	@unset KUBEBUILDER_ASSETS
