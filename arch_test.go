@@ -108,6 +108,16 @@ func rules() []rule {
 			broken: onlyIn("registry", "github.com/go-git"),
 		},
 		{
+			name: "GitKnowsNoFleet",
+			why:  "Who can push must not be able to change how git is read, signatures are verified and limits hold.",
+			broken: func(f goFile) []string {
+				if !strings.HasPrefix(f.name, "registry/gitrepo/") {
+					return nil
+				}
+				return slices.DeleteFunc(importsUnder(f, module+"/registry"), func(imp string) bool { return imp != module+"/registry" })
+			},
+		},
+		{
 			name:   "OneGateForDeletions",
 			why:    "A deletion that no danger rule was asked about takes data away that the plan shows as held.",
 			broken: deletionsBesideTheGate,
@@ -369,6 +379,11 @@ func TestRulesCatch(t *testing.T) {
 				"OnlyRendererKnowsHelm":      {"helm.sh/helm/v3/pkg/chart"},
 				"OnlyRegistryKnowsGit":       {"github.com/go-git/go-git/v5"},
 			},
+		},
+		"GitOfFleets": {
+			why:  "Reading git comes before reading a fleet, and knows names and files alone.",
+			file: goFile{name: "registry/gitrepo/tree.go", pkg: "gitrepo", imports: []string{module + "/registry", module + "/registry/naming"}},
+			want: map[string][]string{"GitKnowsNoFleet": {module + "/registry"}},
 		},
 		"Deletion": {
 			why:  "Only the gate sends a DELETE, by a client or by hand.",

@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/charttest"
 )
@@ -289,7 +290,7 @@ func exampleFleet(t *testing.T) *registry.Fleet {
 		}
 		git("tag", filepath.Base(filepath.Dir(filepath.Dir(file)))+"/v"+chart.Version)
 	}
-	repo, err := registry.Open(t.Context(), registry.Options{URL: dir, CacheDir: t.TempDir()})
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: dir, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/controllers/gitmemory"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 // completionTimeout bounds a completion, unless [Env] sets another time.
@@ -28,7 +29,7 @@ func (a *app) openRepo(ctx context.Context) (*registry.Repo, error) {
 // openRemembered is openRepo with another cache folder and a memory in the hub.
 func (a *app) openRemembered(ctx context.Context, cacheDir string, hub *rest.Config) (*registry.Repo, error) {
 	options := a.repoOptions(cacheDir)
-	url, err := registry.ShownURL(a.repo)
+	url, err := gitrepo.ShownURL(a.repo)
 	if err != nil {
 		return nil, err
 	}
@@ -38,8 +39,8 @@ func (a *app) openRemembered(ctx context.Context, cacheDir string, hub *rest.Con
 	return registry.Open(ctx, options)
 }
 
-func (a *app) repoOptions(cacheDir string) registry.Options {
-	return registry.Options{
+func (a *app) repoOptions(cacheDir string) gitrepo.Options {
+	return gitrepo.Options{
 		URL: a.repo, CacheDir: cacheDir, Looks: !a.delivers,
 		TrustedKeys: a.trustedKeys, AcceptRewind: a.acceptRewind, Credentials: a.gitCredentials,
 		Hide:     func(secrets ...string) { a.env.Redactor.Hide("git", secrets...) },
@@ -75,7 +76,7 @@ func (a *app) loadRepo(ctx context.Context, workTree bool) (*registry.Repo, *reg
 	}
 	if a.remote() {
 		a.log.Debug("fetching", "repo", a.repo)
-		if err := repo.Fetch(ctx); err != nil {
+		if err := repo.Git().Fetch(ctx); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/keelson-io/keelson/cmd"
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
@@ -73,12 +74,12 @@ func TestUntrustedRedactor(t *testing.T) {
 	f := newFleet(t, "")
 	f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
 	f.commit()
-	repo, err := registry.Open(t.Context(), registry.Options{URL: f.dir, CacheDir: t.TempDir()})
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: f.dir, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	load := func() *registry.Fleet {
-		if err := repo.Fetch(t.Context()); err != nil {
+		if err := repo.Git().Fetch(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		fleet, err := repo.Load(t.Context(), "")
@@ -153,7 +154,7 @@ func TestUntrustedSecretsHideNothing(t *testing.T) {
 	f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
 	f.edit("layers/10-base.yaml", "gadgets:\n    version: v1.0.0", "gadgets:\n    version: HEAD")
 	f.commit()
-	repo, err := registry.Open(t.Context(), registry.Options{URL: f.dir, CacheDir: t.TempDir()})
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: f.dir, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ stringData: {a: {{ repeat 512 (repeat 1024 "ab") | quote }}}
 `)
 	f.edit("components/web/template/templates/web.yaml", "image: {{", "securityContext: {privileged: true}\n          image: {{")
 	f.commit()
-	if err := repo.Fetch(t.Context()); err != nil {
+	if err := repo.Git().Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	head, err := repo.Load(t.Context(), "")

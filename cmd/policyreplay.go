@@ -82,11 +82,11 @@ func (a *app) replay(ctx context.Context, o previewOptions, base, head string, m
 	if err != nil {
 		return nil, err
 	}
-	from, err := repo.Resolve(base)
+	from, err := repo.Git().Resolve(base)
 	if err != nil {
 		return nil, fmt.Errorf("BASE: %w", err)
 	}
-	commits, err := repo.FirstParents(ctx, from, after.Revision, most)
+	commits, err := repo.Git().FirstParents(ctx, from, after.Revision, most)
 	if err != nil {
 		return nil, fmt.Errorf("BASE: %w", err)
 	}
@@ -103,7 +103,7 @@ func (a *app) replay(ctx context.Context, o previewOptions, base, head string, m
 	out := make([]replayed, 0, len(commits))
 	for i, commit := range commits {
 		progress.print(fmt.Sprintf("replayed %d of %s", i, plural(len(commits), "commit", "commits")))
-		made, err := repo.Commit(commit)
+		made, err := repo.Git().Commit(commit)
 		if err != nil {
 			return nil, err
 		}

@@ -154,7 +154,7 @@ func (a *app) loadBoth(ctx context.Context, base string, workTree bool) (before,
 			return nil, nil, err
 		}
 	}
-	commit, err := repo.Resolve(base)
+	commit, err := repo.Git().Resolve(base)
 	if err != nil {
 		return nil, nil, fmt.Errorf("BASE: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/keelson-io/keelson/cmd"
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -52,21 +53,21 @@ func TestPreviewApart(t *testing.T) {
 			f.edit("layers/10-base.yaml", "gadgets:\n    version: v1.0.0", "gadgets:\n    version: HEAD")
 			f.commit()
 			cache := t.TempDir()
-			options := registry.Options{URL: f.dir, CacheDir: cache, Proposals: true}
+			options := gitrepo.Options{URL: f.dir, CacheDir: cache, Proposals: true}
 			repo, err := registry.Open(t.Context(), options)
 			if err != nil {
 				t.Fatal(err)
 			}
-			base, err := repo.Resolve("")
+			base, err := repo.Git().Resolve("")
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.change(f)
 			f.commit()
-			if err := repo.Fetch(t.Context()); err != nil {
+			if err := repo.Git().Fetch(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			head, err := repo.Resolve("")
+			head, err := repo.Git().Resolve("")
 			if err != nil {
 				t.Fatal(err)
 			}

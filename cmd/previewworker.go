@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -60,7 +61,7 @@ func newPreviewWorker(a *app) *cobra.Command {
 
 // previewProposal carries out a task.
 func (a *app) previewProposal(ctx context.Context, t previewTask) (forge.Verdict, error) {
-	repo, err := registry.Open(ctx, registry.Options{
+	repo, err := registry.Open(ctx, gitrepo.Options{
 		URL: t.URL, CacheDir: t.CacheDir, TrustedKeys: t.TrustedKeys, Proposals: true, Fetched: true,
 	})
 	if err != nil {
@@ -85,7 +86,7 @@ func (a *app) previewApart(repo *registry.Repo, cacheDir string, memory int64) (
 			return nil, fmt.Errorf("find the trusted keys: %w", err)
 		}
 	}
-	folders, lock, err := repo.Files()
+	folders, lock, err := repo.Git().Files()
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func (a *app) previewApart(repo *registry.Repo, cacheDir string, memory int64) (
 			Args: []string{previewCommand}, Memory: memory, CPU: previewCPU, AnswerBytes: verdictBytes,
 			Read: slices.Concat(folders, keys), Lock: []string{lock},
 		}, previewTask{
-			URL: repo.URL(), CacheDir: cacheDir, TrustedKeys: keys, Base: base, Head: head,
+			URL: repo.Git().URL(), CacheDir: cacheDir, TrustedKeys: keys, Base: base, Head: head,
 			RenderTime: a.rendering.timeout, RenderMemory: min(a.rendering.memory.Value(), memory),
 			// The memory of the differences is a part of the memory of the comparison.
 			Bytes: memory / 4,

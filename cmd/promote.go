@@ -23,6 +23,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/edit"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 // pushOptions set the author, the login and the signing key of pushed commits.
@@ -46,7 +47,7 @@ func (a *app) promoter(repo *registry.Repo, o pushOptions, requests forge.Propos
 		Requests: requests, Redact: a.env.Redactor.Text,
 	}
 	if o.signingKey != "" {
-		options.Sign = registry.SignWith(o.signingKey)
+		options.Sign = gitrepo.SignWith(o.signingKey)
 	}
 	return promotion.New(options), nil
 }
@@ -170,7 +171,7 @@ func (a *app) promote(ctx context.Context, components []string, o promoteOptions
 		}
 		// Pull requests come first, as in the controller.
 		err = errors.Join(p.Propose(ctx, &plan), p.Push(ctx, &plan))
-		again := errors.Is(err, registry.ErrMoved) || errors.Is(err, promotion.ErrSoon)
+		again := errors.Is(err, gitrepo.ErrMoved) || errors.Is(err, promotion.ErrSoon)
 		if !again || try == promoteTries {
 			return errors.Join(a.showPromotions(plan, "pushed to "+plan.Branch), err)
 		}
@@ -178,7 +179,7 @@ func (a *app) promote(ctx context.Context, components []string, o promoteOptions
 		if err := sleep(ctx, promotePause); err != nil {
 			return err
 		}
-		if err := repo.Fetch(ctx); err != nil {
+		if err := repo.Git().Fetch(ctx); err != nil {
 			return err
 		}
 		if fleet, err = repo.Load(ctx, a.revision); err != nil {

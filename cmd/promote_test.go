@@ -24,6 +24,7 @@ import (
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 // promotedFleet promotes web, in testing and then in production, each with a layer of its
@@ -55,7 +56,7 @@ stages:
 // createEvidence writes what the hub shows once testing has passed with what git says.
 func createEvidence(t *testing.T, f *fleet, hub client.Client) {
 	t.Helper()
-	repo, err := registry.Open(t.Context(), registry.Options{URL: f.dir, CacheDir: t.TempDir()})
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: f.dir, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

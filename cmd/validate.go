@@ -199,7 +199,7 @@ func (v *validation) unmerged(ctx context.Context, repo *registry.Repo) {
 				continue
 			}
 			asked[d.VersionAt] = true
-			merged, err := repo.Merged(ctx, v.fleet.Revision, d.Component, d.VersionName)
+			merged, err := repo.Git().Merged(ctx, v.fleet.Revision, d.Component+"/"+d.VersionName)
 			switch {
 			case err != nil: // other versions would fail the same way: commits are missing
 				v.warn([]string{fmt.Sprintf("whether versions are merged can't be told: %v", err)})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -290,7 +291,7 @@ func commands(text string) string {
 
 func load(t *testing.T, dir string) *registry.Fleet {
 	t.Helper()
-	repo, err := registry.Open(t.Context(), registry.Options{URL: dir, CacheDir: t.TempDir()})
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: dir, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

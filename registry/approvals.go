@@ -38,7 +38,7 @@ func (l *loader) readApprovals(ctx context.Context) error {
 			continue
 		}
 		for i := range f.content.approvals {
-			l.approvals = append(l.approvals, approval{&f.content.approvals[i], f.path})
+			l.approvals = append(l.approvals, approval{&f.content.approvals[i], f.Path})
 		}
 	}
 	return nil

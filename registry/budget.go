@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 // Limits of a fleet. They are far above any real fleet: in a small repository, a thousand names in
@@ -65,16 +66,16 @@ func (b *budget) cluster(components int) error {
 }
 
 // tooMuch returns which limit a folder at the top exceeds; "" for none.
-func (l *loader) tooMuch(ctx context.Context, folder string, entries []entry) (string, error) {
+func (l *loader) tooMuch(ctx context.Context, folder string, entries []gitrepo.Entry) (string, error) {
 	var holds holding
 	for _, e := range entries {
-		if e.kind != entryFile || !isYAML(e.name) {
+		if e.Kind != gitrepo.EntryFile || !isYAML(e.Name) {
 			continue
 		}
 		if holds.files++; holds.files > maxTopFiles {
 			return fmt.Sprintf("%s/ holds more than %d files", folder, maxTopFiles), nil
 		}
-		size, err := l.tree.size(ctx, e)
+		size, err := l.tree.Size(ctx, e)
 		if err != nil {
 			if ctx.Err() != nil {
 				return "", ctx.Err()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry/archive"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/objectcache"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
@@ -35,9 +36,9 @@ func DecodeChartSource(path string, data []byte) (v1alpha1.ChartSource, yamlfile
 func (r *versionReader) readChart(ctx context.Context, v *Version) error {
 	v.folder, v.revision = r.folder, r.revision
 	top := join(r.folder, "template") + "/"
-	var files, packed []entry
+	var files, packed []gitrepo.Entry
 	for _, e := range r.entries {
-		if name, inside := strings.CutPrefix(e.path, top); inside {
+		if name, inside := strings.CutPrefix(e.Path, top); inside {
 			files = append(files, e)
 			if path.Ext(name) == ".tgz" && !strings.Contains(name, "/") {
 				packed = append(packed, e)
@@ -53,7 +54,7 @@ func (r *versionReader) readChart(ctx context.Context, v *Version) error {
 			return err
 		}
 		if ok {
-			v.Chart = append(v.Chart, File{Name: strings.TrimPrefix(e.path, top), Data: data})
+			v.Chart = append(v.Chart, File{Name: strings.TrimPrefix(e.Path, top), Data: data})
 		}
 	}
 	if !r.has("template/Chart.yaml") {
@@ -65,35 +66,35 @@ func (r *versionReader) readChart(ctx context.Context, v *Version) error {
 
 // chartFile returns the content of one file, and shares it with other versions that hold it. It
 // returns false if the file can't be read.
-func (r *versionReader) chartFile(ctx context.Context, v *Version, e entry) (data []byte, ok bool, err error) {
-	file := r.repo.sharing.files.held(e.hash)
+func (r *versionReader) chartFile(ctx context.Context, v *Version, e gitrepo.Entry) (data []byte, ok bool, err error) {
+	file := r.repo.sharing.files.held(e.Hash)
 	if file == nil {
-		data, err := r.tree.read(ctx, e, maxComponentFile)
+		data, err := r.tree.Read(ctx, e, maxComponentFile)
 		if err != nil {
-			return nil, false, r.trouble(ctx, e.path, err)
+			return nil, false, r.trouble(ctx, e.Path, err)
 		}
 		r.repo.cache.Count("chart file")
-		file = r.repo.sharing.files.get(e.hash, func() *fileData { return &fileData{data} })
+		file = r.repo.sharing.files.get(e.Hash, func() *fileData { return &fileData{data} })
 	}
 	v.files = append(v.files, file)
 	return file.data, true, nil
 }
 
 // readArchive reads a chart that is packed in one .tgz.
-func (r *versionReader) readArchive(ctx context.Context, v *Version, files, packed []entry) error {
+func (r *versionReader) readArchive(ctx context.Context, v *Version, files, packed []gitrepo.Entry) error {
 	if r.has("template/Chart.yaml") {
-		r.hint(packed[0].path, "template/ holds a chart's folder and a packed chart, and one of them is the component's",
+		r.hint(packed[0].Path, "template/ holds a chart's folder and a packed chart, and one of them is the component's",
 			"remove this file, or all others")
 		return nil
 	}
 	if len(packed) > 1 {
-		r.hint(packed[1].path, "template/ holds more than one packed chart: "+packed[0].name+" and "+packed[1].name,
+		r.hint(packed[1].Path, "template/ holds more than one packed chart: "+packed[0].Name+" and "+packed[1].Name,
 			"keep one; a component that needs two charts is two components, or a chart with two subcharts")
 		return nil
 	}
 	for _, e := range files {
-		if e.path != packed[0].path && !IsChartNote(strings.TrimPrefix(e.path, path.Dir(packed[0].path)+"/")) {
-			r.hint(e.path, "beside "+packed[0].name+" this file has no effect: the chart's files are those that are packed",
+		if e.Path != packed[0].Path && !IsChartNote(strings.TrimPrefix(e.Path, path.Dir(packed[0].Path)+"/")) {
+			r.hint(e.Path, "beside "+packed[0].Name+" this file has no effect: the chart's files are those that are packed",
 				"remove it, or unpack the chart")
 			return nil
 		}
@@ -102,7 +103,7 @@ func (r *versionReader) readArchive(ctx context.Context, v *Version, files, pack
 	if err != nil || !ok {
 		return err
 	}
-	v.Archive = packed[0].name
+	v.Archive = packed[0].Name
 	r.unpack(v, packed[0], data)
 	return nil
 }
@@ -132,32 +133,32 @@ func unpackChart(data []byte) *packedChart {
 }
 
 // unpack reads the chart's files from the archive, unless another version holds them.
-func (r *versionReader) unpack(v *Version, e entry, data []byte) {
-	p := r.repo.sharing.packed.get(e.hash, func() *packedChart { return unpackChart(data) })
+func (r *versionReader) unpack(v *Version, e gitrepo.Entry, data []byte) {
+	p := r.repo.sharing.packed.get(e.Hash, func() *packedChart { return unpackChart(data) })
 	r.unpacked = p.holds // counted even if unusable, because unpacking is work
 	if p.wrong != "" {
-		r.repo.cache.Keep(objectcache.Key{Job: "packed", Hash: e.hash}, p) // no version keeps it, and another may need it
+		r.repo.cache.Keep(objectcache.Key{Job: "packed", Hash: e.Hash}, p) // no version keeps it, and another may need it
 	}
 	switch {
 	case v.Source != nil && v.Source.Digest != "" && v.Source.Digest != p.digest:
-		r.hint(e.path, fmt.Sprintf("the file is %s, and chart.yaml pins %s", p.digest, v.Source.Digest),
+		r.hint(e.Path, fmt.Sprintf("the file is %s, and chart.yaml pins %s", p.digest, v.Source.Digest),
 			"keelson vendor "+r.component+" brings the pinned file back")
 		return
 	case p.wrong != "":
-		r.hint(e.path, "the packed chart can't be read: "+p.wrong, "pack it with helm package")
+		r.hint(e.Path, "the packed chart can't be read: "+p.wrong, "pack it with helm package")
 		return
 	}
 	switch {
 	case r.files+p.holds.files > maxComponentFiles:
-		r.add(r.folder, "the component holds more than %d files, those in %s among them", maxComponentFiles, e.name)
+		r.add(r.folder, "the component holds more than %d files, those in %s among them", maxComponentFiles, e.Name)
 		return
 	case r.bytes+p.holds.bytes > maxComponentBytes:
-		r.add(r.folder, "the component is larger than %d MiB, when %s is unpacked", maxComponentBytes>>20, e.name)
+		r.add(r.folder, "the component is larger than %d MiB, when %s is unpacked", maxComponentBytes>>20, e.Name)
 		return
 	}
 	v.packed, v.Chart = p, p.files
 	if !slices.ContainsFunc(v.Chart, func(f File) bool { return f.Name == "Chart.yaml" }) {
-		r.hint(e.path, "there is no Chart.yaml in the packed chart", "pack the chart's folder with helm package")
+		r.hint(e.Path, "there is no Chart.yaml in the packed chart", "pack the chart's folder with helm package")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/naming"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
@@ -20,27 +21,27 @@ func (l *loader) readClusters(ctx context.Context) error {
 	l.made.projects, l.made.required = l.fleet.Projects, l.fleet.Spec.Projects
 	l.governed = !sameProjects(l.made.projects, l.before.projects) || l.made.required != l.before.required || !slices.Equal(l.made.everywhere, l.before.everywhere) || !l.made.ways.equal(l.before.ways) ||
 		!slices.Equal(l.made.frozen, l.before.frozen) || !l.inventory.same(l.before.inventory)
-	entries, err := l.tree.list(ctx, "clusters")
+	entries, err := l.tree.List(ctx, "clusters")
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		switch {
-		case e.kind == entryFolder && !strings.HasPrefix(e.name, "."):
+		case e.Kind == gitrepo.EntryFolder && !strings.HasPrefix(e.Name, "."):
 			if err := l.readCluster(ctx, e); err != nil {
 				return err
 			}
-		case e.kind == entryFile && (isYAML(e.name) || isYML(e.name)):
+		case e.Kind == gitrepo.EntryFile && (isYAML(e.Name) || isYML(e.Name)):
 			l.report(yamlfile.Problem{
-				At:      yamlfile.Position{File: e.path},
+				At:      yamlfile.Position{File: e.Path},
 				Message: "clusters/ holds a folder for each cluster",
-				Hint:    "move it to clusters/" + e.name[:strings.LastIndex(e.name, ".")] + "/cluster.yaml",
+				Hint:    "move it to clusters/" + e.Name[:strings.LastIndex(e.Name, ".")] + "/cluster.yaml",
 			})
-		case e.kind != entryFile && e.kind != entryFolder:
+		case e.Kind != gitrepo.EntryFile && e.Kind != gitrepo.EntryFolder:
 			// A cluster that can't be read must not count as deleted.
-			problem := yamlfile.Problem{At: yamlfile.Position{File: e.path}, Message: fmt.Sprintf("this is %s, not a folder", e.kind)}
+			problem := yamlfile.Problem{At: yamlfile.Position{File: e.Path}, Message: fmt.Sprintf("this is %s, not a folder", e.Kind)}
 			l.report(problem)
-			l.fleet.Clusters = append(l.fleet.Clusters, &Cluster{Name: e.name, Problems: yamlfile.Problems{problem}, Unread: true})
+			l.fleet.Clusters = append(l.fleet.Clusters, &Cluster{Name: e.Name, Problems: yamlfile.Problems{problem}, Unread: true})
 		}
 	}
 	l.checkConnections()
@@ -65,8 +66,8 @@ type madeCluster struct {
 	cluster *Cluster
 	// folder is the hash of the cluster's folder; empty: always make the cluster again.
 	folder  string
-	entries []entry      // of the folder
-	spec    *clusterFile // nil: it can't be read
+	entries []gitrepo.Entry // of the folder
+	spec    *clusterFile    // nil: it can't be read
 	// specHash is the hash of cluster.yaml.
 	specHash  string
 	own       []*ownFile // in component-name order
@@ -111,8 +112,8 @@ func (r *clusterReader) block(problems ...yamlfile.Problem) {
 }
 
 // readCluster reuses the cluster of the previous Load, or makes it again.
-func (l *loader) readCluster(ctx context.Context, folder entry) error {
-	was := l.before.clusters[folder.name]
+func (l *loader) readCluster(ctx context.Context, folder gitrepo.Entry) error {
+	was := l.before.clusters[folder.Name]
 	if was == nil {
 		was = &madeCluster{}
 	}
@@ -132,18 +133,18 @@ func (l *loader) readCluster(ctx context.Context, folder entry) error {
 	if err := l.budget.cluster(now.spokenOf); err != nil {
 		return err
 	}
-	l.made.clusters[folder.name] = now
+	l.made.clusters[folder.Name] = now
 	l.fleet.Clusters = append(l.fleet.Clusters, now.cluster)
 	l.report(now.reported...)
 	for _, p := range now.absent {
-		l.absent[p] = append(l.absent[p], folder.name)
+		l.absent[p] = append(l.absent[p], folder.Name)
 	}
 	return nil
 }
 
 // unchangedCluster reports whether all inputs of a cluster are unchanged.
-func (l *loader) unchangedCluster(ctx context.Context, was *madeCluster, folder entry) (bool, error) {
-	if was.folder == "" || was.folder != folder.hash || l.governed {
+func (l *loader) unchangedCluster(ctx context.Context, was *madeCluster, folder gitrepo.Entry) (bool, error) {
+	if was.folder == "" || was.folder != folder.Hash || l.governed {
 		return false, nil
 	}
 	if was.spec != nil && !slices.Equal(was.layers, l.matching(was.cluster.Spec.Labels).layers) {
@@ -160,12 +161,12 @@ func (l *loader) unchangedCluster(ctx context.Context, was *madeCluster, folder 
 	return true, nil
 }
 
-func (l *loader) makeCluster(ctx context.Context, was *madeCluster, folder entry) (*madeCluster, error) {
+func (l *loader) makeCluster(ctx context.Context, was *madeCluster, folder gitrepo.Entry) (*madeCluster, error) {
 	r := &clusterReader{
 		loader:  l,
-		cluster: &Cluster{Name: folder.name, Problems: slices.Clone(l.everywhere)},
+		cluster: &Cluster{Name: folder.Name, Problems: slices.Clone(l.everywhere)},
 		was:     was,
-		now:     &madeCluster{folder: folder.hash},
+		now:     &madeCluster{folder: folder.Hash},
 	}
 	r.now.cluster = r.cluster
 	before := l.unreadable
@@ -190,9 +191,9 @@ func (r *clusterReader) sameCluster(was *Cluster) bool {
 		was.Unread == r.cluster.Unread && reflect.DeepEqual(was.Spec, r.cluster.Spec)
 }
 
-func (r *clusterReader) read(ctx context.Context, folder entry) error {
-	if wrong := naming.Check(folder.name); wrong != "" {
-		r.block(yamlfile.Problem{At: yamlfile.Position{File: folder.path}, Message: wrong})
+func (r *clusterReader) read(ctx context.Context, folder gitrepo.Entry) error {
+	if wrong := naming.Check(folder.Name); wrong != "" {
+		r.block(yamlfile.Problem{At: yamlfile.Position{File: folder.Path}, Message: wrong})
 	}
 	entries, err := r.list(ctx, folder)
 	if err != nil {
@@ -200,7 +201,7 @@ func (r *clusterReader) read(ctx context.Context, folder entry) error {
 			return ctx.Err()
 		}
 		r.unreadable = true
-		r.block(yamlfile.Problem{At: yamlfile.Position{File: folder.path}, Message: "can't be read: " + err.Error()})
+		r.block(yamlfile.Problem{At: yamlfile.Position{File: folder.Path}, Message: "can't be read: " + err.Error()})
 		return nil
 	}
 	if err := r.budget.clusterFolder(len(entries) + 1); err != nil {
@@ -213,8 +214,8 @@ func (r *clusterReader) read(ctx context.Context, folder entry) error {
 		}
 	}
 	slices.SortFunc(r.now.own, func(a, b *ownFile) int { return strings.Compare(a.component, b.component) })
-	if !slices.ContainsFunc(entries, func(e entry) bool { return e.name == "cluster.yaml" }) {
-		r.block(yamlfile.Problem{At: yamlfile.Position{File: join(folder.path, "cluster.yaml")}, Message: "cluster.yaml is missing"})
+	if !slices.ContainsFunc(entries, func(e gitrepo.Entry) bool { return e.Name == "cluster.yaml" }) {
+		r.block(yamlfile.Problem{At: yamlfile.Position{File: join(folder.Path, "cluster.yaml")}, Message: "cluster.yaml is missing"})
 	}
 	var layered []*layered
 	if r.now.spec != nil {
@@ -227,28 +228,28 @@ func (r *clusterReader) read(ctx context.Context, folder entry) error {
 }
 
 // list returns the entries of the cluster's folder.
-func (r *clusterReader) list(ctx context.Context, folder entry) ([]entry, error) {
-	if r.was.folder != "" && r.was.folder == folder.hash {
+func (r *clusterReader) list(ctx context.Context, folder gitrepo.Entry) ([]gitrepo.Entry, error) {
+	if r.was.folder != "" && r.was.folder == folder.Hash {
 		return r.was.entries, nil
 	}
-	return r.tree.list(ctx, folder.path)
+	return r.tree.List(ctx, folder.Path)
 }
 
 // readFile reads one file of a cluster's folder.
-func (r *clusterReader) readFile(ctx context.Context, e entry) error {
+func (r *clusterReader) readFile(ctx context.Context, e gitrepo.Entry) error {
 	switch {
-	case e.name == "cluster.yaml":
+	case e.Name == "cluster.yaml":
 		return r.readSpec(ctx, e)
-	case isYAML(e.name):
+	case isYAML(e.Name):
 		return r.readOwn(ctx, e)
 	case isNote(e):
-	case isYML(e.name) && strings.EqualFold(e.name[:strings.LastIndex(e.name, ".")], "cluster"):
+	case isYML(e.Name) && strings.EqualFold(e.Name[:strings.LastIndex(e.Name, ".")], "cluster"):
 		r.block(renameYML(e))
-	case isYML(e.name):
+	case isYML(e.Name):
 		problem := renameYML(e)
 		r.report(problem)
-		name := e.name[:strings.LastIndex(e.name, ".")]
-		own := ownFile{component: name, path: e.path}
+		name := e.Name[:strings.LastIndex(e.Name, ".")]
+		own := ownFile{component: name, path: e.Path}
 		i := slices.IndexFunc(r.now.own, func(f *ownFile) bool { return f.component == name })
 		if i >= 0 { // NAME.yaml sorts before NAME.yml
 			own = *r.now.own[i]
@@ -257,19 +258,19 @@ func (r *clusterReader) readFile(ctx context.Context, e entry) error {
 		}
 		own.problems = append(slices.Clip(own.problems), problem)
 		r.now.own = append(r.now.own, &own)
-	case e.kind != entryFile:
+	case e.Kind != gitrepo.EntryFile:
 		r.block(yamlfile.Problem{
-			At:      yamlfile.Position{File: e.path},
-			Message: fmt.Sprintf("this is %s; a cluster's files stand right below its folder", e.kind),
+			At:      yamlfile.Position{File: e.Path},
+			Message: fmt.Sprintf("this is %s; a cluster's files stand right below its folder", e.Kind),
 		})
 	}
 	return nil
 }
 
 // readSpec reads cluster.yaml. The cluster's labels are known unless the file is broken.
-func (r *clusterReader) readSpec(ctx context.Context, e entry) error {
+func (r *clusterReader) readSpec(ctx context.Context, e gitrepo.Entry) error {
 	f := r.was.spec
-	if f == nil || r.was.specHash != e.hash || e.kind != entryFile {
+	if f == nil || r.was.specHash != e.Hash || e.Kind != gitrepo.EntryFile {
 		var (
 			problem yamlfile.Problem
 			err     error
@@ -283,23 +284,23 @@ func (r *clusterReader) readSpec(ctx context.Context, e entry) error {
 			return nil
 		}
 	}
-	r.block(f.In(e.path)...)
+	r.block(f.In(e.Path)...)
 	r.cluster.Spec = f.spec
 	if !f.broken {
-		r.identify(f, e.path)
-		r.now.spec, r.now.specHash = f, e.hash
+		r.identify(f, e.Path)
+		r.now.spec, r.now.specHash = f, e.Hash
 	}
 	return nil
 }
 
-func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
-	name := strings.TrimSuffix(e.name, ".yaml")
+func (r *clusterReader) readOwn(ctx context.Context, e gitrepo.Entry) error {
+	name := strings.TrimSuffix(e.Name, ".yaml")
 	if wrong := naming.Check(name); wrong != "" {
-		r.block(yamlfile.Problem{At: yamlfile.Position{File: e.path}, Message: wrong, Hint: "the file is named after its component"})
+		r.block(yamlfile.Problem{At: yamlfile.Position{File: e.Path}, Message: wrong, Hint: "the file is named after its component"})
 		return nil
 	}
 	i, ok := slices.BinarySearchFunc(r.was.own, name, func(f *ownFile, name string) int { return strings.Compare(f.component, name) })
-	if ok && r.was.own[i].file != nil && r.was.own[i].hash == e.hash && e.kind == entryFile {
+	if ok && r.was.own[i].file != nil && r.was.own[i].hash == e.Hash && e.Kind == gitrepo.EntryFile {
 		r.now.own = append(r.now.own, r.was.own[i])
 		r.report(r.was.own[i].problems...)
 		return nil
@@ -308,14 +309,14 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 	if err != nil {
 		return err
 	}
-	own := &ownFile{component: name, path: e.path, hash: e.hash}
+	own := &ownFile{component: name, path: e.Path, hash: e.Hash}
 	r.now.own = append(r.now.own, own)
 	if f == nil {
 		own.problems = yamlfile.Problems{problem}
 		r.report(problem)
 		return nil
 	}
-	own.problems = f.In(e.path)
+	own.problems = f.In(e.Path)
 	r.report(own.problems...)
 	if f.broken {
 		return nil
@@ -323,7 +324,7 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 	own.file = f
 	if len(f.spec.Values) > 0 || f.encrypted != nil { // encrypted values are verified as a whole
 		own.source = r.repo.sharing.source(&source{
-			file: e.path, values: f.spec.Values, places: f.places, encrypted: f.encrypted, encryptedAt: []string{"values"},
+			file: e.Path, values: f.spec.Values, places: f.places, encrypted: f.encrypted, encryptedAt: []string{"values"},
 		})
 	}
 	return nil

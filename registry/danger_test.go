@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
 // Each danger rule is asked about every field that changes, and each health rule about
@@ -29,15 +31,15 @@ func TestRulesAreBounded(t *testing.T) {
 		{201, "yaml:205:3: there are 201 danger rules, and at most 200 are read"},
 		{5_000, "yaml:205:3: there are 5000 danger rules, and at most 200 are read"},
 	} {
-		g := newGitRepo(t)
-		g.write("fleet.yaml", header+"Fleet\nname: x\n"+rules(c.n))
-		g.write("components/web/component.yaml", header+"Component\nnamespace: x\n"+rules(c.n)+"health:\n"+
+		g := gittest.NewRepo(t)
+		g.Write("fleet.yaml", header+"Fleet\nname: x\n"+rules(c.n))
+		g.Write("components/web/component.yaml", header+"Component\nnamespace: x\n"+rules(c.n)+"health:\n"+
 			strings.Repeat("- {match: {kinds: [Widget]}, current: 'true', because: x}\n", c.n))
-		g.write("components/web/template/Chart.yaml", "name: x\n")
-		g.write("clusters/a/cluster.yaml", header+"Cluster\nconnection: {context: a}\n")
-		g.write("clusters/a/web.yaml", header+"MetaConfig\nversion: HEAD\n")
-		g.commit()
-		repo, err := registry.Open(t.Context(), registry.Options{URL: g.path, CacheDir: t.TempDir()})
+		g.Write("components/web/template/Chart.yaml", "name: x\n")
+		g.Write("clusters/a/cluster.yaml", header+"Cluster\nconnection: {context: a}\n")
+		g.Write("clusters/a/web.yaml", header+"MetaConfig\nversion: HEAD\n")
+		g.Commit()
+		repo, err := registry.Open(t.Context(), gitrepo.Options{URL: g.Path, CacheDir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}

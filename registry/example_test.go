@@ -12,6 +12,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 // A fleet repository is read at the head of its branch: which version of a component a
@@ -30,7 +31,7 @@ func ExampleRepo_Load() {
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
 
-	repo, err := registry.Open(context.Background(), registry.Options{URL: folder, CacheDir: filepath.Join(folder, ".cache")})
+	repo, err := registry.Open(context.Background(), gitrepo.Options{URL: folder, CacheDir: filepath.Join(folder, ".cache")})
 	if err != nil {
 		panic(err)
 	}

@@ -1,11 +1,7 @@
 package registry
 
 import (
-	"context"
 	"github.com/keelson-io/keelson/registry/yamlfile"
-	"maps"
-	"os"
-	"slices"
 )
 
 // What the tests of decoding need and users don't.
@@ -28,38 +24,6 @@ func DecodeAny(data []byte) yamlfile.Problems {
 		out = append(out, found.In(file)...)
 	}
 	return out
-}
-
-// TrustedKeys are keys as they stand in a file of them.
-type TrustedKeys = trustedKeys
-
-// ParseTrusted reads a file of trusted keys.
-func ParseTrusted(data []byte) (*TrustedKeys, error) {
-	keys := &trustedKeys{}
-	return keys, keys.parse(data)
-}
-
-// JudgeCommit and JudgeTag judge the bytes of an object.
-func (t *trustedKeys) JudgeCommit(raw []byte) (Signer, string) {
-	v := t.judgeCommit(raw)
-	return v.signer, v.wrong
-}
-
-func (t *trustedKeys) JudgeTag(raw []byte, name string) (Signer, string) {
-	v := t.judgeTag(raw, name)
-	return v.signer, v.wrong
-}
-
-// CheckPack checks the bytes of a pack.
-func CheckPack(ctx context.Context, f *os.File, limits Limits) error {
-	_, err := indexPack(ctx, f, limits.withDefaults())
-	return err
-}
-
-// ParseCredentials reads a credentials file, and returns its addresses.
-func ParseCredentials(data []byte) ([]string, error) {
-	c, err := parseCredentials("logins.yaml", data)
-	return slices.Sorted(maps.Keys(c)), err
 }
 
 // Shown is all that Values say, to compare them by.
@@ -87,9 +51,5 @@ func Show(v *Values) Shown {
 	return out
 }
 
-// Produced counts what was read and decoded since the Repo was opened, by what
-// it is.
+// Produced counts what was read and decoded since the Repo was opened, by what it is.
 func (r *Repo) Produced() map[string]int { return r.cache.Produced() }
-
-// SeenLine is a line of the memory of tags, and its length as it is counted.
-func SeenLine(tag string) (line string, size int) { return seenLine(tag, firstSeen{}), seenSize(tag) }

@@ -16,10 +16,12 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
 // cutter stands in front of a git server, and ends each pack after some bytes.
-func cutter(t *testing.T, s *gitServer) (address string, after *atomic.Int64) {
+func cutter(t *testing.T, s *gittest.Server) (address string, after *atomic.Int64) {
 	t.Helper()
 	after = &atomic.Int64{}
 	after.Store(-1)
@@ -54,18 +56,18 @@ func cutter(t *testing.T, s *gitServer) (address string, after *atomic.Int64) {
 // brings what is missing.
 func TestCutTransfer(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	address, after := cutter(t, serveGit(t, g))
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	address, after := cutter(t, gittest.Serve(t, g))
 	cache := t.TempDir()
-	r, err := registry.Open(t.Context(), registry.Options{URL: address, CacheDir: cache})
+	r, err := registry.Open(t.Context(), gitrepo.Options{URL: address, CacheDir: cache})
 	fatal(t, err)
 	before := load(t, r, "")
-	g.write("clusters/a/coredns.yaml", strings.Replace(baseFleet(t)["clusters/a/coredns.yaml"], "v1.0.0", "v1.0.0 # changed", 1))
-	g.commit()
+	g.Write("clusters/a/coredns.yaml", strings.Replace(baseFleet(t)["clusters/a/coredns.yaml"], "v1.0.0", "v1.0.0 # changed", 1))
+	g.Commit()
 	for _, n := range []int64{0, 4, 8, 12, 20, 40, 100, 200, 400} {
 		after.Store(n)
-		if err := r.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), address) {
+		if err := r.Git().Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), address) {
 			t.Errorf("cut after %d bytes: %v; want an error that names the repository", n, err)
 		}
 		if got := load(t, r, ""); got != before {
@@ -73,7 +75,7 @@ func TestCutTransfer(t *testing.T) {
 		}
 	}
 	after.Store(-1)
-	fatal(t, r.Fetch(t.Context()))
+	fatal(t, r.Git().Fetch(t.Context()))
 	if load(t, r, "").Revision == before.Revision {
 		t.Error("after the line was repaired: nothing new")
 	}
@@ -87,26 +89,26 @@ func TestCutTransfer(t *testing.T) {
 // now counts, also when the server has thrown the old commits away.
 func TestForcePush(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	g.commit()
-	s := serveGit(t, g)
-	r := open(t, s.url())
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	g.Commit()
+	s := gittest.Serve(t, g)
+	r := open(t, s.RepoURL())
 	before := load(t, r, "")
-	other := newGitRepo(t)
-	other.writeFleet()
-	other.write("README.md", "another history")
-	other.commit()
-	fatal(t, os.RemoveAll(g.path))
-	fatal(t, os.Rename(other.path, g.path))
-	fatal(t, r.Fetch(t.Context()))
+	other := gittest.NewRepo(t)
+	writeFleet(other)
+	other.Write("README.md", "another history")
+	other.Commit()
+	fatal(t, os.RemoveAll(g.Path))
+	fatal(t, os.Rename(other.Path, g.Path))
+	fatal(t, r.Git().Fetch(t.Context()))
 	now := load(t, r, "")
 	if now.Revision == before.Revision || now.Problems.Err() != nil {
 		t.Errorf("loaded %s, problems %v; want the new history", now.Revision, now.Problems)
 	}
-	fatal(t, os.RemoveAll(filepath.Join(g.path, "objects"))) // under our feet
-	fatal(t, os.MkdirAll(filepath.Join(g.path, "objects"), 0o755))
-	if err := r.Fetch(t.Context()); err != nil && !strings.Contains(err.Error(), s.url()) {
+	fatal(t, os.RemoveAll(filepath.Join(g.Path, "objects"))) // under our feet
+	fatal(t, os.MkdirAll(filepath.Join(g.Path, "objects"), 0o755))
+	if err := r.Git().Fetch(t.Context()); err != nil && !strings.Contains(err.Error(), s.RepoURL()) {
 		t.Errorf("a server that lost its objects: %v", err)
 	}
 	if load(t, r, "") != now {
@@ -117,10 +119,10 @@ func TestForcePush(t *testing.T) {
 // A clone that is damaged says so, and what to remove.
 func TestDamagedClone(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
+	g := gittest.NewRepo(t)
+	writeFleet(g)
 	cache := t.TempDir()
-	opts := registry.Options{URL: serveGit(t, g).url(), CacheDir: cache}
+	opts := gitrepo.Options{URL: gittest.Serve(t, g).RepoURL(), CacheDir: cache}
 	_, err := registry.Open(t.Context(), opts)
 	fatal(t, err)
 	packs, err := filepath.Glob(filepath.Join(cache, "*", "clone.git", "objects", "pack", "*.pack"))
@@ -158,17 +160,17 @@ func randomBytes(t *testing.T, n int) []byte {
 // Ten thousand small fetches leave few packs: the clone is made anew in time.
 func TestPacksArePruned(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
+	g := gittest.NewRepo(t)
+	writeFleet(g)
 	cache := t.TempDir()
-	opts := registry.Options{URL: serveGit(t, g).url(), CacheDir: cache, Limits: registry.Limits{Packs: 5}}
+	opts := gitrepo.Options{URL: gittest.Serve(t, g).RepoURL(), CacheDir: cache, Limits: gitrepo.Limits{Packs: 5}}
 	r, err := registry.Open(t.Context(), opts)
 	fatal(t, err)
 	var last plumbing.Hash
 	for i := range 20 {
-		g.write("README.md", fmt.Sprint(i))
-		last = g.commit()
-		fatal(t, r.Fetch(t.Context()))
+		g.Write("README.md", fmt.Sprint(i))
+		last = g.Commit()
+		fatal(t, r.Git().Fetch(t.Context()))
 		if f := load(t, r, ""); f.Revision != last.String() || f.Problems.Err() != nil {
 			t.Fatalf("after %d fetches: %s, %v", i, f.Revision, f.Problems)
 		}
@@ -188,9 +190,9 @@ func TestPacksArePruned(t *testing.T) {
 // packs with deltas, their index, and refs.
 func TestCloneIsGits(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	s := serveGit(t, g)
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	s := gittest.Serve(t, g)
 	git := func(dir string, stdin string, args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...)
@@ -211,11 +213,11 @@ func TestCloneIsGits(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "M 100644 inline notes/n%d.md\ndata %d\n%s\n", i%20, len(content), content)
 	}
-	git(g.path, b.String(), "fast-import", "--quiet")
-	git(g.path, "", "gc", "-q")
-	git(g.path, "", "tag", "-f", "coredns/v1.0.0", "main")
+	git(g.Path, b.String(), "fast-import", "--quiet")
+	git(g.Path, "", "gc", "-q")
+	git(g.Path, "", "tag", "-f", "coredns/v1.0.0", "main")
 	cache := t.TempDir()
-	r, err := registry.Open(t.Context(), registry.Options{URL: s.url(), CacheDir: cache})
+	r, err := registry.Open(t.Context(), gitrepo.Options{URL: s.RepoURL(), CacheDir: cache})
 	fatal(t, err)
 	if err := load(t, r, "").Problems.Err(); err != nil {
 		t.Error(err)
@@ -227,7 +229,7 @@ func TestCloneIsGits(t *testing.T) {
 	if out := git(clones[0], "", "fsck", "--full", "--strict"); strings.Contains(out, "error") || strings.Contains(out, "dangling") {
 		t.Errorf("git fsck: %s", out)
 	}
-	if want, got := git(g.path, "", "rev-parse", "main", "coredns/v1.0.0"), git(clones[0], "", "rev-parse", "main", "coredns/v1.0.0"); got != want {
+	if want, got := git(g.Path, "", "rev-parse", "main", "coredns/v1.0.0"), git(clones[0], "", "rev-parse", "main", "coredns/v1.0.0"); got != want {
 		t.Errorf("refs are %s, want %s", got, want)
 	}
 	packs, err := filepath.Glob(filepath.Join(clones[0], "objects", "pack", "*.idx"))

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
@@ -33,8 +34,8 @@ type Fleet struct {
 	// problems that are listed at the blocked cluster or delivery.
 	Problems yamlfile.Problems
 	// Signer signed the commit. It is nil without trusted keys, for a work tree, and with
-	// [Options.Proposals].
-	Signer *Signer
+	// [gitrepo.Options.Proposals].
+	Signer *gitrepo.Signer
 
 	ways pipelineIndex
 	// places holds promoted versions, and the versions that they follow.

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/naming"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 	"path"
@@ -26,7 +27,7 @@ type decoded interface {
 
 // topFile is a file right below a folder at the top, or an entry that may be meant as a file.
 type topFile[F decoded] struct {
-	entry
+	gitrepo.Entry
 	stem    string // its name without the ending
 	content *F     // nil: the content is unknown; the problems say why
 	// problems are all mistakes in the file itself.
@@ -36,7 +37,7 @@ type topFile[F decoded] struct {
 // read reads the files of a folder, except notes. If the folder exceeds its limits, nothing is
 // read, and unread reports it.
 func (t topFolder[F]) read(ctx context.Context, l *loader) (files []topFile[F], unread yamlfile.Problems, err error) {
-	entries, err := l.tree.list(ctx, t.name)
+	entries, err := l.tree.List(ctx, t.name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -44,26 +45,26 @@ func (t topFolder[F]) read(ctx context.Context, l *loader) (files []topFile[F], 
 		return nil, yamlfile.Problems{{At: yamlfile.Position{File: t.name}, Message: wrong}}, err
 	}
 	for _, e := range entries {
-		f := topFile[F]{entry: e, stem: strings.TrimSuffix(e.name, path.Ext(e.name))}
-		problem := yamlfile.Problem{At: yamlfile.Position{File: e.path}}
+		f := topFile[F]{Entry: e, stem: strings.TrimSuffix(e.Name, path.Ext(e.Name))}
+		problem := yamlfile.Problem{At: yamlfile.Position{File: e.Path}}
 		switch {
-		case isYAML(e.name):
+		case isYAML(e.Name):
 			if f.content, problem, err = readEntry(ctx, l, e, t.kind, t.decode); err != nil {
 				return nil, nil, err
 			}
 		case isNote(e):
 			continue
-		case isYML(e.name):
+		case isYML(e.Name):
 			problem = renameYML(e)
-		case e.kind != entryFile:
-			problem.Message = fmt.Sprintf("this is %s; %s are files right below %s/", e.kind, t.name, t.name)
+		case e.Kind != gitrepo.EntryFile:
+			problem.Message = fmt.Sprintf("this is %s; %s are files right below %s/", e.Kind, t.name, t.name)
 		case t.strict:
 			problem.Message, problem.Hint = fmt.Sprintf("a %s is a .yaml file", strings.ToLower(t.kind)), "notes are .md files"
 		default:
 			continue
 		}
 		if f.problems = (yamlfile.Problems{problem}); f.content != nil {
-			f.problems = (*f.content).In(e.path)
+			f.problems = (*f.content).In(e.Path)
 		}
 		files = append(files, f)
 	}
@@ -101,8 +102,8 @@ func (t templates[F]) read(ctx context.Context, l *loader, from string) (files m
 			continue
 		}
 		problem := yamlfile.Problem{At: ref.at.In(from, "")}
-		entries, err := l.tree.list(ctx, strings.TrimSuffix(path.Dir(ref.path), "."))
-		i := slices.IndexFunc(entries, func(e entry) bool { return e.path == ref.path })
+		entries, err := l.tree.List(ctx, strings.TrimSuffix(path.Dir(ref.path), "."))
+		i := slices.IndexFunc(entries, func(e gitrepo.Entry) bool { return e.Path == ref.path })
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, "", nil, ctx.Err()
@@ -118,7 +119,7 @@ func (t templates[F]) read(ctx context.Context, l *loader, from string) (files m
 			files[ref.path] = f
 			if f != nil {
 				wrong = append(wrong, (*f).In(ref.path)...)
-				key += "\n" + ref.path + " " + entries[i].hash
+				key += "\n" + ref.path + " " + entries[i].Hash
 				continue
 			}
 		}

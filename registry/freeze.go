@@ -112,20 +112,20 @@ func (l *loader) readFreezes(ctx context.Context) error {
 }
 
 func (l *loader) newFreeze(f topFile[freezeFile]) (*Freeze, error) {
-	broken := &Freeze{Name: f.stem, file: f.path, Problems: f.problems}
+	broken := &Freeze{Name: f.stem, file: f.Path, Problems: f.problems}
 	if f.content == nil {
 		return broken, nil
 	}
 	says, vague := f.content, f.content.vague
 	for i, component := range says.spec.Components {
-		if p := l.nowhere(component, says.componentsAt[i].In(f.path, "")); p != nil {
+		if p := l.nowhere(component, says.componentsAt[i].In(f.Path, "")); p != nil {
 			broken.Problems = append(broken.Problems, *p)
 			vague = true // any component may be meant
 		}
 	}
 	if len(broken.Problems) == 0 {
-		return objectcache.Get(l.repo.cache, objectcache.Key{Job: "freeze", Hash: f.hash, Name: f.path}, func() (*Freeze, error) {
-			return &Freeze{Name: f.stem, Spec: says.spec, Windows: says.windows, selector: says.selector, file: f.path}, nil
+		return objectcache.Get(l.repo.cache, objectcache.Key{Job: "freeze", Hash: f.Hash, Name: f.Path}, func() (*Freeze, error) {
+			return &Freeze{Name: f.stem, Spec: says.spec, Windows: says.windows, selector: says.selector, file: f.Path}, nil
 		})
 	}
 	broken.Spec, broken.selector = says.spec, says.selector

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
-	"net/http/cgi"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,108 +17,44 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
-
-// gitServer serves a repository over HTTP with git's own server, so that the
-// protocol is tested and not our idea of it. It can be stopped and started.
-type gitServer struct {
-	*httptest.Server
-	mu       sync.Mutex
-	down     bool
-	stall    chan struct{}
-	password string
-	requests int
-}
-
-func serveGit(t *testing.T, g *gitRepo) *gitServer {
-	t.Helper()
-	git, err := exec.LookPath("git")
-	if err != nil {
-		t.Skip("needs the git binary for its HTTP server")
-	}
-	backend := &cgi.Handler{
-		Path: git, Args: []string{"http-backend"},
-		Env: []string{
-			"GIT_PROJECT_ROOT=" + filepath.Dir(g.path), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_COUNT=1",
-			"GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
-		},
-	}
-	s := &gitServer{}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		down, stall, password := s.down, s.stall, s.password
-		s.requests++
-		s.mu.Unlock()
-		if stall != nil {
-			select {
-			case <-stall:
-			case <-r.Context().Done():
-			}
-			return
-		}
-		if _, got, _ := r.BasicAuth(); got != password {
-			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
-			http.Error(w, "no", http.StatusUnauthorized)
-			return
-		}
-		if down {
-			http.Error(w, "down", http.StatusBadGateway)
-			return
-		}
-		backend.ServeHTTP(w, r)
-	}))
-	t.Cleanup(s.Close)
-	return s
-}
-
-func (s *gitServer) url() string { return s.URL + "/fleet.git" }
-
-func (s *gitServer) set(change func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change()
-}
-
-func (s *gitServer) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.requests
-}
 
 func TestHTTP(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	s := serveGit(t, g)
-	r := open(t, s.url())
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	s := gittest.Serve(t, g)
+	r := open(t, s.RepoURL())
 	first := load(t, r, "")
 	if err := first.Problems.Err(); err != nil {
 		t.Fatal(err)
 	}
 
-	before := s.count()
-	if err := r.Fetch(t.Context()); err != nil {
+	before := s.Requests()
+	if err := r.Git().Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.count() - before; n != 1 {
+	if n := s.Requests() - before; n != 1 {
 		t.Errorf("a fetch with nothing new cost %d requests, want 1: it is what an idle fleet does all day", n)
 	}
 	if load(t, r, "") != first {
 		t.Error("a load with nothing new made another Fleet")
 	}
 
-	g.write("clusters/b/coredns.yaml", strings.Replace(baseFleet(t)["clusters/b/coredns.yaml"], "3", "4", 1))
-	second := g.commit()
-	g.tag("coredns/v1.1.0")
-	g.ref("refs/heads/side", second)
+	g.Write("clusters/b/coredns.yaml", strings.Replace(baseFleet(t)["clusters/b/coredns.yaml"], "3", "4", 1))
+	second := g.Commit()
+	g.Tag("coredns/v1.1.0")
+	g.Ref("refs/heads/side", second)
 	if got := load(t, r, "").Revision; got != first.Revision {
 		t.Errorf("loaded %s without a fetch, want %s", got, first.Revision)
 	}
-	if err := r.Fetch(t.Context()); err != nil {
+	if err := r.Git().Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, rev := range []string{"", "HEAD", "main", "side", "coredns/v1.1.0", second.String(), second.String()[:7]} {
-		got, err := r.Resolve(rev)
+		got, err := r.Git().Resolve(rev)
 		if err != nil || got != second.String() {
 			t.Errorf("Resolve(%q) = %s, %v; want %s", rev, got, err, second)
 		}
@@ -134,11 +67,11 @@ func TestHTTP(t *testing.T) {
 		t.Error("a version that did not change was decoded again")
 	}
 
-	g.deleteTag("coredns/v1.1.0")
-	if err := r.Fetch(t.Context()); err != nil {
+	g.DeleteTag("coredns/v1.1.0")
+	if err := r.Git().Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Resolve("coredns/v1.1.0"); err == nil {
+	if _, err := r.Git().Resolve("coredns/v1.1.0"); err == nil {
 		t.Error("a tag that was deleted on the server is still there")
 	}
 }
@@ -155,25 +88,25 @@ func TestMovedTagSurvivesRestart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGitRepo(t)
-			g.writeFleet()
-			url := "file://" + g.path
+			g := gittest.NewRepo(t)
+			writeFleet(g)
+			url := "file://" + g.Path
 			if c.remote {
-				url = serveGit(t, g).url()
+				url = gittest.Serve(t, g).RepoURL()
 			}
-			opts := registry.Options{URL: url, CacheDir: t.TempDir(), Looks: c.looks}
+			opts := gitrepo.Options{URL: url, CacheDir: t.TempDir(), Looks: c.looks}
 			if _, err := registry.Open(t.Context(), opts); err != nil {
 				t.Fatal(err)
 			}
-			g.write("components/coredns/template/values.yaml", "replicas: 9\n")
-			g.commit()
-			g.tag("coredns/v1.0.0")
+			g.Write("components/coredns/template/values.yaml", "replicas: 9\n")
+			g.Commit()
+			g.Tag("coredns/v1.0.0")
 
 			r, err := registry.Open(t.Context(), opts)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := r.Fetch(t.Context()); err != nil {
+			if err := r.Git().Fetch(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			d := load(t, r, "").Cluster("a").Delivery("coredns")
@@ -192,40 +125,40 @@ func TestMovedTagSurvivesRestart(t *testing.T) {
 
 func TestDeadServer(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	s := serveGit(t, g)
-	s.set(func() { s.password = "hunter2" })
-	url := strings.Replace(s.url(), "http://", "http://robot:hunter2@", 1)
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	s := gittest.Serve(t, g)
+	s.Set(func() { s.Password = "hunter2" })
+	url := strings.Replace(s.RepoURL(), "http://", "http://robot:hunter2@", 1)
 	cache := t.TempDir()
-	r, err := registry.Open(t.Context(), registry.Options{URL: url, CacheDir: cache})
+	r, err := registry.Open(t.Context(), gitrepo.Options{URL: url, CacheDir: cache})
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := load(t, r, "")
-	g.write("README.md", "x")
-	g.commit()
+	g.Write("README.md", "x")
+	g.Commit()
 
 	check := func(reason string, err error) {
 		t.Helper()
-		if err == nil || !strings.Contains(err.Error(), s.url()) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: error %v; want one that names %s without its password", reason, err, s.url())
+		if err == nil || !strings.Contains(err.Error(), s.RepoURL()) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: error %v; want one that names %s without its password", reason, err, s.RepoURL())
 		}
 		if load(t, r, "") != before {
 			t.Errorf("%s: the fleet is another after a failed fetch", reason)
 		}
 	}
-	s.set(func() { s.down = true })
-	check("Down", r.Fetch(t.Context()))
+	s.Set(func() { s.Down = true })
+	check("Down", r.Git().Fetch(t.Context()))
 
-	s.set(func() { s.down, s.password = false, "changed" })
-	check("Unauthorized", r.Fetch(t.Context()))
+	s.Set(func() { s.Down, s.Password = false, "changed" })
+	check("Unauthorized", r.Git().Fetch(t.Context()))
 
 	stall := make(chan struct{})
-	s.set(func() { s.password, s.stall = "hunter2", stall })
+	s.Set(func() { s.Password, s.Stall = "hunter2", stall })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	err = r.Fetch(ctx)
+	err = r.Git().Fetch(ctx)
 	check("Stalled", err)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Stalled: error %v; want the deadline", err)
@@ -233,12 +166,12 @@ func TestDeadServer(t *testing.T) {
 	close(stall)
 
 	s.Close()
-	check("Gone", r.Fetch(t.Context()))
-	if _, err := registry.Open(t.Context(), registry.Options{URL: url, CacheDir: t.TempDir()}); err == nil ||
+	check("Gone", r.Git().Fetch(t.Context()))
+	if _, err := registry.Open(t.Context(), gitrepo.Options{URL: url, CacheDir: t.TempDir()}); err == nil ||
 		strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("opened a dead server for the first time: %v", err)
 	}
-	again, err := registry.Open(t.Context(), registry.Options{URL: url, CacheDir: cache})
+	again, err := registry.Open(t.Context(), gitrepo.Options{URL: url, CacheDir: cache})
 	if err != nil {
 		t.Fatalf("a restart while the server is down: %v", err)
 	}
@@ -284,7 +217,7 @@ func TestLocations(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			_, err := registry.Open(ctx, registry.Options{URL: c.url, CacheDir: t.TempDir()})
+			_, err := registry.Open(ctx, gitrepo.Options{URL: c.url, CacheDir: t.TempDir()})
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%s Open(%q): %v; want an error with %q", c.why, c.url, err, c.want)
 			}
@@ -294,11 +227,11 @@ func TestLocations(t *testing.T) {
 
 func TestResolveRefuses(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	blob := g.blob([]byte("x"))
-	g.ref("refs/tags/coredns/v3.0.0", blob)
-	r := open(t, g.path)
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	blob := g.Blob([]byte("x"))
+	g.Ref("refs/tags/coredns/v3.0.0", blob)
+	r := open(t, g.Path)
 	for rev, why := range map[string]string{
 		"-x":              "it looks like an option",
 		"a..b":            "it is a range",
@@ -310,11 +243,11 @@ func TestResolveRefuses(t *testing.T) {
 		"coredns/v3.0.0":  "it is a blob",
 		"refs/heads/\x7f": "it holds a control character",
 	} {
-		if got, err := r.Resolve(rev); err == nil {
+		if got, err := r.Git().Resolve(rev); err == nil {
 			t.Errorf("Resolve(%q) = %s, though %s", rev, got, why)
 		}
 	}
-	_, err := r.Resolve("mian")
+	_, err := r.Git().Resolve("mian")
 	if err == nil || !strings.Contains(err.Error(), `did you mean "main"?`) {
 		t.Errorf("Resolve(mian): %v; want a suggestion", err)
 	}
@@ -367,7 +300,7 @@ func TestWorkTreeRepository(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 		// Another process that may read these and no other sees all of it, too.
-		folders, lock, err := r.Files()
+		folders, lock, err := r.Git().Files()
 		for _, file := range []string{filepath.Join(path, ".git"), filepath.Join(dir, ".git", "packed-refs"), lock} {
 			if err != nil || !slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(file, folder+"/") }) {
 				t.Errorf("%s: %s is in none of %s (%v)", path, file, folders, err)
@@ -375,7 +308,7 @@ func TestWorkTreeRepository(t *testing.T) {
 		}
 	}
 
-	work, err := registry.Open(t.Context(), registry.Options{URL: dir, CacheDir: t.TempDir(), WorkTree: true})
+	work, err := registry.Open(t.Context(), gitrepo.Options{URL: dir, CacheDir: t.TempDir(), WorkTree: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,9 +341,9 @@ func TestWorkTreeRepository(t *testing.T) {
 // sees one commit, whole.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	r := open(t, serveGit(t, g).url())
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	r := open(t, gittest.Serve(t, g).RepoURL())
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
@@ -428,11 +361,11 @@ func TestConcurrent(t *testing.T) {
 	}
 	for i := range 6 {
 		// The version and the file that names it come in one push.
-		g.write("components/coredns/template/values.yaml", fmt.Sprintf("replicas: %d\n", i))
+		g.Write("components/coredns/template/values.yaml", fmt.Sprintf("replicas: %d\n", i))
 		version := fmt.Sprintf("v1.0.%d", i+1)
-		g.write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: "+version+"\n")
-		g.commitTagged("coredns/" + version)
-		if err := r.Fetch(t.Context()); err != nil {
+		g.Write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: "+version+"\n")
+		g.CommitTagged("coredns/" + version)
+		if err := r.Git().Fetch(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -441,15 +374,15 @@ func TestConcurrent(t *testing.T) {
 
 func TestCancelled(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	r := open(t, g.path)
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	r := open(t, g.Path)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := r.Load(ctx, ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("Load: %v", err)
 	}
-	if err := r.Fetch(ctx); !errors.Is(err, context.Canceled) {
+	if err := r.Git().Fetch(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Fetch: %v", err)
 	}
 }
@@ -458,10 +391,10 @@ func TestCancelled(t *testing.T) {
 // files of the refs, and has not written the refs yet.
 func TestLockedRefs(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
+	g := gittest.NewRepo(t)
+	writeFleet(g)
 	for _, lock := range []string{"HEAD.lock", "packed-refs.lock", "refs/heads/main.lock", "refs/tags/coredns/v1.0.0.lock"} {
-		path := filepath.Join(g.path, filepath.FromSlash(lock))
+		path := filepath.Join(g.Path, filepath.FromSlash(lock))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -469,15 +402,15 @@ func TestLockedRefs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := open(t, g.path).Load(t.Context(), ""); err != nil {
+	if _, err := open(t, g.Path).Load(t.Context(), ""); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestEmptyRepository(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	for name, url := range map[string]string{"Local": g.path, "HTTP": serveGit(t, g).url()} {
+	g := gittest.NewRepo(t)
+	for name, url := range map[string]string{"Local": g.Path, "HTTP": gittest.Serve(t, g).RepoURL()} {
 		r := open(t, url)
 		if _, err := r.Load(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "no commit") {
 			t.Errorf("%s: %v; want an error that says that there is no commit", name, err)

@@ -25,6 +25,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected results of the golden cases")
@@ -70,7 +72,7 @@ func runGolden(t *testing.T, path string) {
 	if strings.TrimSpace(string(archive.Comment)) == "" {
 		t.Error("the case does not say why it is there")
 	}
-	g := &golden{gitRepo: newGitRepo(t), cache: t.TempDir()}
+	g := &golden{Repo: gittest.NewRepo(t), cache: t.TempDir()}
 	changed := false
 	for i, f := range archive.Files {
 		verb, rest, _ := strings.Cut(f.Name, " ")
@@ -96,7 +98,7 @@ func runGolden(t *testing.T, path string) {
 }
 
 type golden struct {
-	*gitRepo
+	*gittest.Repo
 	cache string
 	repo  *registry.Repo
 	dirty bool
@@ -105,100 +107,100 @@ type golden struct {
 }
 
 func (g *golden) step(name, data string) {
-	g.t.Helper()
+	g.T.Helper()
 	words := strings.Fields(name)
 	g.dirty = true
 	switch words[0] {
 	case "base":
-		g.writeFleet()
+		writeFleet(g.Repo)
 	case "tag":
-		g.commit()
-		g.tag(words[1])
+		g.Commit()
+		g.Tag(words[1])
 	case "annotate":
-		g.annotate(words[1], g.commit())
+		g.Annotate(words[1], g.Commit())
 	case "branch":
-		g.ref("refs/heads/"+words[1], g.commit())
+		g.Ref("refs/heads/"+words[1], g.Commit())
 	case "untag":
-		g.deleteTag(words[1])
+		g.DeleteTag(words[1])
 	case "rm":
-		g.remove(words[1])
+		g.Remove(words[1])
 	case "symlink":
-		g.symlink(words[1], words[2])
+		g.Symlink(words[1], words[2])
 	case "submodule":
-		g.submodule(words[1])
+		g.Submodule(words[1])
 	case "latin1":
-		g.write(words[1], "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalues:\n  name: caf\xe9\n")
+		g.Write(words[1], "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalues:\n  name: caf\xe9\n")
 	case "big":
-		g.write(words[1], strings.Repeat("# twelve chars\n", 2<<20/15))
+		g.Write(words[1], strings.Repeat("# twelve chars\n", 2<<20/15))
 	case "pack":
 		g.pack(words[1])
 	case "load":
 		g.load()
 	default:
 		if len(words) > 1 {
-			g.t.Fatalf("unknown step %q", name)
+			g.T.Fatalf("unknown step %q", name)
 		}
-		g.write(name, data)
+		g.Write(name, data)
 	}
 }
 
 // pack makes a chart's .tgz of the files in its folder.
 func (g *golden) pack(file string) {
-	g.t.Helper()
+	g.T.Helper()
 	var b bytes.Buffer
 	zipped := gzip.NewWriter(&b)
 	w := tar.NewWriter(zipped)
 	folder := path.Dir(file)
-	for _, name := range slices.Sorted(maps.Keys(g.files)) {
+	for _, name := range slices.Sorted(maps.Keys(g.Files)) {
 		rest, inside := strings.CutPrefix(name, folder+"/")
 		if !inside {
 			continue
 		}
-		raw, err := g.storage.EncodedObject(plumbing.BlobObject, g.files[name].hash)
+		raw, err := g.Storage.EncodedObject(plumbing.BlobObject, g.Files[name].Hash)
 		if err != nil {
-			g.t.Fatal(err)
+			g.T.Fatal(err)
 		}
 		r, err := raw.Reader()
 		if err != nil {
-			g.t.Fatal(err)
+			g.T.Fatal(err)
 		}
 		if err := w.WriteHeader(&tar.Header{Name: "chart/" + rest, Mode: 0o644, Size: raw.Size()}); err != nil {
-			g.t.Fatal(err)
+			g.T.Fatal(err)
 		}
 		if _, err := io.Copy(w, r); err != nil {
-			g.t.Fatal(err)
+			g.T.Fatal(err)
 		}
 	}
 	if err := errors.Join(w.Close(), zipped.Close()); err != nil {
-		g.t.Fatal(err)
+		g.T.Fatal(err)
 	}
-	g.remove(folder)
-	g.write(file, b.String())
+	g.Remove(folder)
+	g.Write(file, b.String())
 }
 
 // load commits, fetches and loads, unless nothing happened since.
 func (g *golden) load() {
-	g.t.Helper()
+	g.T.Helper()
 	if !g.dirty {
 		return
 	}
 	g.dirty = false
-	g.commit()
+	g.Commit()
 	if g.repo == nil {
-		g.repo, g.err = registry.Open(g.t.Context(), registry.Options{URL: g.path, CacheDir: g.cache})
+		g.repo, g.err = registry.Open(g.T.Context(), gitrepo.Options{URL: g.Path, CacheDir: g.cache})
 	} else {
-		g.err = g.repo.Fetch(g.t.Context())
+		g.err = g.repo.Git().Fetch(g.T.Context())
 	}
 	if g.err == nil {
-		g.fleet, g.err = g.repo.Load(g.t.Context(), "")
+		g.fleet, g.err = g.repo.Load(g.T.Context(), "")
 	}
 }
 
 func (g *golden) want(what string) string {
-	g.t.Helper()
+	g.T.Helper()
 	words := strings.Fields(what)
 	if g.err != nil {
-		return "error: " + strings.ReplaceAll(strings.ReplaceAll(g.err.Error(), g.path, "REPO"), g.last.String()[:12], "COMMIT") + "\n"
+		return "error: " + strings.ReplaceAll(strings.ReplaceAll(g.err.Error(), g.Path, "REPO"), g.Last.String()[:12], "COMMIT") + "\n"
 	}
 	switch words[0] {
 	case "problems":
@@ -208,7 +210,7 @@ func (g *golden) want(what string) string {
 	case "probes":
 		return showProbes(g.fleet)
 	case "rollouts":
-		return showRollouts(g.t, g.fleet, words[1:])
+		return showRollouts(g.T, g.fleet, words[1:])
 	case "promotions":
 		return showPromotions(g.fleet, words[1:])
 	case "notifications":
@@ -216,7 +218,7 @@ func (g *golden) want(what string) string {
 	case "values":
 		out, err := yaml.Marshal(g.delivery(words[1:]).Values.Map())
 		if err != nil {
-			g.t.Fatal(err)
+			g.T.Fatal(err)
 		}
 		return string(out)
 	case "explain":
@@ -224,20 +226,20 @@ func (g *golden) want(what string) string {
 		if len(words) > 3 {
 			path = words[3]
 		}
-		return g.hideHashes(showExplained(g.t, g.delivery(words[1:]), path))
+		return g.hideHashes(showExplained(g.T, g.delivery(words[1:]), path))
 	}
-	g.t.Fatalf("unknown expectation %q", what)
+	g.T.Fatalf("unknown expectation %q", what)
 	return ""
 }
 
 // hideHashes writes hashes by the order of their commits, so that a case does
 // not depend on the base files.
 func (g *golden) hideHashes(s string) string {
-	h := g.last
-	for n := g.commits; n > 0; n-- {
+	h := g.Last
+	for n := g.Commits; n > 0; n-- {
 		s = strings.ReplaceAll(s, h.String(), fmt.Sprintf("COMMIT%d", n))
 		s = strings.ReplaceAll(s, h.String()[:12], fmt.Sprintf("COMMIT%d", n))
-		c := mustCommit(g.t, g.storage, h)
+		c := mustCommit(g.T, g.Storage, h)
 		if len(c.ParentHashes) == 0 {
 			break
 		}
@@ -247,10 +249,10 @@ func (g *golden) hideHashes(s string) string {
 }
 
 func (g *golden) delivery(words []string) *registry.Delivery {
-	g.t.Helper()
+	g.T.Helper()
 	c := g.fleet.Cluster(words[0])
 	if c == nil || c.Delivery(words[1]) == nil {
-		g.t.Fatalf("no delivery %v", words)
+		g.T.Fatalf("no delivery %v", words)
 	}
 	return c.Delivery(words[1])
 }

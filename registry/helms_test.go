@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
 // TestMergeIsHelms merges random values as a fleet does and as helm -f A -f B
@@ -19,25 +20,25 @@ import (
 func TestMergeIsHelms(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		g := newGitRepo(t)
+		g := gittest.NewRepo(t)
 		for path, content := range baseFleet(t) {
-			g.write(path, content)
+			g.Write(path, content)
 		}
 		var files []string
 		for i := range rapid.IntRange(1, 4).Draw(rt, "layers") {
 			values := drawMap(rt, 3)
 			files = append(files, toYAML(t, values))
-			g.write(fmt.Sprintf("layers/%d.yaml", i), toYAML(t, map[string]any{
+			g.Write(fmt.Sprintf("layers/%d.yaml", i), toYAML(t, map[string]any{
 				"apiVersion": "keelson.io/v1alpha1", "kind": "Layer", "clusterSelector": map[string]any{},
 				"components": map[string]any{"coredns": map[string]any{"values": values}},
 			}))
 		}
 		chart := drawMap(rt, 3)
-		g.write("components/coredns/template/values.yaml", toYAML(t, chart))
-		g.remove("components/coredns/images.yaml")
-		g.commit()
-		g.tag("coredns/v1.0.0")
-		d := load(t, open(t, g.path), "").Cluster("a").Delivery("coredns")
+		g.Write("components/coredns/template/values.yaml", toYAML(t, chart))
+		g.Remove("components/coredns/images.yaml")
+		g.Commit()
+		g.Tag("coredns/v1.0.0")
+		d := load(t, open(t, g.Path), "").Cluster("a").Delivery("coredns")
 		if err := d.Problems.Err(); err != nil {
 			rt.Fatal(err)
 		}

@@ -22,6 +22,8 @@ import (
 
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/archive"
+	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
 // TestIncremental changes repositories at random, as people, scripts and broken
@@ -123,7 +125,7 @@ func say(t testing.TB, f *registry.Fleet) string {
 func open2(t testing.TB, url, cache string) *registry.Repo {
 	t.Helper()
 	// The memory of tags that were seen is the same; nothing else is.
-	r, err := registry.Open(t.Context(), registry.Options{URL: url, CacheDir: cache})
+	r, err := registry.Open(t.Context(), gitrepo.Options{URL: url, CacheDir: cache})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,11 +134,11 @@ func open2(t testing.TB, url, cache string) *registry.Repo {
 
 // mutator changes a repository.
 type mutator struct {
-	*gitRepo
+	*gittest.Repo
 	random  *rand.Rand
 	cache   string
 	repo    *registry.Repo
-	history []map[string]gitFile
+	history []map[string]gittest.File
 	commits []plumbing.Hash
 	// hidden are objects that were taken away: where from, and what they held.
 	hidden map[string][]byte
@@ -155,7 +157,7 @@ type person struct {
 
 func newMutator(t *testing.T, seed uint64) *mutator {
 	t.Helper()
-	m := &mutator{gitRepo: newGitRepo(t), random: rand.New(rand.NewPCG(seed, 1)), cache: t.TempDir(), hidden: map[string][]byte{}, known: map[plumbing.Hash]bool{}}
+	m := &mutator{Repo: gittest.NewRepo(t), random: rand.New(rand.NewPCG(seed, 1)), cache: t.TempDir(), hidden: map[string][]byte{}, known: map[plumbing.Hash]bool{}}
 	for path, content := range baseFleet(t) {
 		if strings.HasPrefix(path, "components/coredns/") {
 			for _, c := range m.components() {
@@ -172,9 +174,9 @@ func newMutator(t *testing.T, seed uint64) *mutator {
 		m.write("clusters/"+c+"/cluster.yaml", m.cluster(c))
 		m.write("clusters/"+c+"/dns.yaml", meta("version: v1.0.0\nvalues: {a: 1}\n"))
 	}
-	m.commit()
+	m.Commit()
 	for _, c := range m.components() {
-		m.tag(c + "/v1.0.0")
+		m.Tag(c + "/v1.0.0")
 	}
 	repo, err := m.open()
 	fatal(t, err)
@@ -185,21 +187,21 @@ func newMutator(t *testing.T, seed uint64) *mutator {
 // trust makes keys, and lets everything be signed from here on.
 func (m *mutator) trust() {
 	for i := range 3 {
-		key, sign := sshSignerOf(m.t, ed25519.NewKeyFromSeed(bytes.Repeat([]byte{byte(i)}, ed25519.SeedSize)))
+		key, sign := gittest.SSHSignerOf(m.T, ed25519.NewKeyFromSeed(bytes.Repeat([]byte{byte(i)}, ed25519.SeedSize)))
 		m.people = append(m.people, person{key, sign})
 	}
-	m.keys = keysFile(m.t, allowed(m.people[0].key, "")+allowed(m.people[1].key, ""))
-	m.sign = m.people[0].sign
+	m.keys = gittest.KeysFile(m.T, gittest.Allowed(m.people[0].key, "")+gittest.Allowed(m.people[1].key, ""))
+	m.Sign = m.people[0].sign
 }
 
 // open opens the repository as if for the first time, but with the memory of
 // tags that were seen and heads that were accepted.
 func (m *mutator) open() (*registry.Repo, error) {
-	opts := registry.Options{URL: m.path, CacheDir: m.cache}
+	opts := gitrepo.Options{URL: m.Path, CacheDir: m.cache}
 	if m.keys != "" {
 		opts.TrustedKeys = []string{m.keys}
 	}
-	return registry.Open(m.t.Context(), opts)
+	return registry.Open(m.T.Context(), opts)
 }
 
 func (m *mutator) clusters() []string   { return []string{"one", "two", "three", "four", "five", "six"} }
@@ -254,7 +256,7 @@ func (m *mutator) layer(selector string) string {
 func (m *mutator) step() []string {
 	for path, data := range m.hidden { // what was broken is mended first
 		if err := os.WriteFile(path, data, 0o600); err != nil {
-			m.t.Fatal(err)
+			m.T.Fatal(err)
 		}
 		delete(m.hidden, path)
 	}
@@ -268,22 +270,22 @@ func (m *mutator) step() []string {
 		did = append(did, m.changeSigner())
 		changes = append(changes, m.changeKeys)
 	}
-	for _, f := range m.files {
-		m.known[f.hash] = true
+	for _, f := range m.Files {
+		m.known[f.Hash] = true
 	}
 	for range 1 + m.random.IntN(3) {
 		did = append(did, changes[m.random.IntN(len(changes))]())
 	}
 	if !m.one(10) {
-		m.commits = append(m.commits, m.commit())
-		m.history = append(m.history, maps.Clone(m.files))
+		m.commits = append(m.commits, m.Commit())
+		m.history = append(m.history, maps.Clone(m.Files))
 	}
 	if m.one(8) {
 		did = append(did, m.hide())
 	}
 	if len(m.commits) > 0 && m.one(15) {
 		to := m.commits[m.random.IntN(len(m.commits))]
-		m.ref("refs/heads/main", to) // until the next commit
+		m.Ref("refs/heads/main", to) // until the next commit
 		did = append(did, "rewind to "+to.String()[:7])
 	}
 	return did
@@ -294,23 +296,23 @@ func (m *mutator) changeSigner() string {
 	who := m.random.IntN(12)
 	switch who {
 	case 11:
-		m.sign = nil
+		m.Sign = nil
 		return "new commits are unsigned"
 	case 10:
-		m.sign = m.people[2].sign
+		m.Sign = m.people[2].sign
 		return "a person without a trusted key signs"
 	}
-	m.sign = m.people[who%2].sign
+	m.Sign = m.people[who%2].sign
 	return fmt.Sprintf("person %d signs", who%2)
 }
 
 // changeKeys changes who is trusted.
 func (m *mutator) changeKeys() string {
-	first, second := allowed(m.people[0].key, ""), allowed(m.people[1].key, "")
+	first, second := gittest.Allowed(m.people[0].key, ""), gittest.Allowed(m.people[1].key, "")
 	content := m.pick(first+second, first+second, second+first, "# a line more\n"+first+second, first, second, "damaged")
-	fatal(m.t, os.WriteFile(m.keys, []byte(content), 0o600))
+	fatal(m.T, os.WriteFile(m.keys, []byte(content), 0o600))
 	if content != "damaged" {
-		m.sign = m.people[strings.Count(content, first)*m.random.IntN(2)^1].sign
+		m.Sign = m.people[strings.Count(content, first)*m.random.IntN(2)^1].sign
 	}
 	return fmt.Sprintf("keys %q", content)
 }
@@ -322,10 +324,10 @@ func (m *mutator) changeChart() string {
 		m.write(folder+"chart.yaml", "apiVersion: keelson.io/v1alpha1\nkind: ChartSource\nurl: oci://registry.example/charts\nname: x\n"+
 			"version: 1.0.0\ndigest: "+digest+"\n")
 	}
-	chart := tgz(m.t, 1+m.random.IntN(3), 10)
+	chart := tgz(m.T, 1+m.random.IntN(3), 10)
 	switch m.random.IntN(6) {
 	case 0:
-		m.remove(folder + "chart.yaml")
+		m.Remove(folder + "chart.yaml")
 		return "no source " + folder
 	case 1:
 		source("sha256:" + strings.Repeat("0", 64))
@@ -336,7 +338,7 @@ func (m *mutator) changeChart() string {
 		m.write(folder+"template/"+m.pick("x.tgz", "y.tgz", "README.md"), string(chart))
 		return "packed beside what is there " + folder
 	default:
-		m.remove(folder + "template")
+		m.Remove(folder + "template")
 		m.write(folder+"template/x.tgz", string(chart))
 		if m.one(2) {
 			source(archive.Digest(chart))
@@ -360,10 +362,10 @@ func (m *mutator) seal() string {
 		path = "layers/" + m.pick("10-all", "20-some", "30-more") + ".yaml"
 		body = "apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector: {}\ncomponents:\n  " +
 			m.pick(m.components()...) + ": {values: " + values + "}\n"
-	case m.files[filepath.Dir(path)+"/cluster.yaml"] == gitFile{}:
+	case m.Files[filepath.Dir(path)+"/cluster.yaml"] == gittest.File{}:
 		return "nothing"
 	}
-	sealed := string(readFile(m.t, "sops/testdata/encrypted-regex.yaml"))
+	sealed := string(readFile(m.T, "sops/testdata/encrypted-regex.yaml"))
 	m.write(path, body+sealed[strings.Index(sealed, "\nsops:")+1:]+m.pick("", "", "# a line more\n"))
 	return "seal " + path
 }
@@ -372,20 +374,20 @@ func (m *mutator) seal() string {
 func (m *mutator) odd(path string) string {
 	switch m.random.IntN(7) {
 	case 0:
-		m.symlink(path, "elsewhere")
+		m.Symlink(path, "elsewhere")
 		return "symlink " + path
 	case 6:
-		if f, ok := m.files[path]; ok {
-			f.mode = filemode.Symlink
-			m.files[path] = f
+		if f, ok := m.Files[path]; ok {
+			f.Mode = filemode.Symlink
+			m.Files[path] = f
 			return "symlink of the same content " + path
 		}
 		return "nothing"
 	case 1:
-		m.submodule(path)
+		m.Submodule(path)
 		return "submodule " + path
 	case 2:
-		m.remove(path)
+		m.Remove(path)
 		m.write(path+"/inside.yaml", "a: b\n")
 		return "folder " + path
 	case 3:
@@ -402,39 +404,39 @@ func (m *mutator) odd(path string) string {
 }
 
 func (m *mutator) content(path string) []byte {
-	f, ok := m.files[path]
+	f, ok := m.Files[path]
 	if !ok {
 		return nil
 	}
-	raw, err := m.storage.EncodedObject(plumbing.BlobObject, f.hash)
+	raw, err := m.Storage.EncodedObject(plumbing.BlobObject, f.Hash)
 	if err != nil {
 		return nil // a submodule
 	}
 	r, err := raw.Reader()
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	data := make([]byte, raw.Size())
 	if _, err := r.Read(data); err != nil && len(data) > 0 && err.Error() != "EOF" {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	return data
 }
 
 // write puts a file where a folder, or nothing, may be.
 func (m *mutator) write(path, content string) {
-	m.remove(path)
-	m.gitRepo.write(path, content)
+	m.Remove(path)
+	m.Repo.Write(path, content)
 }
 
 func (m *mutator) changeOwn() string {
 	path := "clusters/" + m.pick(m.clusters()[:5]...) + "/" + m.pick(m.components()...) + ".yaml"
-	if _, ok := m.files[filepath.Dir(path)+"/cluster.yaml"]; !ok {
+	if _, ok := m.Files[filepath.Dir(path)+"/cluster.yaml"]; !ok {
 		return "nothing"
 	}
 	switch m.random.IntN(8) {
 	case 0:
-		m.remove(path)
+		m.Remove(path)
 		return "remove " + path
 	case 1:
 		return m.odd(path)
@@ -442,7 +444,7 @@ func (m *mutator) changeOwn() string {
 		m.write(strings.TrimSuffix(path, ".yaml")+".yml", meta("version: v1.0.0\n"))
 		return "as .yml " + path
 	case 3:
-		m.remove(strings.TrimSuffix(path, ".yaml") + ".yml")
+		m.Remove(strings.TrimSuffix(path, ".yaml") + ".yml")
 		m.write(path, meta("values: "+m.values()+"\n"))
 		return "values alone " + path
 	default:
@@ -450,7 +452,7 @@ func (m *mutator) changeOwn() string {
 		if m.one(4) {
 			body += "paused: true\n"
 		}
-		m.remove(strings.TrimSuffix(path, ".yaml") + ".yml")
+		m.Remove(strings.TrimSuffix(path, ".yaml") + ".yml")
 		m.write(path, meta(body))
 		return "write " + path
 	}
@@ -461,19 +463,19 @@ func (m *mutator) changeCluster() string {
 	path := "clusters/" + name + "/cluster.yaml"
 	switch m.random.IntN(7) {
 	case 0:
-		m.remove("clusters/" + name)
+		m.Remove("clusters/" + name)
 		return "remove cluster " + name
 	case 1:
 		return m.odd(path)
 	case 2:
-		m.remove("clusters/" + name)
+		m.Remove("clusters/" + name)
 		return m.odd("clusters/" + name)
 	case 3:
-		m.remove("clusters/" + name + "/cluster.yaml")
+		m.Remove("clusters/" + name + "/cluster.yaml")
 		return "remove " + path
 	default:
-		if f, ok := m.files["clusters/"+name]; ok && f.hash != (plumbing.Hash{}) {
-			m.remove("clusters/" + name)
+		if f, ok := m.Files["clusters/"+name]; ok && f.Hash != (plumbing.Hash{}) {
+			m.Remove("clusters/" + name)
 		}
 		m.write(path, m.cluster(name))
 		return "write " + path
@@ -486,7 +488,7 @@ func (m *mutator) changeLayer() string {
 		"{matchExpressions: [{key: region, operator: In, values: [v, z]}]}", "{matchExpressions: [{key: region, operator: Like}]}")
 	switch m.random.IntN(9) {
 	case 0:
-		m.remove(path)
+		m.Remove(path)
 		return "remove " + path
 	case 1:
 		return m.odd(path)
@@ -505,7 +507,7 @@ func (m *mutator) changeLayer() string {
 func (m *mutator) changeApprovals() string {
 	const path = "approvals/now.yaml"
 	if m.one(4) {
-		m.remove(path)
+		m.Remove(path)
 		return "remove " + path
 	}
 	text := "apiVersion: keelson.io/v1alpha1\nkind: Approvals\napprovals:\n"
@@ -523,7 +525,7 @@ func (m *mutator) changeComponent() string {
 	folder := "components/" + name + "/"
 	switch m.random.IntN(8) {
 	case 0:
-		m.remove("components/" + name)
+		m.Remove("components/" + name)
 		return "remove " + folder
 	case 1:
 		return m.odd(folder + m.pick("component.yaml", "images.yaml", "template/Chart.yaml", "template/x.yaml"))
@@ -531,16 +533,16 @@ func (m *mutator) changeComponent() string {
 		m.write(folder+"template/values.yaml", fmt.Sprintf("replicas: %d\n", m.random.IntN(9)))
 		return "values of " + folder
 	default:
-		for path, content := range baseFleet(m.t) {
+		for path, content := range baseFleet(m.T) {
 			if rest, ok := strings.CutPrefix(path, "components/coredns/"); ok {
 				m.write(folder+rest, content)
 			}
 		}
-		m.remove(folder + "template/x.yaml")
-		m.remove(folder + "template/x.tgz")
-		m.remove(folder + "template/y.tgz")
-		m.remove(folder + "template/README.md")
-		m.remove(folder + "chart.yaml")
+		m.Remove(folder + "template/x.yaml")
+		m.Remove(folder + "template/x.tgz")
+		m.Remove(folder + "template/y.tgz")
+		m.Remove(folder + "template/README.md")
+		m.Remove(folder + "chart.yaml")
 		text := "apiVersion: keelson.io/v1alpha1\nkind: Component\nnamespace: x\n"
 		if m.one(2) {
 			text += "dependsOn: [" + m.pick(append(m.components(), "absent")...) + "]\n"
@@ -553,18 +555,18 @@ func (m *mutator) changeComponent() string {
 
 // publish tags what stands, new or where the tag was before.
 func (m *mutator) publish() string {
-	m.commits = append(m.commits, m.commit())
-	for _, f := range m.files { // another Load may look at the commit
-		m.known[f.hash] = true
+	m.commits = append(m.commits, m.Commit())
+	for _, f := range m.Files { // another Load may look at the commit
+		m.known[f.Hash] = true
 	}
 	tag := m.pick(m.components()...) + "/" + m.pick("v1.0.0", "v1.1.0", "v1.2.0", "v1.3.0", "nonsense")
-	switch _, err := m.storage.Reference(plumbing.NewTagReferenceName(tag)); {
+	switch _, err := m.Storage.Reference(plumbing.NewTagReferenceName(tag)); {
 	case err == nil && !m.one(5):
 		return "nothing"
 	case m.one(4):
-		m.annotate(tag, m.last)
+		m.Annotate(tag, m.Last)
 	default:
-		m.tag(tag)
+		m.Tag(tag)
 	}
 	return "tag " + tag
 }
@@ -572,20 +574,20 @@ func (m *mutator) publish() string {
 func (m *mutator) changeTag() string {
 	tag := m.pick(m.components()...) + "/" + m.pick("v1.0.0", "v1.1.0", "v1.2.0")
 	if m.one(3) {
-		m.deleteTag(tag)
+		m.DeleteTag(tag)
 		return "delete tag " + tag
 	}
 	if len(m.commits) == 0 {
 		return "nothing"
 	}
-	m.ref("refs/tags/"+tag, m.commits[m.random.IntN(len(m.commits))])
+	m.Ref("refs/tags/"+tag, m.commits[m.random.IntN(len(m.commits))])
 	return "move tag " + tag
 }
 
 func (m *mutator) changeFleet() string {
 	switch m.random.IntN(12) {
 	case 0:
-		m.write("fleet.yaml", baseFleet(m.t)["fleet.yaml"]+"unknownKey: 1\n")
+		m.write("fleet.yaml", baseFleet(m.T)["fleet.yaml"]+"unknownKey: 1\n")
 		return "unknown key in fleet.yaml"
 	case 1:
 		m.write("fleet.yaml", "a: [\n")
@@ -600,11 +602,11 @@ func (m *mutator) changeFleet() string {
 		m.write("checks/job.yaml", m.pick(jobText, jobText, "kind: Pod\n"))
 		return "a job"
 	case 6:
-		m.remove("pipelines")
+		m.Remove("pipelines")
 		return "no pipelines"
 	default:
-		m.remove("freezes")
-		text := baseFleet(m.t)["fleet.yaml"] + m.pick("", "drift: report\n") + m.pick("", "", "pipeline: standard\n")
+		m.Remove("freezes")
+		text := baseFleet(m.T)["fleet.yaml"] + m.pick("", "drift: report\n") + m.pick("", "", "pipeline: standard\n")
 		if m.keys != "" || m.one(8) {
 			text += m.pick("", "verify: signed\n", "verify: signed-tags\n")
 		}
@@ -618,7 +620,7 @@ func (m *mutator) goBack() string {
 	if len(m.history) == 0 {
 		return "nothing"
 	}
-	m.files = maps.Clone(m.history[m.random.IntN(len(m.history))])
+	m.Files = maps.Clone(m.history[m.random.IntN(len(m.history))])
 	return "revert"
 }
 
@@ -626,7 +628,7 @@ func (m *mutator) goBack() string {
 func (m *mutator) loadAnother() string {
 	if len(m.commits) > 0 {
 		rev := m.commits[m.random.IntN(len(m.commits))].String()
-		_, err := m.repo.Load(m.t.Context(), rev)
+		_, err := m.repo.Load(m.T.Context(), rev)
 		return fmt.Sprintf("load %s: %v", rev[:7], err)
 	}
 	return "nothing"
@@ -635,16 +637,16 @@ func (m *mutator) loadAnother() string {
 // hide takes a new object away, as a broken disk does. What was read before
 // need not be read again, so it would not be missed.
 func (m *mutator) hide() string {
-	for _, path := range slices.Sorted(maps.Keys(m.files)) {
-		f := m.files[path]
-		hash := f.hash.String()
-		object := filepath.Join(m.path, "objects", hash[:2], hash[2:])
-		if m.known[f.hash] || f.mode == filemode.Submodule || m.one(2) {
+	for _, path := range slices.Sorted(maps.Keys(m.Files)) {
+		f := m.Files[path]
+		hash := f.Hash.String()
+		object := filepath.Join(m.Path, "objects", hash[:2], hash[2:])
+		if m.known[f.Hash] || f.Mode == filemode.Submodule || m.one(2) {
 			continue
 		}
-		data := readFile(m.t, object)
+		data := readFile(m.T, object)
 		if err := os.Remove(object); err != nil {
-			m.t.Fatal(err)
+			m.T.Fatal(err)
 		}
 		m.hidden[object] = data
 		return "hide " + path
@@ -653,8 +655,8 @@ func (m *mutator) hide() string {
 }
 
 func (m *mutator) load(r *registry.Repo) (*registry.Fleet, error) {
-	if err := r.Fetch(m.t.Context()); err != nil {
+	if err := r.Git().Fetch(m.T.Context()); err != nil {
 		return nil, err
 	}
-	return r.Load(m.t.Context(), "")
+	return r.Load(m.T.Context(), "")
 }

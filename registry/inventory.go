@@ -69,7 +69,7 @@ func (l *loader) readInventory(ctx context.Context) error {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(f.content.spec.Clusters)) {
-			entry := listed{f.content.spec.Clusters[name], f.content.at[name].In(f.path, "")}
+			entry := listed{f.content.spec.Clusters[name], f.content.at[name].In(f.Path, "")}
 			if other, twice := out.clusters[name]; twice {
 				l.block(yamlfile.Problem{At: entry.at, Message: fmt.Sprintf("cluster %s is listed at %s already", name, other.at), Hint: "leave it out of one of them"})
 				continue

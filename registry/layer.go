@@ -56,8 +56,8 @@ func (l *loader) readLayers(ctx context.Context) error {
 			l.block(f.problems...)
 			continue
 		}
-		layer, err := objectcache.Get(l.repo.cache, objectcache.Key{Job: "layer", Hash: f.hash, Name: f.path}, func() (*layer, error) {
-			return l.repo.newLayer(f.path, f.content, f.problems), nil
+		layer, err := objectcache.Get(l.repo.cache, objectcache.Key{Job: "layer", Hash: f.Hash, Name: f.Path}, func() (*layer, error) {
+			return l.repo.newLayer(f.Path, f.content, f.problems), nil
 		})
 		if err != nil {
 			return err

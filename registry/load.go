@@ -5,133 +5,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
-	"github.com/go-git/go-git/v5/plumbing"
-
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/naming"
 	"github.com/keelson-io/keelson/registry/objectcache"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
-// Load returns the Fleet at a revision (see [Repo.Resolve]), as of the last [Repo.Fetch].
-//
-// An error means that nothing is known: the revision is missing, the repository can't be read, or
-// fleet.yaml is missing or can't be parsed. Every other mistake is in the Problems of the Fleet,
-// and of the cluster or delivery that it blocks. If a cluster has Problems, its Deliveries may be
-// incomplete: a missing delivery does not mean that the component was removed.
-//
-// With [Options.WorkTree] the revision must be "" or "HEAD". The Fleet's revision is then the
-// commit that is checked out, even if files were changed since.
-func (r *Repo) Load(ctx context.Context, rev string) (*Fleet, error) {
-	if now := r.current(); r.memory != nil && !now.shared {
-		if err := r.Fetch(ctx); err != nil {
-			return nil, err
-		}
-	}
-	f, err := r.load(ctx, rev)
-	if r.memory != nil && (errors.As(err, new(*rewoundError)) || errors.Is(err, errOvertaken)) {
-		// Another replica may have accepted a commit that this replica has not fetched yet. Being
-		// behind is no rewind.
-		r.memory.forget(memoryHeads)
-		if err = r.Fetch(ctx); err == nil {
-			f, err = r.load(ctx, rev)
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", r.location.shown(), err)
-	}
-	return f, nil
-}
-
-// LoadCommit reads the fleet at an older commit. It does not change the results that the next Load
-// reuses. Signatures are verified as in Load.
-func (r *Repo) LoadCommit(ctx context.Context, commit string) (*Fleet, error) {
-	f, err := r.loadCommit(ctx, commit)
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", r.location.shown(), err)
-	}
-	return f, nil
-}
-
-func (r *Repo) loadCommit(ctx context.Context, rev string) (*Fleet, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if !plumbing.IsHash(rev) {
-		return nil, fmt.Errorf("%q is no commit", rev)
-	}
-	now := r.current()
-	commit, err := now.resolve(rev)
-	if err != nil {
-		return nil, err
-	}
-	trust, err := r.trust(now.objects)
-	if err != nil {
-		return nil, err
-	}
-	var admitted *admission
-	if trust != nil && !r.proposals {
-		if admitted, err = r.admit(ctx, trust, "", commit); err != nil {
-			return nil, err
-		}
-	}
-	l := r.newLoader(commit, now, trust, admitted)
-	root, err := now.objects.commitTree(commit)
-	if err != nil {
-		return nil, err
-	}
-	l.tree = &gitTree{objects: now.objects, cache: r.cache, root: root}
-	if err := l.load(ctx); err != nil {
-		return nil, fmt.Errorf("commit %s: %w", commit.String()[:12], err)
-	}
-	return l.fleet, nil
-}
-
-func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	now := r.current()
-	commit, err := now.resolve(rev)
-	if err != nil {
-		return nil, err
-	}
-	trust, err := r.trust(now.objects)
-	if err != nil {
-		return nil, err
-	}
-	// A work tree belongs to the caller and is not signed. It is shown, never applied.
-	var admitted *admission
-	if trust != nil && !r.workTree && !r.proposals {
-		if admitted, err = r.admit(ctx, trust, now.branchOf(rev), commit); err != nil {
-			return nil, err
-		}
-	}
-	fleet := r.unchanged(commit.String(), now, trust.digest())
-	if fleet == nil {
-		if fleet, err = r.newLoader(commit, now, trust, admitted).run(ctx, rev, commit); err != nil {
-			return nil, err
-		}
-	}
-	if admitted != nil {
-		if err := r.accept(ctx, admitted, commit); err != nil {
-			return nil, err
-		}
-	}
-	return fleet, nil
-}
-
-// newLoader returns a loader for one commit.
-func (r *Repo) newLoader(commit plumbing.Hash, now *refs, trust *trust, admitted *admission) *loader {
-	l := &loader{
-		trust:     trust,
+// newLoader returns a loader for the files of one commit.
+func (r *Repo) newLoader(at *gitrepo.Admission, tree gitrepo.Tree) *loader {
+	return &loader{
+		at:        at,
 		repo:      r,
-		refs:      now,
-		fleet:     &Fleet{Revision: commit.String()},
+		tree:      tree,
+		fleet:     &Fleet{Revision: at.Commit.String(), Signer: at.Signer},
 		versions:  map[versionKey]*versionResult{},
 		answers:   map[versionKey]*versionLookup{},
 		same:      map[*versionLookup]bool{},
@@ -142,79 +32,14 @@ func (r *Repo) newLoader(commit plumbing.Hash, now *refs, trust *trust, admitted
 		before:    r.previousMemo(),
 		made:      &loadMemo{clusters: map[string]*madeCluster{}},
 	}
-	if admitted != nil {
-		l.fleet.Signer = &admitted.signer
-	}
-	return l
-}
-
-// run loads the Fleet, and keeps the results for the next Load.
-func (l *loader) run(ctx context.Context, rev string, commit plumbing.Hash) (*Fleet, error) {
-	r := l.repo
-	done, err := l.openTree(commit, rev)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	r.cache.NextLoad()
-	if err := l.load(ctx); err != nil {
-		return nil, fmt.Errorf("commit %s: %w", commit.String()[:12], err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.workTree {
-		r.lastMemo = l.made
-	}
-	if !l.unreadable && !r.workTree {
-		r.last, r.lastTags, r.lastKeys = l.fleet, l.refs.tags, l.trust.digest()
-	}
-	return l.fleet, nil
-}
-
-// openTree opens the files to load: the files of the commit, or of the work tree.
-func (l *loader) openTree(commit plumbing.Hash, rev string) (done func(), err error) {
-	if !l.repo.workTree {
-		root, err := l.refs.objects.commitTree(commit)
-		if err != nil {
-			return nil, err
-		}
-		l.tree = &gitTree{objects: l.refs.objects, cache: l.repo.cache, root: root}
-		return func() {}, nil
-	}
-	if rev != "" && rev != "HEAD" {
-		return nil, fmt.Errorf("a work tree has one revision, and not %q", rev)
-	}
-	tree, err := openWorkTree(l.repo.location.path)
-	if err != nil {
-		return nil, err
-	}
-	l.tree = tree
-	return func() { _ = tree.root.Close() }, nil // nothing was written
-}
-
-// unchanged returns the Fleet of the last Load if a new Load would return the same.
-func (r *Repo) unchanged(commit string, now *refs, keys string) *Fleet {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.last != nil && r.last.Revision == commit && r.lastKeys == keys && maps.Equal(r.lastTags, now.tags) {
-		return r.last
-	}
-	return nil
-}
-
-func (r *Repo) previousMemo() *loadMemo {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return cmp.Or(r.lastMemo, &loadMemo{})
 }
 
 // loader loads one Fleet.
 type loader struct {
 	repo   *Repo
-	refs   *refs
-	trust  *trust
+	at     *gitrepo.Admission
 	budget budget
-	tree   tree
+	tree   gitrepo.Tree
 	fleet  *Fleet
 	layers []*layer
 	// approvals are the valid approvals of all files.
@@ -276,13 +101,13 @@ func (l *loader) block(problems ...yamlfile.Problem) {
 
 func (l *loader) readFleet(ctx context.Context) error {
 	const name = "fleet.yaml"
-	top, err := l.tree.list(ctx, "")
+	top, err := l.tree.List(ctx, "")
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(top, func(e entry) bool { return e.name == name })
+	i := slices.IndexFunc(top, func(e gitrepo.Entry) bool { return e.Name == name })
 	if i < 0 {
-		if slices.ContainsFunc(top, func(e entry) bool { return e.name == "fleet.yml" }) {
+		if slices.ContainsFunc(top, func(e gitrepo.Entry) bool { return e.Name == "fleet.yml" }) {
 			return errors.New("fleet.yaml is missing: rename fleet.yml")
 		}
 		return errors.New("fleet.yaml is missing: this is not a fleet repository")
@@ -299,7 +124,7 @@ func (l *loader) readFleet(ctx context.Context) error {
 		return problems.Err()
 	}
 	l.fleet.Spec, l.pipelineAt = f.spec, f.pipelineAt.In(name, "")
-	if f.spec.Verify != "" && l.trust == nil && !l.repo.workTree {
+	if f.spec.Verify != "" && l.at.Trust == nil && !l.repo.git.WorkTree() {
 		return errors.Join(errors.New("fleet.yaml says that this repository is signed (verify), and no trusted keys were given "+
 			"to check it with: give --trusted-keys FILE"), problems.Err())
 	}
@@ -309,14 +134,14 @@ func (l *loader) readFleet(ctx context.Context) error {
 
 // readEntry reads and decodes one file, or finds it in the cache. If the file is nil, the problem
 // says why it can't be read. The error is only that of ctx.
-func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, decode func([]byte) *T) (*T, yamlfile.Problem, error) {
-	problem := yamlfile.Problem{At: yamlfile.Position{File: e.path}}
-	if e.kind != entryFile {
-		problem.Message = fmt.Sprintf("this is %s, not a file", e.kind)
+func readEntry[T any](ctx context.Context, l *loader, e gitrepo.Entry, kind string, decode func([]byte) *T) (*T, yamlfile.Problem, error) {
+	problem := yamlfile.Problem{At: yamlfile.Position{File: e.Path}}
+	if e.Kind != gitrepo.EntryFile {
+		problem.Message = fmt.Sprintf("this is %s, not a file", e.Kind)
 		return nil, problem, nil
 	}
-	f, err := objectcache.Get(l.repo.cache, objectcache.Key{Job: kind, Hash: e.hash}, func() (*T, error) {
-		data, err := l.tree.read(ctx, e, maxFleetFile)
+	f, err := objectcache.Get(l.repo.cache, objectcache.Key{Job: kind, Hash: e.Hash}, func() (*T, error) {
+		data, err := l.tree.Read(ctx, e, maxFleetFile)
 		if err != nil {
 			return nil, err
 		}
@@ -325,7 +150,7 @@ func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, deco
 	if err == nil {
 		return f, yamlfile.Problem{}, nil
 	}
-	if errors.Is(err, errTooLarge) {
+	if errors.Is(err, gitrepo.ErrTooLarge) {
 		problem.Message = fmt.Sprintf("the file is larger than %d MiB", maxFleetFile>>20)
 	} else {
 		l.unreadable = true
@@ -335,8 +160,8 @@ func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, deco
 }
 
 // isNote reports whether a file is for people, not for Keelson.
-func isNote(e entry) bool {
-	return strings.HasPrefix(e.name, ".") || e.kind == entryFile && strings.HasSuffix(e.name, ".md")
+func isNote(e gitrepo.Entry) bool {
+	return strings.HasPrefix(e.Name, ".") || e.Kind == gitrepo.EntryFile && strings.HasSuffix(e.Name, ".md")
 }
 
 // isYAML reports whether a file name has the ending that Keelson reads. isYML reports whether it
@@ -349,10 +174,10 @@ func isYML(name string) bool {
 }
 
 // renameYML returns the problem of a file with an ending like .yml.
-func renameYML(e entry) yamlfile.Problem {
-	stem := e.name[:strings.LastIndex(e.name, ".")]
+func renameYML(e gitrepo.Entry) yamlfile.Problem {
+	stem := e.Name[:strings.LastIndex(e.Name, ".")]
 	return yamlfile.Problem{
-		At:      yamlfile.Position{File: e.path},
+		At:      yamlfile.Position{File: e.Path},
 		Message: "files must be called .yaml, so that none is overlooked",
 		Hint:    "rename it to " + stem + ".yaml",
 	}
@@ -361,7 +186,7 @@ func renameYML(e entry) yamlfile.Problem {
 // readComponents checks the components of this revision, including components that no cluster runs
 // at HEAD. A mistake should be found before its version is tagged.
 func (l *loader) readComponents(ctx context.Context) error {
-	entries, err := l.tree.list(ctx, "components")
+	entries, err := l.tree.List(ctx, "components")
 	if err != nil {
 		return err
 	}
@@ -369,24 +194,24 @@ func (l *loader) readComponents(ctx context.Context) error {
 		if isNote(e) {
 			continue
 		}
-		if e.kind != entryFolder {
+		if e.Kind != gitrepo.EntryFolder {
 			l.report(yamlfile.Problem{
-				At:      yamlfile.Position{File: e.path},
-				Message: fmt.Sprintf("this is %s; components/ holds a folder for each component", e.kind),
+				At:      yamlfile.Position{File: e.Path},
+				Message: fmt.Sprintf("this is %s; components/ holds a folder for each component", e.Kind),
 			})
 			continue
 		}
-		if wrong := naming.CheckComponent(e.name); wrong != "" {
-			l.report(yamlfile.Problem{At: yamlfile.Position{File: e.path}, Message: wrong})
+		if wrong := naming.CheckComponent(e.Name); wrong != "" {
+			l.report(yamlfile.Problem{At: yamlfile.Position{File: e.Path}, Message: wrong})
 			continue
 		}
-		l.components = append(l.components, e.name)
-		result, err := l.version(ctx, e.name, v1alpha1.VersionHead)
+		l.components = append(l.components, e.Name)
+		result, err := l.version(ctx, e.Name, v1alpha1.VersionHead)
 		if err != nil {
 			return err
 		}
 		l.report(result.problems...)
-		if err := l.readPipelineOf(ctx, e.name); err != nil {
+		if err := l.readPipelineOf(ctx, e.Name); err != nil {
 			return err
 		}
 	}
@@ -417,18 +242,14 @@ func (l *loader) readVersion(ctx context.Context, component, version string) (*v
 		return reader.overBudget(), nil
 	}
 	if version != v1alpha1.VersionHead {
-		h, err := l.refs.commitOf(reader.revision)
+		h, err := l.at.Snapshot.CommitOf(reader.revision)
 		if err != nil {
 			return l.noVersion(ctx, &reader, err)
 		}
 		commit = h.String()
-		root, err := objectcache.Get(l.repo.cache, objectcache.Key{Job: "root", Hash: commit}, func() (plumbing.Hash, error) {
-			return l.refs.objects.commitTree(h)
-		})
-		if err != nil {
+		if reader.tree, err = l.at.Snapshot.TreeOf(h); err != nil {
 			return l.noVersion(ctx, &reader, err)
 		}
-		reader.tree = &gitTree{objects: l.refs.objects, cache: l.repo.cache, root: root}
 	}
 	hash, err := l.folderAt(ctx, reader.tree, commit, reader.folder)
 	if err != nil {
@@ -466,12 +287,12 @@ func (l *loader) readVersion(ctx context.Context, component, version string) (*v
 
 // folderAt returns the hash of a folder. The hash at a commit is cached, so that the trees above
 // the folder need not be.
-func (l *loader) folderAt(ctx context.Context, t tree, commit, folder string) (string, error) {
+func (l *loader) folderAt(ctx context.Context, t gitrepo.Tree, commit, folder string) (string, error) {
 	if commit == "" {
-		return t.hash(ctx, folder)
+		return t.Hash(ctx, folder)
 	}
 	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "folder", Hash: commit, Name: folder}, func() (string, error) {
-		return t.hash(ctx, folder)
+		return t.Hash(ctx, folder)
 	})
 }
 
@@ -486,7 +307,7 @@ func (l *loader) noVersion(ctx context.Context, r *versionReader, err error) (*v
 
 // nowhere reports a component that no revision has; nil if one has it.
 func (l *loader) nowhere(component string, at yamlfile.Position) *yamlfile.Problem {
-	if _, atHead := slices.BinarySearch(l.components, component); atHead || len(l.refs.versions[component]) > 0 {
+	if _, atHead := slices.BinarySearch(l.components, component); atHead || len(l.at.Snapshot.Versions(component)) > 0 {
 		return nil
 	}
 	return &yamlfile.Problem{
@@ -509,43 +330,55 @@ func (l *loader) unpublished(component, version string, at yamlfile.Position) *y
 		return nil
 	}
 	tag := component + "/" + version
-	raw, ok := l.refs.tags[tag]
-	if !ok {
+	if !l.at.Snapshot.HasTag(tag) {
 		hint := fmt.Sprintf("publish it with: git tag %s && git push origin %s", tag, tag)
 		if near := nearest(version, l.sorted(component)); len(near) > 0 {
 			hint += "; there is " + strings.Join(near, ", ")
 		}
 		return &yamlfile.Problem{At: at, Message: "there is no tag " + tag, Hint: hint}
 	}
-	if problem := l.moved(tag, raw, at); problem != nil {
+	if problem := l.moved(tag, at); problem != nil {
 		return problem
 	}
-	return l.distrusted(tag, raw, at)
+	return l.distrusted(tag, at)
 }
 
-// moved reports a tag that no longer points to the commit that it was first seen at.
-func (l *loader) moved(tag string, raw plumbing.Hash, at yamlfile.Position) *yamlfile.Problem {
-	first, ok := l.refs.seen[tag]
-	if !ok || first.raw == raw {
+// moved reports a tag that no longer points to the commit that it was first seen at. readVersion
+// reports a tag that can't be read.
+func (l *loader) moved(tag string, at yamlfile.Position) *yamlfile.Problem {
+	first, now, moved := l.at.Snapshot.Moved(tag)
+	if !moved {
 		return nil
 	}
-	// readVersion reports a tag that can't be read.
-	if commit, err := l.refs.commitOf(tag); err == nil && commit != first.commit {
-		return &yamlfile.Problem{
-			At: at,
-			Message: fmt.Sprintf("tag %s was moved: it was at %s when first seen and is at %s now; a version can't change",
-				tag, first.commit.String()[:12], commit.String()[:12]),
-			Hint: fmt.Sprintf("publish a new version, or move the tag back with: git push -f origin %s:refs/tags/%s",
-				first.commit, tag),
-		}
+	return &yamlfile.Problem{
+		At: at,
+		Message: fmt.Sprintf("tag %s was moved: it was at %.12s when first seen and is at %.12s now; a version can't change",
+			tag, first, now),
+		Hint: fmt.Sprintf("publish a new version, or move the tag back with: git push -f origin %s:refs/tags/%s",
+			first, tag),
 	}
-	return nil
+}
+
+// distrusted returns why a version's tag may not be used, or nil.
+func (l *loader) distrusted(tag string, at yamlfile.Position) *yamlfile.Problem {
+	lightweight, err := l.at.Trust.Tag(tag)
+	if err == nil && lightweight && l.fleet.Spec.Verify == v1alpha1.VerifySignedTags {
+		err = fmt.Errorf("tag %s is lightweight, and fleet.yaml wants tags that are signed themselves", tag)
+	}
+	if err == nil {
+		return nil
+	}
+	return &yamlfile.Problem{
+		At: at, Message: err.Error(),
+		Hint: fmt.Sprintf("let the owner of a trusted key review it and sign it with: git tag -s -f %s %s^{} && git push -f origin %s",
+			tag, tag, tag),
+	}
 }
 
 // sorted returns the published versions of a component in order.
 func (l *loader) sorted(component string) []string {
 	if _, ok := l.published[component]; !ok {
-		l.published[component] = slices.SortedFunc(slices.Values(l.refs.versions[component]), compareVersions)
+		l.published[component] = slices.SortedFunc(slices.Values(l.at.Snapshot.Versions(component)), compareVersions)
 	}
 	return l.published[component]
 }

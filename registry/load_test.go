@@ -15,6 +15,8 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
@@ -22,9 +24,9 @@ import (
 // driven by the Go types, so a field that it can't read shows here.
 func TestSpecs(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
+	g := gittest.NewRepo(t)
 	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
-	g.write("fleet.yaml", header+`Fleet
+	g.Write("fleet.yaml", header+`Fleet
 name: world
 drift: report
 danger:
@@ -44,8 +46,8 @@ drift: restore
 timeout: 90s
 danger:
 `
-	g.write("components/coredns/component.yaml", component+"  - {name: all, effect: deny, because: no}\n")
-	g.write("components/coredns/images.yaml", header+`Images
+	g.Write("components/coredns/component.yaml", component+"  - {name: all, effect: deny, because: no}\n")
+	g.Write("components/coredns/images.yaml", header+`Images
 images:
   coredns:
     repository: registry.k8s.io/coredns/coredns
@@ -53,12 +55,12 @@ images:
     digest: sha256:`+strings.Repeat("ab", 32)+`
     into: {ref: a.ref, registry: a.registry, repository: a.repository, tag: a.tag, digest: a.digest}
 `)
-	g.write("components/coredns/template/Chart.yaml", "name: x\n")
-	g.write("components/coredns/template/templates/b.yaml", "b")
-	g.write("components/coredns/template/templates-a.yaml", "a")
-	g.write("components/other/component.yaml", header+"Component\nnamespace: x\n")
-	g.write("components/other/template/Chart.yaml", "name: x\n")
-	g.write("clusters/a/cluster.yaml", header+`Cluster
+	g.Write("components/coredns/template/Chart.yaml", "name: x\n")
+	g.Write("components/coredns/template/templates/b.yaml", "b")
+	g.Write("components/coredns/template/templates-a.yaml", "a")
+	g.Write("components/other/component.yaml", header+"Component\nnamespace: x\n")
+	g.Write("components/other/template/Chart.yaml", "name: x\n")
+	g.Write("clusters/a/cluster.yaml", header+`Cluster
 labels: {stage: testing, topology.kubernetes.io/region: hz}
 connection:
   secret: {namespace: ns, name: s, key: k}
@@ -66,10 +68,10 @@ imageMirrors: {registry.k8s.io: mirror.example}
 paused: true
 `)
 	for _, name := range []string{"coredns", "other"} {
-		g.write("clusters/a/"+name+".yaml", header+"MetaConfig\nversion: HEAD\nvalues: {a: {b: [1]}}\npaused: true\n")
+		g.Write("clusters/a/"+name+".yaml", header+"MetaConfig\nversion: HEAD\nvalues: {a: {b: [1]}}\npaused: true\n")
 	}
-	revision := g.commit().String()
-	f := load(t, open(t, g.path), "main")
+	revision := g.Commit().String()
+	f := load(t, open(t, g.Path), "main")
 
 	// "because: no" is a boolean in YAML 1.1; the other files have no mistake.
 	if len(f.Problems) != 1 || !strings.Contains(f.Problems[0].Message, "because must be a string") {
@@ -78,9 +80,9 @@ paused: true
 	if v := f.Cluster("a").Delivery("other").Version; v == nil || v.Commit != "" || f.Revision != revision || v.Name != "HEAD" {
 		t.Errorf("version %+v", v)
 	}
-	g.write("components/coredns/component.yaml", component+`  - {name: all, effect: deny, because: "no"}`+"\n")
-	g.commit()
-	r := open(t, g.path)
+	g.Write("components/coredns/component.yaml", component+`  - {name: all, effect: deny, because: "no"}`+"\n")
+	g.Commit()
+	r := open(t, g.Path)
 	f = load(t, r, "main")
 	if err := f.Problems.Err(); err != nil {
 		t.Fatal(err)
@@ -138,37 +140,37 @@ func TestLimits(t *testing.T) {
 	large := strings.Repeat("x", 5<<20)
 	cases := map[string]struct {
 		why  string
-		fill func(g *gitRepo)
+		fill func(g *gittest.Repo)
 		want string
 	}{
-		"File": {"One file of more than 5 MiB.", func(g *gitRepo) {
-			g.write("components/coredns/template/files/a.bin", large+"x")
+		"File": {"One file of more than 5 MiB.", func(g *gittest.Repo) {
+			g.Write("components/coredns/template/files/a.bin", large+"x")
 		}, "components/coredns/template/files/a.bin: the file is larger than 5 MiB"},
-		"Bytes": {"More than 50 MiB in all.", func(g *gitRepo) {
-			g.write("components/coredns/docs/0", large)
+		"Bytes": {"More than 50 MiB in all.", func(g *gittest.Repo) {
+			g.Write("components/coredns/docs/0", large)
 			for i := range 11 {
-				g.files[fmt.Sprintf("components/coredns/docs/%d", i)] = g.files["components/coredns/docs/0"]
+				g.Files[fmt.Sprintf("components/coredns/docs/%d", i)] = g.Files["components/coredns/docs/0"]
 			}
 		}, "components/coredns: the component is larger than 50 MiB"},
-		"Files": {"More than 10,000 files.", func(g *gitRepo) {
-			g.write("components/coredns/f/0", "x")
+		"Files": {"More than 10,000 files.", func(g *gittest.Repo) {
+			g.Write("components/coredns/f/0", "x")
 			for i := range 10_000 {
-				g.files[fmt.Sprintf("components/coredns/f/%d", i)] = g.files["components/coredns/f/0"]
+				g.Files[fmt.Sprintf("components/coredns/f/%d", i)] = g.Files["components/coredns/f/0"]
 			}
 		}, "components/coredns: the component holds more than 10000 files"},
-		"Name": {"A name with a control character.", func(g *gitRepo) {
-			g.write("components/coredns/template/a\x1bb", "x")
+		"Name": {"A name with a control character.", func(g *gittest.Repo) {
+			g.Write("components/coredns/template/a\x1bb", "x")
 		}, `components/coredns/template: can't be read: components/coredns/template: file name "a\x1bb" holds a slash, backslash, control or invisible character`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGitRepo(t)
-			g.writeFleet()
+			g := gittest.NewRepo(t)
+			writeFleet(g)
 			c.fill(g)
-			g.write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: HEAD\n")
-			g.commit()
-			f := load(t, open(t, g.path), "")
+			g.Write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: HEAD\n")
+			g.Commit()
+			f := load(t, open(t, g.Path), "")
 			d := f.Cluster("a").Delivery("coredns")
 			if d.Version != nil || len(d.Problems) == 0 || d.Problems[0].Error() != c.want {
 				t.Errorf("%s Problems: %v; want %q", c.why, d.Problems, c.want)
@@ -191,15 +193,15 @@ func TestUnreadable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGitRepo(t)
-			g.writeFleet()
-			hash := g.files[path].hash.String()
-			object := filepath.Join(g.path, "objects", hash[:2], hash[2:])
+			g := gittest.NewRepo(t)
+			writeFleet(g)
+			hash := g.Files[path].Hash.String()
+			object := filepath.Join(g.Path, "objects", hash[:2], hash[2:])
 			data := readFile(t, object)
 			if err := os.Remove(object); err != nil {
 				t.Fatal(err)
 			}
-			r := open(t, g.path)
+			r := open(t, g.Path)
 			f := load(t, r, "")
 			a := f.Cluster("a")
 			if a == nil || a.Delivery("coredns") == nil || len(a.Problems)+len(a.Delivery("coredns").Problems) == 0 {
@@ -208,7 +210,7 @@ func TestUnreadable(t *testing.T) {
 			if err := os.WriteFile(object, data, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.Fetch(t.Context()); err != nil {
+			if err := r.Git().Fetch(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if err := load(t, r, "").Problems.Err(); err != nil {
@@ -220,15 +222,15 @@ func TestUnreadable(t *testing.T) {
 
 func TestNothingKnown(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	r := open(t, g.path)
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	r := open(t, g.Path)
 	if _, err := r.Load(t.Context(), "nope"); err == nil || !strings.Contains(err.Error(), `"nope"`) {
 		t.Errorf("unknown revision: %v", err)
 	}
-	g.write("fleet.yaml", "a: [")
-	g.commit()
-	if err := r.Fetch(t.Context()); err != nil {
+	g.Write("fleet.yaml", "a: [")
+	g.Commit()
+	if err := r.Git().Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	_, err := r.Load(t.Context(), "")
@@ -236,7 +238,7 @@ func TestNothingKnown(t *testing.T) {
 	if !ok || len(problems) != 1 || problems[0].At.Line == 0 {
 		t.Errorf("broken fleet.yaml: %v; want its Problems", err)
 	}
-	if _, err := registry.Open(t.Context(), registry.Options{URL: t.TempDir(), CacheDir: t.TempDir()}); err == nil {
+	if _, err := registry.Open(t.Context(), gitrepo.Options{URL: t.TempDir(), CacheDir: t.TempDir()}); err == nil {
 		t.Error("opened a folder that is no repository")
 	}
 }
@@ -297,33 +299,33 @@ func TestShared(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGitRepo(t)
+			g := gittest.NewRepo(t)
 			base := baseFleet(t)
 			for path, content := range base {
 				if strings.HasPrefix(path, "components/coredns/") {
-					g.write(strings.Replace(path, "coredns", "dns", 1), content)
-					g.write(strings.Replace(path, "coredns", "web", 1), content)
+					g.Write(strings.Replace(path, "coredns", "dns", 1), content)
+					g.Write(strings.Replace(path, "coredns", "web", 1), content)
 				}
 			}
-			g.write("fleet.yaml", base["fleet.yaml"])
-			g.write("layers/10.yaml", layer("", "1", "2"))
+			g.Write("fleet.yaml", base["fleet.yaml"])
+			g.Write("layers/10.yaml", layer("", "1", "2"))
 			for _, name := range []string{"a", "b", "c"} {
-				g.write("clusters/"+name+"/cluster.yaml", base["clusters/a/cluster.yaml"])
-				g.write("clusters/"+name+"/dns.yaml", own("values: {x: 1}\n"))
-				g.write("clusters/"+name+"/web.yaml", own(""))
+				g.Write("clusters/"+name+"/cluster.yaml", base["clusters/a/cluster.yaml"])
+				g.Write("clusters/"+name+"/dns.yaml", own("values: {x: 1}\n"))
+				g.Write("clusters/"+name+"/web.yaml", own(""))
 			}
-			g.write("clusters/b/cluster.yaml", base["clusters/b/cluster.yaml"])
-			g.write("clusters/c/cluster.yaml", strings.Replace(base["clusters/b/cluster.yaml"], "context: b", "context: c", 1))
-			g.write("clusters/c/web.yaml", header+"MetaConfig\nversion: HEAD\n")
-			g.commit()
-			g.tag("dns/v1.0.0")
-			g.tag("web/v1.0.0")
-			r := open(t, g.path)
+			g.Write("clusters/b/cluster.yaml", base["clusters/b/cluster.yaml"])
+			g.Write("clusters/c/cluster.yaml", strings.Replace(base["clusters/b/cluster.yaml"], "context: b", "context: c", 1))
+			g.Write("clusters/c/web.yaml", header+"MetaConfig\nversion: HEAD\n")
+			g.Commit()
+			g.Tag("dns/v1.0.0")
+			g.Tag("web/v1.0.0")
+			r := open(t, g.Path)
 			// What is held is kept, however many Loads ago it was read.
 			for range 10 {
 				load(t, r, "")
-				g.commit()
-				if err := r.Fetch(t.Context()); err != nil {
+				g.Commit()
+				if err := r.Git().Fetch(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -333,13 +335,13 @@ func TestShared(t *testing.T) {
 			}
 			was := r.Produced()
 			if c.data != "" {
-				g.write(c.path, c.data)
-				g.commit()
+				g.Write(c.path, c.data)
+				g.Commit()
 			}
 			if c.tag != "" {
-				g.tag(c.tag)
+				g.Tag(c.tag)
 			}
-			if err := r.Fetch(t.Context()); err != nil {
+			if err := r.Git().Fetch(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			after := load(t, r, "")
@@ -384,14 +386,14 @@ func changed(before, after *registry.Fleet) []string {
 // it is there, and hashed, once.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
+	g := gittest.NewRepo(t)
+	writeFleet(g)
 	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
-	g.write("layers/10.yaml", header+"Layer\nclusterSelector: {}\ncomponents:\n  coredns:\n    values: {a: 1}\n")
-	g.write("clusters/a/coredns.yaml", header+"MetaConfig\nversion: v1.0.0\nvalues: {b: 1, c: 2}\n")
-	g.write("clusters/b/coredns.yaml", header+"MetaConfig\nvalues: # in other words\n  c: 2\n  b: 1\nversion: v1.0.0\n")
-	g.commit()
-	r := open(t, g.path)
+	g.Write("layers/10.yaml", header+"Layer\nclusterSelector: {}\ncomponents:\n  coredns:\n    values: {a: 1}\n")
+	g.Write("clusters/a/coredns.yaml", header+"MetaConfig\nversion: v1.0.0\nvalues: {b: 1, c: 2}\n")
+	g.Write("clusters/b/coredns.yaml", header+"MetaConfig\nvalues: # in other words\n  c: 2\n  b: 1\nversion: v1.0.0\n")
+	g.Commit()
+	r := open(t, g.Path)
 	f := load(t, r, "")
 	a, b := f.Cluster("a").Delivery("coredns").Values, f.Cluster("b").Delivery("coredns").Values
 	if a == b || a.Identity() == nil || a.Identity() != b.Identity() {
@@ -400,9 +402,9 @@ func TestIdentity(t *testing.T) {
 	if at, _ := b.Origin("b"); at.File != "clusters/b/coredns.yaml" || at.Line != 5 {
 		t.Errorf("b of cluster b is set at %s", at)
 	}
-	g.write("clusters/b/coredns.yaml", header+"MetaConfig\nversion: v1.0.0\nvalues: {b: 1, c: 3}\n")
-	g.commit()
-	if err := r.Fetch(t.Context()); err != nil {
+	g.Write("clusters/b/coredns.yaml", header+"MetaConfig\nversion: v1.0.0\nvalues: {b: 1, c: 3}\n")
+	g.Commit()
+	if err := r.Git().Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c := load(t, r, "").Cluster("b").Delivery("coredns").Values

@@ -14,39 +14,41 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
 // table is a memory, as the hub's is, with what can go wrong there.
 type table struct {
 	mu     sync.Mutex
-	kept   map[string]registry.MemoryEntry
+	kept   map[string]gitrepo.MemoryEntry
 	writes int
 	broken error // of each request
 	lost   bool  // the next write happens, and its answer is lost
 }
 
-func newTable() *table { return &table{kept: map[string]registry.MemoryEntry{}} }
+func newTable() *table { return &table{kept: map[string]gitrepo.MemoryEntry{}} }
 
-func (m *table) Read(_ context.Context, name string) (registry.MemoryEntry, error) {
+func (m *table) Read(_ context.Context, name string) (gitrepo.MemoryEntry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.kept[name], m.broken
 }
 
-func (m *table) Write(_ context.Context, name, version string, data []byte) (registry.MemoryEntry, error) {
+func (m *table) Write(_ context.Context, name, version string, data []byte) (gitrepo.MemoryEntry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken != nil {
-		return registry.MemoryEntry{}, m.broken
+		return gitrepo.MemoryEntry{}, m.broken
 	}
 	if m.kept[name].Version != version {
-		return registry.MemoryEntry{}, registry.ErrMemoryChanged
+		return gitrepo.MemoryEntry{}, gitrepo.ErrMemoryChanged
 	}
 	m.writes++
-	m.kept[name] = registry.MemoryEntry{Data: data, Version: strconv.Itoa(m.writes)}
+	m.kept[name] = gitrepo.MemoryEntry{Data: data, Version: strconv.Itoa(m.writes)}
 	if m.lost {
 		m.lost = false
-		return registry.MemoryEntry{}, errors.New("the answer is lost")
+		return gitrepo.MemoryEntry{}, errors.New("the answer is lost")
 	}
 	return m.kept[name], nil
 }
@@ -61,16 +63,16 @@ func (m *table) breaks(err error) {
 // folder and the same memory.
 type replicas struct {
 	t      *testing.T
-	g      *gitRepo
+	g      *gittest.Repo
 	memory *table
-	opts   registry.Options
+	opts   gitrepo.Options
 }
 
 func newReplicas(t *testing.T) *replicas {
 	t.Helper()
 	g, keys, _ := signedRepo(t)
 	m := newTable()
-	return &replicas{t: t, g: g, memory: m, opts: registry.Options{URL: serveGit(t, g).url(), TrustedKeys: []string{keys}, Memory: m}}
+	return &replicas{t: t, g: g, memory: m, opts: gitrepo.Options{URL: gittest.Serve(t, g).RepoURL(), TrustedKeys: []string{keys}, Memory: m}}
 }
 
 func (r *replicas) open() *registry.Repo {
@@ -93,12 +95,12 @@ func (r *replicas) refused(repo *registry.Repo, why string) {
 func TestRewindBeforeANewReplica(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t)
-	old := r.g.last
-	now := r.g.commit()
+	old := r.g.Last
+	now := r.g.Commit()
 	load(t, r.open(), "")
-	r.g.ref("refs/heads/main", old)
+	r.g.Ref("refs/heads/main", old)
 	r.refused(r.open(), "branch HEAD was rewound")
-	r.g.ref("refs/heads/main", now)
+	r.g.Ref("refs/heads/main", now)
 	load(t, r.open(), "")
 }
 
@@ -110,15 +112,15 @@ func TestReplicaBehind(t *testing.T) {
 	load(t, first, "")
 	load(t, second, "")
 	for range 3 {
-		now := r.g.commit()
-		fatal(t, first.Fetch(t.Context()))
+		now := r.g.Commit()
+		fatal(t, first.Git().Fetch(t.Context()))
 		load(t, first, "")
 		if f := load(t, r.open(), ""); f.Revision != now.String() {
 			t.Errorf("a new replica is at %s", f.Revision)
 		}
 		// It was asked for nothing meanwhile. What it loads next, it has to write down.
-		next := r.g.commit()
-		fatal(t, second.Fetch(t.Context()))
+		next := r.g.Commit()
+		fatal(t, second.Git().Fetch(t.Context()))
 		if f := load(t, second, ""); f.Revision != next.String() {
 			t.Errorf("the second replica is at %s", f.Revision)
 		}
@@ -138,15 +140,15 @@ func TestReplicaWithAnOldClone(t *testing.T) {
 	before, err := registry.Open(t.Context(), o)
 	fatal(t, err)
 	load(t, before, "")
-	now := r.g.commit()
+	now := r.g.Commit()
 	load(t, r.open(), "")
 	again, err := registry.Open(t.Context(), o)
 	fatal(t, err)
 	if f := load(t, again, ""); f.Revision != now.String() {
 		t.Errorf("it is at %s, want %s", f.Revision, now)
 	}
-	r.g.ref("refs/heads/main", mustCommit(t, r.g.storage, now).ParentHashes[0])
-	fatal(t, again.Fetch(t.Context()))
+	r.g.Ref("refs/heads/main", mustCommit(t, r.g.Storage, now).ParentHashes[0])
+	fatal(t, again.Git().Fetch(t.Context()))
 	r.refused(again, "branch HEAD was rewound")
 }
 
@@ -154,17 +156,17 @@ func TestReplicaWithAnOldClone(t *testing.T) {
 func TestTagMovedBeforeANewReplica(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t)
-	r.g.write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v2.0.0\n")
-	r.g.commit()
-	r.g.annotate("coredns/v2.0.0", r.g.last)
+	r.g.Write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v2.0.0\n")
+	r.g.Commit()
+	r.g.Annotate("coredns/v2.0.0", r.g.Last)
 	first := r.open()
 	if err := load(t, first, "").Problems.Err(); err != nil {
 		t.Fatal(err)
 	}
-	r.g.commit()
-	r.g.annotate("coredns/v2.0.0", r.g.last)
+	r.g.Commit()
+	r.g.Annotate("coredns/v2.0.0", r.g.Last)
 	for name, repo := range map[string]*registry.Repo{"the first": first, "a new one": r.open()} {
-		fatal(t, repo.Fetch(t.Context()))
+		fatal(t, repo.Git().Fetch(t.Context()))
 		if problems := load(t, repo, "").Problems.Error(); !strings.Contains(problems, "tag coredns/v2.0.0 was moved") {
 			t.Errorf("%s: %q", name, problems)
 		}
@@ -178,8 +180,8 @@ func TestMemoryFails(t *testing.T) {
 	r := newReplicas(t)
 	repo := r.open()
 	before := load(t, repo, "").Revision
-	now := r.g.commit()
-	fatal(t, repo.Fetch(t.Context()))
+	now := r.g.Commit()
+	fatal(t, repo.Git().Fetch(t.Context()))
 	r.memory.breaks(errors.New("the hub is away"))
 	r.refused(repo, "the hub is away")
 	r.refused(r.open(), "the hub is away")
@@ -191,7 +193,7 @@ func TestMemoryFails(t *testing.T) {
 	}
 	writes := r.memory.writes
 	for range 3 {
-		fatal(t, repo.Fetch(t.Context()))
+		fatal(t, repo.Git().Fetch(t.Context()))
 		load(t, repo, "")
 	}
 	if r.memory.writes != writes {
@@ -202,9 +204,9 @@ func TestMemoryFails(t *testing.T) {
 // A damaged memory is an error, and never an empty one.
 func TestMemoryDamaged(t *testing.T) {
 	t.Parallel()
-	for _, name := range registry.MemoryNames() {
+	for _, name := range gitrepo.MemoryNames() {
 		r := newReplicas(t)
-		r.memory.kept[name] = registry.MemoryEntry{Data: []byte("what is this\n"), Version: "x"}
+		r.memory.kept[name] = gitrepo.MemoryEntry{Data: []byte("what is this\n"), Version: "x"}
 		o := r.opts
 		o.CacheDir = t.TempDir()
 		repo, err := registry.Open(t.Context(), o)
@@ -222,20 +224,20 @@ func TestMemoryDamaged(t *testing.T) {
 func TestAcceptRewindOfReplicas(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t)
-	first := r.g.last
-	second := r.g.commit()
+	first := r.g.Last
+	second := r.g.Commit()
 	other := r.open()
 	load(t, other, "")
-	r.g.ref("refs/heads/main", first)
+	r.g.Ref("refs/heads/main", first)
 	r.opts.AcceptRewind = first.String()
 	load(t, r.open(), "")
-	fatal(t, other.Fetch(t.Context()))
+	fatal(t, other.Git().Fetch(t.Context()))
 	if f := load(t, other, ""); f.Revision != first.String() {
 		t.Errorf("the other replica is at %s", f.Revision)
 	}
-	r.g.ref("refs/heads/main", second)
+	r.g.Ref("refs/heads/main", second)
 	load(t, r.open(), "")
-	r.g.ref("refs/heads/main", first)
+	r.g.Ref("refs/heads/main", first)
 	r.refused(r.open(), "was rewound")
 }
 
@@ -245,8 +247,8 @@ func TestMemoryLearns(t *testing.T) {
 	r := newReplicas(t)
 	o := r.opts
 	o.CacheDir, o.Memory = t.TempDir(), nil
-	old := r.g.last
-	r.g.commit()
+	old := r.g.Last
+	r.g.Commit()
 	before, err := registry.Open(t.Context(), o)
 	fatal(t, err)
 	load(t, before, "")
@@ -254,7 +256,7 @@ func TestMemoryLearns(t *testing.T) {
 	after, err := registry.Open(t.Context(), o)
 	fatal(t, err)
 	load(t, after, "")
-	r.g.ref("refs/heads/main", old)
+	r.g.Ref("refs/heads/main", old)
 	r.refused(r.open(), "branch HEAD was rewound")
 }
 
@@ -281,15 +283,15 @@ func TestManyTags(t *testing.T) {
 			var b strings.Builder
 			b.WriteString("# pack-refs with: peeled fully-peeled sorted \n")
 			for i := range tags {
-				fmt.Fprintf(&b, "%s refs/tags/%s\n", r.g.last, c.tag(i))
+				fmt.Fprintf(&b, "%s refs/tags/%s\n", r.g.Last, c.tag(i))
 			}
-			fatal(t, os.WriteFile(filepath.Join(r.g.path, "packed-refs"), []byte(b.String()), 0o600))
-			r.g.tag("coredns/v9.0.0")
+			fatal(t, os.WriteFile(filepath.Join(r.g.Path, "packed-refs"), []byte(b.String()), 0o600))
+			r.g.Tag("coredns/v9.0.0")
 			for range 2 { // what is kept stays
 				load(t, r.open(), "")
 			}
 			all := ""
-			for _, name := range registry.MemoryNames() {
+			for _, name := range gitrepo.MemoryNames() {
 				part := string(r.memory.kept[name].Data)
 				if all += part; len(part) > 500_100 {
 					t.Errorf("%s: %s has %d bytes", c.why, name, len(part))
@@ -316,11 +318,11 @@ func TestReplicasAtOnce(t *testing.T) {
 	}
 	var heads []plumbing.Hash
 	for range 5 {
-		heads = append(heads, r.g.commit())
+		heads = append(heads, r.g.Commit())
 		var wg sync.WaitGroup
 		for _, repo := range all {
 			wg.Go(func() {
-				if err := repo.Fetch(t.Context()); err != nil {
+				if err := repo.Git().Fetch(t.Context()); err != nil {
 					t.Error(err)
 				}
 				f, err := repo.Load(t.Context(), "")
@@ -331,16 +333,6 @@ func TestReplicasAtOnce(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	r.g.ref("refs/heads/main", heads[0])
+	r.g.Ref("refs/heads/main", heads[0])
 	r.refused(r.open(), "branch HEAD was rewound")
-}
-
-// What a line of the memory takes is counted without writing it.
-func TestSeenSize(t *testing.T) {
-	t.Parallel()
-	for _, tag := range []string{"web/v1.0.0", "a/b/v10.20.30-rc.1+x", "ü/v1"} {
-		if line, size := registry.SeenLine(tag); len(line) != size {
-			t.Errorf("%q has %d bytes, and %d are counted", line, len(line), size)
-		}
-	}
 }

@@ -103,27 +103,27 @@ func (l *loader) readNotifications(ctx context.Context) error {
 }
 
 func (l *loader) newNotification(f topFile[notificationFile]) (*Notification, error) {
-	broken := &Notification{Name: f.stem, file: f.path, Problems: f.problems}
+	broken := &Notification{Name: f.stem, file: f.Path, Problems: f.problems}
 	if f.content == nil {
 		return broken, nil
 	}
 	says := f.content
 	broken.Spec, broken.Problems = says.spec, append(broken.Problems, misnamed(broken.At(), f.stem, "notification")...)
 	for i, component := range says.spec.Components {
-		if p := l.nowhere(component, says.componentsAt[i].In(f.path, "")); p != nil && naming.Check(component) == "" {
+		if p := l.nowhere(component, says.componentsAt[i].In(f.Path, "")); p != nil && naming.Check(component) == "" {
 			broken.Problems = append(broken.Problems, *p)
 		}
 	}
 	for i, pipeline := range says.spec.Pipelines {
 		if l.fleet.Pipeline(pipeline) == nil && naming.Check(pipeline) == "" {
-			broken.Problems = append(broken.Problems, l.noPipeline(says.pipelinesAt[i].In(f.path, ""), pipeline))
+			broken.Problems = append(broken.Problems, l.noPipeline(says.pipelinesAt[i].In(f.Path, ""), pipeline))
 		}
 	}
 	if len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "notification", Hash: f.hash, Name: f.path}, func() (*Notification, error) {
-		return &Notification{Name: f.stem, Spec: says.spec, selector: says.selector, file: f.path}, nil
+	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "notification", Hash: f.Hash, Name: f.Path}, func() (*Notification, error) {
+		return &Notification{Name: f.stem, Spec: says.spec, selector: says.selector, file: f.Path}, nil
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/objectcache"
 	"github.com/keelson-io/keelson/registry/window"
 	"github.com/keelson-io/keelson/registry/yamlfile"
@@ -206,12 +207,12 @@ func (l *loader) noPipeline(at yamlfile.Position, name string) yamlfile.Problem 
 // broken component.yaml is not taken as naming one.
 func (l *loader) readPipelineOf(ctx context.Context, component string) error {
 	folder := join("components", component)
-	entries, err := l.tree.list(ctx, folder)
+	entries, err := l.tree.List(ctx, folder)
 	if err != nil {
 		return l.unknownPipelineOf(ctx, component, yamlfile.Problem{At: yamlfile.Position{File: folder}, Message: "can't be read: " + err.Error()})
 	}
 	at := yamlfile.Position{File: join(folder, "component.yaml")}
-	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == "component.yaml" })
+	i := slices.IndexFunc(entries, func(e gitrepo.Entry) bool { return e.Name == "component.yaml" })
 	if i < 0 {
 		return l.unknownPipelineOf(ctx, component, yamlfile.Problem{At: at, Message: "the file is missing"})
 	}
@@ -242,22 +243,22 @@ func (l *loader) unknownPipelineOf(ctx context.Context, component string, proble
 // newPipeline builds a pipeline from its file and its templates. An unchanged pipeline keeps its
 // pointer.
 func (l *loader) newPipeline(ctx context.Context, f topFile[pipelineFile]) (*Pipeline, error) {
-	broken := &Pipeline{Name: f.stem, file: f.path, Problems: f.problems}
+	broken := &Pipeline{Name: f.stem, file: f.Path, Problems: f.problems}
 	if f.content == nil {
 		return broken, nil
 	}
 	says := f.content
-	jobs, key, wrong, err := templates[template]{"job template", decodeTemplate, says.templates}.read(ctx, l, f.path)
+	jobs, key, wrong, err := templates[template]{"job template", decodeTemplate, says.templates}.read(ctx, l, f.Path)
 	if err != nil {
 		return nil, err
 	}
 	broken.Spec = says.spec
-	broken.Problems = slices.Concat(f.problems, l.checkProbes(f.path, says.probes), misnamed(yamlfile.Position{File: f.path}, f.stem, "pipeline"), wrong)
+	broken.Problems = slices.Concat(f.problems, l.checkProbes(f.Path, says.probes), misnamed(yamlfile.Position{File: f.Path}, f.stem, "pipeline"), wrong)
 	if len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "pipeline", Hash: f.hash, Name: key}, func() (*Pipeline, error) {
-		p := &Pipeline{Name: f.stem, Spec: says.spec, Stages: says.stages, Jobs: map[string]string{}, file: f.path}
+	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "pipeline", Hash: f.Hash, Name: key}, func() (*Pipeline, error) {
+		p := &Pipeline{Name: f.stem, Spec: says.spec, Stages: says.stages, Jobs: map[string]string{}, file: f.Path}
 		for name, job := range jobs {
 			p.Jobs[name] = job.text
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
@@ -13,19 +14,19 @@ import (
 // says something else changes no delivery: what is wanted is another thing than when.
 func TestSharedPipelines(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	g.write("fleet.yaml", baseFleet(t)["fleet.yaml"]+"pipeline: standard\n")
-	g.write("pipelines/standard.yaml", pipelineText+"- {name: others, clusterSelector: {}}\n")
-	g.write("checks/job.yaml", jobText)
-	g.write("freezes/now.yaml", freezeText)
-	g.commit()
-	r := open(t, g.path)
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	g.Write("fleet.yaml", baseFleet(t)["fleet.yaml"]+"pipeline: standard\n")
+	g.Write("pipelines/standard.yaml", pipelineText+"- {name: others, clusterSelector: {}}\n")
+	g.Write("checks/job.yaml", jobText)
+	g.Write("freezes/now.yaml", freezeText)
+	g.Commit()
+	r := open(t, g.Path)
 	next := func(path, content string) *registry.Fleet {
 		t.Helper()
-		g.write(path, content)
-		g.commit()
-		if err := r.Fetch(t.Context()); err != nil {
+		g.Write(path, content)
+		g.Commit()
+		if err := r.Git().Fetch(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		f := load(t, r, "")
@@ -55,15 +56,15 @@ func TestSharedPipelines(t *testing.T) {
 func TestStageApproval(t *testing.T) {
 	t.Parallel()
 	const hash = "0123456789abcdef0123456789abcdef"
-	g := newGitRepo(t)
-	g.writeFleet()
-	g.write("fleet.yaml", baseFleet(t)["fleet.yaml"]+"pipeline: standard\n")
-	g.write("pipelines/standard.yaml", pipelineText+"- {name: others, clusterSelector: {}}\n")
-	g.write("checks/job.yaml", jobText)
-	g.write("approvals/x.yaml", "apiVersion: keelson.io/v1alpha1\nkind: Approvals\napprovals:\n"+
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	g.Write("fleet.yaml", baseFleet(t)["fleet.yaml"]+"pipeline: standard\n")
+	g.Write("pipelines/standard.yaml", pipelineText+"- {name: others, clusterSelector: {}}\n")
+	g.Write("checks/job.yaml", jobText)
+	g.Write("approvals/x.yaml", "apiVersion: keelson.io/v1alpha1\nkind: Approvals\napprovals:\n"+
 		"- {component: coredns, stage: others, hash: "+hash+", because: CHG-1}\n")
-	g.commit()
-	f := load(t, open(t, g.path), "")
+	g.Commit()
+	f := load(t, open(t, g.Path), "")
 	if err := f.Problems.Err(); err != nil {
 		t.Fatal(err)
 	}

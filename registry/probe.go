@@ -108,12 +108,12 @@ func (l *loader) readProbes(ctx context.Context) error {
 
 // newProbe builds a probe from its file and its templates. An unchanged probe keeps its pointer.
 func (l *loader) newProbe(ctx context.Context, f topFile[probeFile]) (*Probe, error) {
-	broken := &Probe{Name: f.stem, file: f.path, Problems: f.problems}
+	broken := &Probe{Name: f.stem, file: f.Path, Problems: f.problems}
 	if f.content == nil {
 		return broken, nil
 	}
 	says := f.content
-	objects, key, wrong, err := templates[objectFile]{"probe template", decodeObject, says.templates}.read(ctx, l, f.path)
+	objects, key, wrong, err := templates[objectFile]{"probe template", decodeObject, says.templates}.read(ctx, l, f.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (l *loader) newProbe(ctx context.Context, f topFile[probeFile]) (*Probe, er
 	for i, s := range says.spec.Subjects {
 		if n := len(f.stem) + len(s.Name); n > maxProbeName {
 			broken.Problems = append(broken.Problems, yamlfile.Problem{
-				At:      says.subjectsAt[i].In(f.path, ""),
+				At:      says.subjectsAt[i].In(f.Path, ""),
 				Message: fmt.Sprintf("probe %s and subject %s have %d characters in all; at most %d are allowed, since both name its pods", f.stem, s.Name, n, maxProbeName),
 			})
 		}
@@ -129,19 +129,19 @@ func (l *loader) newProbe(ctx context.Context, f topFile[probeFile]) (*Probe, er
 	if broken.Problems = append(broken.Problems, wrong...); len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "probe", Hash: f.hash, Name: key}, func() (*Probe, error) {
+	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "probe", Hash: f.Hash, Name: key}, func() (*Probe, error) {
 		templates := map[string]map[string]any{}
 		for name, o := range objects {
 			templates[name] = o.object
 		}
 		text, err := json.Marshal([]any{says.spec.Namespace, says.spec.Images, says.spec.Subjects, templates})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.path, err)
+			return nil, fmt.Errorf("%s: %w", f.Path, err)
 		}
 		sum := sha256.Sum256(text)
 		return &Probe{
 			Name: f.stem, Spec: says.spec, Interval: orElse(says.spec.Interval, probeInterval), Timeout: orElse(says.spec.Timeout, probeTimeout),
-			Templates: templates, Hash: hex.EncodeToString(sum[:16]), selector: says.selector, readyAt: says.readyAt, file: f.path,
+			Templates: templates, Hash: hex.EncodeToString(sum[:16]), selector: says.selector, readyAt: says.readyAt, file: f.Path,
 		}, nil
 	})
 }

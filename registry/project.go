@@ -127,7 +127,7 @@ func (l *loader) readProjects(ctx context.Context) error {
 	for _, f := range files {
 		l.block(f.problems...)
 		if f.content != nil {
-			l.fleet.Projects = append(l.fleet.Projects, &Project{Name: f.stem, Spec: f.content.spec, selector: f.content.selector, file: f.path})
+			l.fleet.Projects = append(l.fleet.Projects, &Project{Name: f.stem, Spec: f.content.spec, selector: f.content.selector, file: f.Path})
 		}
 	}
 	return nil

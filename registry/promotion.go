@@ -200,7 +200,7 @@ func (l *loader) checkPromoted() {
 				}
 				wrong := l.unpublished(name, v1alpha1.VersionHead, at)
 				switch {
-				case wrong != nil && len(l.refs.versions[name]) == 0:
+				case wrong != nil && len(l.at.Snapshot.Versions(name)) == 0:
 					l.report(*wrong)
 				case l.fleet.PipelineOf(name) != p:
 					l.report(yamlfile.Problem{At: at, Message: fmt.Sprintf("%s does not go by pipeline %s, so nothing of it is promoted here", name, p.Name)})

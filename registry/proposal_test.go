@@ -11,27 +11,29 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
 // The commit of a pull request is fetched by its ref. No delivery follows that ref, so the
 // deliveries stay unchanged while the pull request is open.
 func TestProposal(t *testing.T) {
 	t.Parallel()
-	for name, at := range map[string]func(*testing.T, *gitRepo) string{
-		"Remote": func(t *testing.T, g *gitRepo) string { t.Helper(); return serveGit(t, g).url() },
-		"Local":  func(_ *testing.T, g *gitRepo) string { return g.path },
+	for name, at := range map[string]func(*testing.T, *gittest.Repo) string{
+		"Remote": func(t *testing.T, g *gittest.Repo) string { t.Helper(); return gittest.Serve(t, g).RepoURL() },
+		"Local":  func(_ *testing.T, g *gittest.Repo) string { return g.Path },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGitRepo(t)
-			g.writeFleet()
-			main := g.last
-			g.write("clusters/c/cluster.yaml", baseFleet(t)["clusters/a/cluster.yaml"])
-			proposed := g.object()
-			g.ref("refs/pull/7/head", proposed)
+			g := gittest.NewRepo(t)
+			writeFleet(g)
+			main := g.Last
+			g.Write("clusters/c/cluster.yaml", baseFleet(t)["clusters/a/cluster.yaml"])
+			proposed := g.Object()
+			g.Ref("refs/pull/7/head", proposed)
 			r := open(t, at(t, g))
 			before := load(t, r, "")
-			got, err := r.FetchProposal(t.Context(), "refs/pull/7/head")
+			got, err := r.Git().FetchProposal(t.Context(), "refs/pull/7/head")
 			fatal(t, err)
 			if got != proposed.String() {
 				t.Errorf("got %s, want %s", got, proposed)
@@ -45,26 +47,26 @@ func TestProposal(t *testing.T) {
 				t.Error("what is delivered is another fleet")
 			}
 			for _, ref := range []string{"refs/pull/7/head", "pull/7/head"} {
-				if h, err := r.Resolve(ref); err == nil {
+				if h, err := r.Git().Resolve(ref); err == nil {
 					t.Errorf("%s names %s", ref, h)
 				}
 			}
-			if base, err := r.MergeBase(t.Context(), "main", got); err == nil {
+			if base, err := r.Git().MergeBase(t.Context(), "main", got); err == nil {
 				t.Errorf("a name is no hash, and got %s", base)
 			}
-			base, err := r.MergeBase(t.Context(), main.String(), got)
+			base, err := r.Git().MergeBase(t.Context(), main.String(), got)
 			if err != nil || base != main.String() {
 				t.Errorf("they part at %s, %v; want %s", base, err, main)
 			}
-			if _, err := r.FetchProposal(t.Context(), "refs/pull/8/head"); !errors.Is(err, registry.ErrNoRef) {
+			if _, err := r.Git().FetchProposal(t.Context(), "refs/pull/8/head"); !errors.Is(err, gitrepo.ErrNoRef) {
 				t.Errorf("of a pull request that is not there: %v", err)
 			}
-			if _, err := r.FetchProposal(t.Context(), "refs/pull/../heads/main"); err == nil {
+			if _, err := r.Git().FetchProposal(t.Context(), "refs/pull/../heads/main"); err == nil {
 				t.Error("a name that git forbids was fetched")
 			}
-			fatal(t, r.Fetch(t.Context()))
-			if got, want := r.Branch(""), "main"; got != want || r.Branch("main") != want || r.Branch("coredns/v1.0.0") != "" {
-				t.Errorf("the branch is %q, %q, %q", got, r.Branch("main"), r.Branch("coredns/v1.0.0"))
+			fatal(t, r.Git().Fetch(t.Context()))
+			if got, want := r.Git().Branch(""), "main"; got != want || r.Git().Branch("main") != want || r.Git().Branch("coredns/v1.0.0") != "" {
+				t.Errorf("the branch is %q, %q, %q", got, r.Git().Branch("main"), r.Git().Branch("coredns/v1.0.0"))
 			}
 		})
 	}
@@ -73,21 +75,21 @@ func TestProposal(t *testing.T) {
 // A proposal is fetched again after the clone was made anew, which forgets it.
 func TestProposalsArePruned(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	r, err := registry.Open(t.Context(), registry.Options{URL: serveGit(t, g).url(), CacheDir: t.TempDir(), Limits: registry.Limits{Packs: 3}})
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	r, err := registry.Open(t.Context(), gitrepo.Options{URL: gittest.Serve(t, g).RepoURL(), CacheDir: t.TempDir(), Limits: gitrepo.Limits{Packs: 3}})
 	fatal(t, err)
-	main := g.last
+	main := g.Last
 	var all []plumbing.Hash
 	for i := range 10 {
-		g.last = main
-		g.write("README.md", fmt.Sprint(i))
-		all = append(all, g.object())
-		g.ref(fmt.Sprintf("refs/pull/%d/head", i), all[i])
+		g.Last = main
+		g.Write("README.md", fmt.Sprint(i))
+		all = append(all, g.Object())
+		g.Ref(fmt.Sprintf("refs/pull/%d/head", i), all[i])
 	}
 	for round := range 2 {
 		for i, want := range all {
-			got, err := r.FetchProposal(t.Context(), fmt.Sprintf("refs/pull/%d/head", i))
+			got, err := r.Git().FetchProposal(t.Context(), fmt.Sprintf("refs/pull/%d/head", i))
 			fatal(t, err)
 			f, err := r.LoadCommit(t.Context(), got)
 			fatal(t, err)
@@ -103,10 +105,10 @@ func TestProposalsArePruned(t *testing.T) {
 func TestProposalsTakeBoundedDisk(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
-	g := newGitRepo(t)
-	g.writeFleet()
+	g := gittest.NewRepo(t)
+	writeFleet(g)
 	cache := t.TempDir()
-	opts := registry.Options{URL: serveGit(t, g).url(), CacheDir: cache, Proposals: true, Limits: registry.Limits{ProposalsBytes: 4 * mib, ProposalBytes: 2 * mib}}
+	opts := gitrepo.Options{URL: gittest.Serve(t, g).RepoURL(), CacheDir: cache, Proposals: true, Limits: gitrepo.Limits{ProposalsBytes: 4 * mib, ProposalBytes: 2 * mib}}
 	r, err := registry.Open(t.Context(), opts)
 	fatal(t, err)
 	disk := func() (bytes int64) {
@@ -119,13 +121,13 @@ func TestProposalsTakeBoundedDisk(t *testing.T) {
 		}
 		return bytes
 	}
-	main := g.last
+	main := g.Last
 	content := randomBytes(t, 20*mib)
 	for push := range 20 {
-		g.last = main
-		g.write("README.md", string(content[push*mib:(push+1)*mib]))
-		g.ref("refs/pull/1/head", g.object())
-		got, err := r.FetchProposal(t.Context(), "refs/pull/1/head")
+		g.Last = main
+		g.Write("README.md", string(content[push*mib:(push+1)*mib]))
+		g.Ref("refs/pull/1/head", g.Object())
+		got, err := r.Git().FetchProposal(t.Context(), "refs/pull/1/head")
 		fatal(t, err)
 		if _, err := r.LoadCommit(t.Context(), got); err != nil {
 			t.Errorf("push %d: %v", push, err)
@@ -134,12 +136,12 @@ func TestProposalsTakeBoundedDisk(t *testing.T) {
 			t.Errorf("push %d: the clone takes %d KiB", push, got>>10)
 		}
 	}
-	fatal(t, r.Fetch(t.Context()))
-	fatal(t, r.Fetch(t.Context()))
+	fatal(t, r.Git().Fetch(t.Context()))
+	fatal(t, r.Git().Fetch(t.Context()))
 	if got := disk(); got > 6*mib {
 		t.Errorf("the clone takes %d KiB", got>>10)
 	}
-	opts.Fetched, opts.URL = true, r.URL()
+	opts.Fetched, opts.URL = true, r.Git().URL()
 	again, err := registry.Open(t.Context(), opts)
 	fatal(t, err)
 	if f := load(t, again, ""); f.Problems.Err() != nil {
@@ -156,14 +158,14 @@ func TestProposalsTakeBoundedDisk(t *testing.T) {
 func TestProposalUnsigned(t *testing.T) {
 	t.Parallel()
 	g, keys, _ := signedRepo(t)
-	g.sign = nil
-	g.write("README.md", "unsigned")
-	g.ref("refs/pull/1/head", g.object())
-	url := serveGit(t, g).url()
+	g.Sign = nil
+	g.Write("README.md", "unsigned")
+	g.Ref("refs/pull/1/head", g.Object())
+	url := gittest.Serve(t, g).RepoURL()
 	for proposals, wants := range map[bool]string{true: "", false: "not to be trusted"} {
-		r, err := registry.Open(t.Context(), registry.Options{URL: url, CacheDir: t.TempDir(), TrustedKeys: []string{keys}, Proposals: proposals})
+		r, err := registry.Open(t.Context(), gitrepo.Options{URL: url, CacheDir: t.TempDir(), TrustedKeys: []string{keys}, Proposals: proposals})
 		fatal(t, err)
-		h, err := r.FetchProposal(t.Context(), "refs/pull/1/head")
+		h, err := r.Git().FetchProposal(t.Context(), "refs/pull/1/head")
 		fatal(t, err)
 		_, err = r.LoadCommit(t.Context(), h)
 		if wants == "" && err != nil || wants != "" && (err == nil || !strings.Contains(err.Error(), wants)) {
@@ -175,19 +177,19 @@ func TestProposalUnsigned(t *testing.T) {
 // What a stranger proposes has its own limit, and one that oversteps it changes nothing.
 func TestProposalTooLarge(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
-	g.writeFleet()
-	opts := registry.Options{URL: serveGit(t, g).url(), CacheDir: t.TempDir(), Limits: registry.Limits{ProposalBytes: 1 << 20}}
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	opts := gitrepo.Options{URL: gittest.Serve(t, g).RepoURL(), CacheDir: t.TempDir(), Limits: gitrepo.Limits{ProposalBytes: 1 << 20}}
 	r, err := registry.Open(t.Context(), opts)
 	fatal(t, err)
 	before := load(t, r, "")
-	g.write("README.md", string(randomBytes(t, 3<<20)))
-	g.ref("refs/pull/1/head", g.object())
-	if _, err := r.FetchProposal(t.Context(), "refs/pull/1/head"); !errors.Is(err, registry.ErrTooMuch) || !strings.Contains(err.Error(), "1 MiB") {
+	g.Write("README.md", string(randomBytes(t, 3<<20)))
+	g.Ref("refs/pull/1/head", g.Object())
+	if _, err := r.Git().FetchProposal(t.Context(), "refs/pull/1/head"); !errors.Is(err, gitrepo.ErrTooMuch) || !strings.Contains(err.Error(), "1 MiB") {
 		t.Errorf("got %v", err)
 	}
 	if load(t, r, "") != before {
 		t.Error("the fleet is another")
 	}
-	fatal(t, r.Fetch(t.Context()))
+	fatal(t, r.Git().Fetch(t.Context()))
 }

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
@@ -43,15 +44,15 @@ type stackFile struct {
 
 func checkProvenance(t *testing.T, rt *rapid.T) {
 	s := &stack{}
-	g := newGitRepo(t)
+	g := gittest.NewRepo(t)
 	for path, content := range baseFleet(t) {
-		g.write(path, content)
+		g.Write(path, content)
 	}
-	g.remove("components/coredns/images.yaml")
+	g.Remove("components/coredns/images.yaml")
 	add := func(name string, wrap func(values map[string]any) map[string]any) {
 		values := s.drawMap(rt, 4)
 		text := toYAML(t, wrap(values))
-		g.write(name, text)
+		g.Write(name, text)
 		s.files = slices.Insert(s.files, 0, stackFile{name, strings.Split(text, "\n"), values})
 	}
 	add("components/coredns/template/values.yaml", func(v map[string]any) map[string]any { return v })
@@ -66,9 +67,9 @@ func checkProvenance(t *testing.T, rt *rapid.T) {
 	add("clusters/a/coredns.yaml", func(v map[string]any) map[string]any {
 		return map[string]any{"apiVersion": "keelson.io/v1alpha1", "kind": "MetaConfig", "version": "v1.0.0", "values": v}
 	})
-	g.commit()
-	g.tag("coredns/v1.0.0")
-	d := load(t, open(t, g.path), "").Cluster("a").Delivery("coredns")
+	g.Commit()
+	g.Tag("coredns/v1.0.0")
+	d := load(t, open(t, g.Path), "").Cluster("a").Delivery("coredns")
 	if err := d.Problems.Err(); err != nil {
 		rt.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
 func TestValuesFrom(t *testing.T) {
@@ -27,11 +28,11 @@ func TestValuesFrom(t *testing.T) {
 
 func TestOrigin(t *testing.T) {
 	t.Parallel()
-	g := newGitRepo(t)
+	g := gittest.NewRepo(t)
 	for path, content := range baseFleet(t) {
-		g.write(path, content)
+		g.Write(path, content)
 	}
-	g.write("layers/10-all.yaml", `apiVersion: keelson.io/v1alpha1
+	g.Write("layers/10-all.yaml", `apiVersion: keelson.io/v1alpha1
 kind: Layer
 clusterSelector: {}
 components:
@@ -43,7 +44,7 @@ components:
           cpu: 1
       args: [a, b]
 `)
-	g.write("clusters/a/coredns.yaml", `apiVersion: keelson.io/v1alpha1
+	g.Write("clusters/a/coredns.yaml", `apiVersion: keelson.io/v1alpha1
 kind: MetaConfig
 version: v1.0.0
 values:
@@ -56,9 +57,9 @@ values:
     - c
     - d: e
 `)
-	g.commit()
-	g.tag("coredns/v1.0.0")
-	v := load(t, open(t, g.path), "").Cluster("a").Delivery("coredns").Values
+	g.Commit()
+	g.Tag("coredns/v1.0.0")
+	v := load(t, open(t, g.Path), "").Cluster("a").Delivery("coredns").Values
 
 	const own, layer = "clusters/a/coredns.yaml", "layers/10-all.yaml"
 	cases := map[string]struct {

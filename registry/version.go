@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
@@ -15,7 +16,7 @@ import (
 // using up the memory of a process that serves every cluster.
 const (
 	maxFleetFile      = 1 << 20
-	maxComponentFile  = 5 << 20
+	maxComponentFile  = gitrepo.MaxFile
 	maxComponentBytes = 50 << 20
 	maxComponentFiles = 10_000
 	// maxFolderDepth bounds the nesting, and maxComponentFolders the folders. A small repository
@@ -39,7 +40,7 @@ var (
 
 // versionReader reads one version of a component from a tree.
 type versionReader struct {
-	tree      tree
+	tree      gitrepo.Tree
 	repo      *Repo
 	component string
 	folder    string
@@ -53,8 +54,8 @@ type versionReader struct {
 	folders    int
 	bytes      int64
 	unpacked   holding
-	full       bool    // a limit was reached
-	entries    []entry // all files below the folder
+	full       bool            // a limit was reached
+	entries    []gitrepo.Entry // all files below the folder
 }
 
 // holds returns how much the version adds to the Load, as far as it is known.
@@ -126,18 +127,18 @@ func (r *versionReader) walk(ctx context.Context, folder string) error {
 		r.full = true
 		return nil
 	}
-	entries, err := r.tree.list(ctx, folder)
+	entries, err := r.tree.List(ctx, folder)
 	if err != nil {
 		return r.trouble(ctx, folder, err)
 	}
 	for _, e := range entries {
-		switch e.kind {
-		case entryFile:
+		switch e.Kind {
+		case gitrepo.EntryFile:
 			err = r.addFile(ctx, e)
-		case entryFolder:
-			err = r.walk(ctx, e.path)
+		case gitrepo.EntryFolder:
+			err = r.walk(ctx, e.Path)
 		default:
-			r.add(e.path, "this is %s; a component holds plain files only", e.kind)
+			r.add(e.Path, "this is %s; a component holds plain files only", e.Kind)
 		}
 		if err != nil || r.full {
 			return err
@@ -147,10 +148,10 @@ func (r *versionReader) walk(ctx context.Context, folder string) error {
 }
 
 // addFile records one file, unless it exceeds a limit.
-func (r *versionReader) addFile(ctx context.Context, e entry) error {
-	size, err := r.tree.size(ctx, e)
+func (r *versionReader) addFile(ctx context.Context, e gitrepo.Entry) error {
+	size, err := r.tree.Size(ctx, e)
 	if err != nil {
-		return r.trouble(ctx, e.path, err)
+		return r.trouble(ctx, e.Path, err)
 	}
 	r.files++
 	if size <= maxComponentFile {
@@ -161,7 +162,7 @@ func (r *versionReader) addFile(ctx context.Context, e entry) error {
 		r.add(r.folder, "the component holds more than %d files", maxComponentFiles)
 		r.full = true
 	case size > maxComponentFile:
-		r.add(e.path, "the file is larger than %d MiB", maxComponentFile>>20)
+		r.add(e.Path, "the file is larger than %d MiB", maxComponentFile>>20)
 	case r.bytes > maxComponentBytes:
 		r.add(r.folder, "the component is larger than %d MiB", maxComponentBytes>>20)
 		r.full = true
@@ -184,12 +185,12 @@ func (r *versionReader) trouble(ctx context.Context, path string, err error) err
 // file reads one file of the component's folder; nil if it does not exist or can't be read.
 func (r *versionReader) file(ctx context.Context, name string) (data []byte, path string, err error) {
 	path = join(r.folder, name)
-	i := slices.IndexFunc(r.entries, func(e entry) bool { return e.path == path })
+	i := slices.IndexFunc(r.entries, func(e gitrepo.Entry) bool { return e.Path == path })
 	if i < 0 {
 		return nil, path, nil
 	}
-	data, err = r.tree.read(ctx, r.entries[i], maxFleetFile)
-	if errors.Is(err, errTooLarge) {
+	data, err = r.tree.Read(ctx, r.entries[i], maxFleetFile)
+	if errors.Is(err, gitrepo.ErrTooLarge) {
 		r.add(path, "the file is larger than %d MiB", maxFleetFile>>20)
 		return nil, path, nil
 	}
@@ -251,7 +252,7 @@ func (r *versionReader) missing(path, misnamed string) {
 
 func (r *versionReader) has(name string) bool {
 	path := join(r.folder, name)
-	return slices.ContainsFunc(r.entries, func(e entry) bool { return e.path == path })
+	return slices.ContainsFunc(r.entries, func(e gitrepo.Entry) bool { return e.Path == path })
 }
 
 func (r *versionReader) readImages(ctx context.Context, v *Version) error {

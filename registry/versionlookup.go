@@ -61,7 +61,7 @@ func (l *loader) lookupVersion(ctx context.Context, key versionKey) (*versionLoo
 func (l *loader) refuse(key versionKey) *yamlfile.Problem {
 	if key.version == "" {
 		problem := l.unpublished(key.component, v1alpha1.VersionHead, yamlfile.Position{})
-		if problem == nil || len(l.refs.versions[key.component]) > 0 {
+		if problem == nil || len(l.at.Snapshot.Versions(key.component)) > 0 {
 			problem = &yamlfile.Problem{
 				Message: "neither this file nor a layer names a version of " + key.component + " for this cluster",
 				Hint:    "add version: vX.Y.Z",

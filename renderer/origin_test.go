@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -117,7 +118,7 @@ func loadFleet(t *testing.T, archive string) *registry.Fleet {
 			t.Fatalf("git %s: %v\n%s", args, err, out)
 		}
 	}
-	repo, err := registry.Open(t.Context(), registry.Options{URL: dir, CacheDir: t.TempDir()})
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: dir, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

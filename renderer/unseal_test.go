@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/sops"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
@@ -78,7 +79,7 @@ stringData:
 			t.Fatalf("git %s: %v\n%s", args, err, out)
 		}
 	}
-	repo, err := registry.Open(t.Context(), registry.Options{URL: dir, CacheDir: t.TempDir()})
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: dir, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

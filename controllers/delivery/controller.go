@@ -380,7 +380,7 @@ func (c *Controller) clusters(fleet *registry.Fleet) []*registry.Cluster {
 func (c *Controller) load(ctx context.Context) (fleet *registry.Fleet, err error) {
 	ctx, read := c.reading(ctx)
 	defer func() { read(fleet, err) }()
-	if err := c.repo.Fetch(ctx); err != nil {
+	if err := c.repo.Git().Fetch(ctx); err != nil {
 		return nil, err
 	}
 	if fleet, err = c.repo.Load(ctx, c.revision); err != nil {

@@ -35,6 +35,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/sops"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
@@ -218,7 +219,7 @@ func (f *fleet) commit(message string) {
 // start runs a controller until the returned function is called.
 func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.Config, error)) (stop func()) {
 	f.t.Helper()
-	repo, err := registry.Open(f.t.Context(), registry.Options{URL: f.folder, CacheDir: f.t.TempDir(), TrustedKeys: f.trusted})
+	repo, err := registry.Open(f.t.Context(), gitrepo.Options{URL: f.folder, CacheDir: f.t.TempDir(), TrustedKeys: f.trusted})
 	if err != nil {
 		f.t.Fatal(err)
 	}

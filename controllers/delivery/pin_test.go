@@ -12,6 +12,7 @@ import (
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -20,7 +21,7 @@ import (
 func (f *fleet) rollBack(number int) {
 	f.t.Helper()
 	ctx, component := f.t.Context(), f.name+"-web"
-	repo, err := registry.Open(ctx, registry.Options{URL: f.folder, CacheDir: f.t.TempDir()})
+	repo, err := registry.Open(ctx, gitrepo.Options{URL: f.folder, CacheDir: f.t.TempDir()})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/controllers/shard"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
@@ -40,7 +41,7 @@ type replica struct {
 
 func (f *fleet) replica(identity string) *replica {
 	f.t.Helper()
-	repo, err := registry.Open(f.t.Context(), registry.Options{URL: f.folder, CacheDir: f.t.TempDir()})
+	repo, err := registry.Open(f.t.Context(), gitrepo.Options{URL: f.folder, CacheDir: f.t.TempDir()})
 	if err != nil {
 		f.t.Fatal(err)
 	}

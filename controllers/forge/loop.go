@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/controllers/pace"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 const (
@@ -72,7 +73,7 @@ type Loop struct {
 // seen is the state of a pull request.
 type seen struct {
 	head, tip, base string    // tip of the branch, and its merge base with head
-	tags            string    // of the repository, see [registry.Repo.Tags]
+	tags            string    // of the repository, see [gitrepo.Repo.Tags]
 	state           State     // empty: there was no status yet
 	asked           bool      // the status was checked for an earlier process
 	begun           bool      // this process has begun the preview
@@ -137,18 +138,18 @@ func (l *Loop) Run(ctx context.Context) {
 // pass handles all pull requests once. The error concerns the forge, or the repository as a whole.
 // Errors of single pull requests are logged.
 func (l *Loop) pass(ctx context.Context) error {
-	if err := l.Repo.Fetch(ctx); err != nil {
+	if err := l.Repo.Git().Fetch(ctx); err != nil {
 		return err
 	}
-	branch := l.Repo.Branch(l.Revision)
+	branch := l.Repo.Git().Branch(l.Revision)
 	if branch == "" {
 		return fmt.Errorf("%q is no branch, and has no pull requests", l.Revision)
 	}
-	tip, err := l.Repo.Resolve(branch)
+	tip, err := l.Repo.Git().Resolve(branch)
 	if err != nil {
 		return err
 	}
-	tags := l.Repo.Tags()
+	tags := l.Repo.Git().Tags()
 	open, err := l.Forge.PullRequests(ctx, branch)
 	if err != nil {
 		return err
@@ -263,10 +264,10 @@ func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip, tags strin
 	if wrong == nil {
 		base, wrong = l.parts(ctx, pr, tip)
 	}
-	if errors.Is(wrong, registry.ErrTooMuch) {
+	if errors.Is(wrong, gitrepo.ErrTooMuch) {
 		s.refused = wrong
 	}
-	if wrong != nil && !errors.Is(wrong, registry.ErrUnrelated) && !errors.Is(wrong, registry.ErrTooMuch) {
+	if wrong != nil && !errors.Is(wrong, gitrepo.ErrUnrelated) && !errors.Is(wrong, gitrepo.ErrTooMuch) {
 		return Verdict{}, wrong
 	}
 	if s.base == base && (s.state == Success || s.state != "" && s.tags == tags) {
@@ -341,18 +342,18 @@ func (l *Loop) begin(ctx context.Context, head string, s *seen, is Status) (Verd
 // parts returns the merge base of a pull request and the branch. It fetches the commit if it is
 // missing.
 func (l *Loop) parts(ctx context.Context, pr PullRequest, tip string) (string, error) {
-	base, err := l.Repo.MergeBase(ctx, tip, pr.Head)
-	if err == nil || errors.Is(err, registry.ErrUnrelated) {
+	base, err := l.Repo.Git().MergeBase(ctx, tip, pr.Head)
+	if err == nil || errors.Is(err, gitrepo.ErrUnrelated) {
 		return base, err
 	}
-	got, err := l.Repo.FetchProposal(ctx, pr.Ref)
+	got, err := l.Repo.Git().FetchProposal(ctx, pr.Ref)
 	switch {
 	case err != nil:
 		return "", err
 	case got != pr.Head:
 		return "", fmt.Errorf("%w: %s is at %.12s, and the forge says %.12s", errMoved, pr.Ref, got, pr.Head)
 	}
-	return l.Repo.MergeBase(ctx, tip, pr.Head)
+	return l.Repo.Git().MergeBase(ctx, tip, pr.Head)
 }
 
 // verdict makes the preview, unless something is wrong with the commits.

@@ -22,6 +22,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/preview"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
@@ -140,7 +141,7 @@ data: {text: {{ .Values.text | quote }}}
 // begin is a process that begins.
 func (s *scene) begin() {
 	s.t.Helper()
-	repo, err := registry.Open(s.t.Context(), registry.Options{URL: s.dir, CacheDir: s.t.TempDir(), Proposals: true})
+	repo, err := registry.Open(s.t.Context(), gitrepo.Options{URL: s.dir, CacheDir: s.t.TempDir(), Proposals: true})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 const (
@@ -31,14 +31,14 @@ const (
 
 // Names returns the names of all ConfigMaps in the hub, for any repositories.
 func Names() []string {
-	names := registry.MemoryNames()
+	names := gitrepo.MemoryNames()
 	for i := range names {
 		names[i] = prefix + names[i]
 	}
 	return names
 }
 
-// Memory implements [registry.Memory] for one repository.
+// Memory implements [gitrepo.Memory] for one repository.
 type Memory struct {
 	core corev1client.CoreV1Interface
 	key  string // identifies the repository in each ConfigMap
@@ -56,17 +56,17 @@ func New(hub *rest.Config, url string) (*Memory, error) {
 	return &Memory{core: core, key: hex.EncodeToString(sum[:16]), url: url}, nil
 }
 
-// Read implements [registry.Memory].
-func (m *Memory) Read(ctx context.Context, name string) (registry.MemoryEntry, error) {
+// Read implements [gitrepo.Memory].
+func (m *Memory) Read(ctx context.Context, name string) (gitrepo.MemoryEntry, error) {
 	c, err := m.get(ctx, prefix+name)
 	if err != nil || c == nil {
-		return registry.MemoryEntry{}, err
+		return gitrepo.MemoryEntry{}, err
 	}
 	data, err := unpack(c.BinaryData[m.key])
 	if err != nil {
-		return registry.MemoryEntry{}, fmt.Errorf("ConfigMap %s/%s is damaged: %w", c.Namespace, c.Name, err)
+		return gitrepo.MemoryEntry{}, fmt.Errorf("ConfigMap %s/%s is damaged: %w", c.Namespace, c.Name, err)
 	}
-	return registry.MemoryEntry{Data: data, Version: c.ResourceVersion}, nil
+	return gitrepo.MemoryEntry{Data: data, Version: c.ResourceVersion}, nil
 }
 
 func (m *Memory) get(ctx context.Context, name string) (*corev1.ConfigMap, error) {
@@ -80,19 +80,19 @@ func (m *Memory) get(ctx context.Context, name string) (*corev1.ConfigMap, error
 	return c, nil
 }
 
-// Write implements [registry.Memory]. Entries of other repositories in the same ConfigMap stay
+// Write implements [gitrepo.Memory]. Entries of other repositories in the same ConfigMap stay
 // unchanged.
-func (m *Memory) Write(ctx context.Context, name, version string, data []byte) (registry.MemoryEntry, error) {
+func (m *Memory) Write(ctx context.Context, name, version string, data []byte) (gitrepo.MemoryEntry, error) {
 	packed, err := pack(data)
 	if err != nil {
-		return registry.MemoryEntry{}, err
+		return gitrepo.MemoryEntry{}, err
 	}
 	c, err := m.get(ctx, prefix+name)
 	if err != nil {
-		return registry.MemoryEntry{}, err
+		return gitrepo.MemoryEntry{}, err
 	}
 	if c == nil && version != "" || c != nil && c.ResourceVersion != version {
-		return registry.MemoryEntry{}, registry.ErrMemoryChanged
+		return gitrepo.MemoryEntry{}, gitrepo.ErrMemoryChanged
 	}
 	if c == nil {
 		c, err = m.create(ctx, &corev1.ConfigMap{
@@ -109,11 +109,11 @@ func (m *Memory) Write(ctx context.Context, name, version string, data []byte) (
 	}
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-		return registry.MemoryEntry{}, registry.ErrMemoryChanged
+		return gitrepo.MemoryEntry{}, gitrepo.ErrMemoryChanged
 	case err != nil:
-		return registry.MemoryEntry{}, fmt.Errorf("write ConfigMap %s/%s in the hub: %w", v1alpha1.Namespace, prefix+name, err)
+		return gitrepo.MemoryEntry{}, fmt.Errorf("write ConfigMap %s/%s in the hub: %w", v1alpha1.Namespace, prefix+name, err)
 	}
-	return registry.MemoryEntry{Data: bytes.Clone(data), Version: c.ResourceVersion}, nil
+	return gitrepo.MemoryEntry{Data: bytes.Clone(data), Version: c.ResourceVersion}, nil
 }
 
 // create makes a ConfigMap, and in a new hub its namespace.

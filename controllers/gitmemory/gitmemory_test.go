@@ -17,7 +17,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/gitmemory"
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 // TestMemory is what registry needs of a memory, on a hub that is new: not even Keelson's
@@ -36,15 +36,15 @@ func TestMemory(t *testing.T) {
 		if k, err := one.Read(t.Context(), "heads"); err != nil || len(k.Data) != 0 || k.Version != "" {
 			t.Fatalf("a new hub has %v (%v)", k, err)
 		}
-		if _, err := one.Write(t.Context(), "heads", "7", []byte("x")); !errors.Is(err, registry.ErrMemoryChanged) {
+		if _, err := one.Write(t.Context(), "heads", "7", []byte("x")); !errors.Is(err, gitrepo.ErrMemoryChanged) {
 			t.Errorf("what is not there has no version: %v", err)
 		}
 		first := write(t, one, "", "a")
-		if _, err := one.Write(t.Context(), "heads", "", []byte("b")); !errors.Is(err, registry.ErrMemoryChanged) {
+		if _, err := one.Write(t.Context(), "heads", "", []byte("b")); !errors.Is(err, gitrepo.ErrMemoryChanged) {
 			t.Errorf("it is there: %v", err)
 		}
 		second := write(t, one, first.Version, "b")
-		if _, err := one.Write(t.Context(), "heads", first.Version, []byte("c")); !errors.Is(err, registry.ErrMemoryChanged) {
+		if _, err := one.Write(t.Context(), "heads", first.Version, []byte("c")); !errors.Is(err, gitrepo.ErrMemoryChanged) {
 			t.Errorf("the version is an older one: %v", err)
 		}
 
@@ -54,7 +54,7 @@ func TestMemory(t *testing.T) {
 			t.Fatalf("the other repository has %v (%v)", k, err)
 		}
 		write(t, other, k.Version, "other")
-		if _, err := one.Write(t.Context(), "heads", second.Version, []byte("c")); !errors.Is(err, registry.ErrMemoryChanged) {
+		if _, err := one.Write(t.Context(), "heads", second.Version, []byte("c")); !errors.Is(err, gitrepo.ErrMemoryChanged) {
 			t.Errorf("to look again is what it takes: %v", err)
 		}
 		if k, err = one.Read(t.Context(), "heads"); err != nil || string(k.Data) != "b" {
@@ -109,7 +109,7 @@ func TestMemory(t *testing.T) {
 		if err := maps.Delete(t.Context(), c.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := one.Write(t.Context(), "heads", c.ResourceVersion, []byte("d")); !errors.Is(err, registry.ErrMemoryChanged) {
+		if _, err := one.Write(t.Context(), "heads", c.ResourceVersion, []byte("d")); !errors.Is(err, gitrepo.ErrMemoryChanged) {
 			t.Errorf("it was deleted: %v", err)
 		}
 		write(t, one, "", "d")
@@ -126,7 +126,7 @@ func open(t *testing.T, hub *rest.Config, url string) *gitmemory.Memory {
 	return m
 }
 
-func write(t *testing.T, m *gitmemory.Memory, version, data string) registry.MemoryEntry {
+func write(t *testing.T, m *gitmemory.Memory, version, data string) gitrepo.MemoryEntry {
 	t.Helper()
 	k, err := m.Write(t.Context(), "heads", version, []byte(data))
 	if err != nil || string(k.Data) != data || k.Version == "" || k.Version == version {
@@ -146,7 +146,7 @@ func count(t *testing.T, m *gitmemory.Memory) (lost int64) {
 		switch {
 		case err == nil:
 			return lost
-		case !errors.Is(err, registry.ErrMemoryChanged):
+		case !errors.Is(err, gitrepo.ErrMemoryChanged):
 			t.Error(err)
 			return lost
 		}

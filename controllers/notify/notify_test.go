@@ -17,6 +17,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 const head = "apiVersion: keelson.io/v1alpha1\nkind: "
@@ -56,7 +57,7 @@ func newFleet(t testing.TB, files map[string]string) *registry.Fleet {
 			t.Fatalf("git %v: %v: %s", args, err, out)
 		}
 	}
-	repo, err := registry.Open(t.Context(), registry.Options{URL: root, CacheDir: t.TempDir()})
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: root, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

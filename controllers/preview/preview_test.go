@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/preview"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -139,7 +140,7 @@ func (f *fleet) make(bytes int64) (*preview.Preview, error) {
 	f.t.Helper()
 	base := f.git("rev-parse", "HEAD")
 	f.commit()
-	repo, err := registry.Open(f.t.Context(), registry.Options{URL: f.dir, CacheDir: f.t.TempDir()})
+	repo, err := registry.Open(f.t.Context(), gitrepo.Options{URL: f.dir, CacheDir: f.t.TempDir()})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -38,6 +38,7 @@ import (
 	"github.com/keelson-io/keelson/applier/rights"
 	"github.com/keelson-io/keelson/controllers/probe"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
@@ -126,9 +127,9 @@ func (r *repo) loadBroken() *registry.Fleet {
 	r.git("commit", "-q", "--allow-empty", "-m", "x")
 	var err error
 	if r.repo == nil {
-		r.repo, err = registry.Open(r.t.Context(), registry.Options{URL: r.folder, CacheDir: r.t.TempDir()})
+		r.repo, err = registry.Open(r.t.Context(), gitrepo.Options{URL: r.folder, CacheDir: r.t.TempDir()})
 	} else {
-		err = r.repo.Fetch(r.t.Context())
+		err = r.repo.Git().Fetch(r.t.Context())
 	}
 	if err != nil {
 		r.t.Fatal(err)

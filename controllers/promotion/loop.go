@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/pace"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 const (
@@ -90,7 +91,7 @@ func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component 
 		case errors.Is(err, ErrSoon):
 			l.Log.Info("a pull request can't be opened yet", "error", err)
 			l.Pushed()
-		case errors.Is(err, registry.ErrMoved):
+		case errors.Is(err, gitrepo.ErrMoved):
 			l.Log.Info("another push came before the promotion; trying again", "error", err)
 			l.Pushed()
 		default:

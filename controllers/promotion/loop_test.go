@@ -84,7 +84,7 @@ func (s *scene) start() *controller {
 			case <-ctx.Done():
 				return
 			case <-c.news:
-				if err := c.repo.Fetch(ctx); err == nil {
+				if err := c.repo.Git().Fetch(ctx); err == nil {
 					if f, err := c.repo.Load(ctx, ""); err == nil {
 						c.Fleet(f)
 					}

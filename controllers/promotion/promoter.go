@@ -14,6 +14,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/edit"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
@@ -28,7 +29,7 @@ type Options struct {
 	Repo *registry.Repo
 	// Revision is the branch that is delivered; empty: the default branch.
 	Revision string
-	// Credentials is a file of logins for pushes alone, as in [registry.Options].
+	// Credentials is a file of logins for pushes alone, as in [gitrepo.Options].
 	Credentials string
 	// Author and Email of the commits. Default: Keelson, keelson@localhost.
 	Author, Email string
@@ -91,7 +92,7 @@ type Plan struct {
 // stand returns the progress of a component. An error of stand or of the repository ends it:
 // unknown facts promote nothing. The error wraps [ErrNoBranch] if the revision is no branch.
 func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []string, stand func(component string) (rollout.Progress, error)) (Plan, error) {
-	out := Plan{Branch: p.Repo.Branch(p.Revision), Revision: f.Revision, facts: map[string]Facts{}, whole: len(components) == len(f.Promoted())}
+	out := Plan{Branch: p.Repo.Git().Branch(p.Revision), Revision: f.Revision, facts: map[string]Facts{}, whole: len(components) == len(f.Promoted())}
 	if out.Branch == "" {
 		return out, fmt.Errorf("%w, and %q is none", ErrNoBranch, p.Revision)
 	}
@@ -175,11 +176,11 @@ func (p *Promoter) refuses(ctx context.Context, f *registry.Fleet, component, ve
 	if f.Spec.PromotableTags == v1alpha1.PromotableAll {
 		return "", nil
 	}
-	merged, err := p.Repo.Merged(ctx, f.Revision, component, version)
+	merged, err := p.Repo.Git().Merged(ctx, f.Revision, component+"/"+version)
 	if err != nil || merged {
 		return "", err
 	}
-	return fmt.Sprintf("is not merged: the commit of its tag is not on branch %s; merge that commit, or set promotableTags: all in fleet.yaml", p.Repo.Branch(p.Revision)), nil
+	return fmt.Sprintf("is not merged: the commit of its tag is not on branch %s; merge that commit, or set promotableTags: all in fleet.yaml", p.Repo.Git().Branch(p.Revision)), nil
 }
 
 // complete fills in what a step changes, and returns the new content of its file. pushed are the
@@ -203,7 +204,7 @@ func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pus
 	}
 	before, there := pushed[s.At.File]
 	if !there || s.By != v1alpha1.ByPush {
-		data, err := p.Repo.ReadAt(ctx, f.Revision, s.At.File)
+		data, err := p.Repo.Git().ReadAt(ctx, f.Revision, s.At.File)
 		if err != nil {
 			return "", err
 		}
@@ -272,22 +273,22 @@ func (s *Step) Message() string {
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
 // Push makes a commit of each step to be pushed, and moves the branch to them; all of them or none.
-// It records them in the plan. The error wraps [registry.ErrMoved] if the branch has moved since
+// It records them in the plan. The error wraps [gitrepo.ErrMoved] if the branch has moved since
 // the plan was made: make another plan.
 func (p *Promoter) Push(ctx context.Context, plan *Plan) error {
-	var commits []registry.Commit
+	var commits []gitrepo.Commit
 	var of []int
 	for i, s := range plan.Steps {
 		if s.To == "" || s.By != v1alpha1.ByPush || len(commits) == most {
 			continue
 		}
-		commits = append(commits, registry.Commit{Files: map[string][]byte{s.At.File: []byte(plan.contents[i])}, Message: s.Message()})
+		commits = append(commits, gitrepo.Commit{Files: map[string][]byte{s.At.File: []byte(plan.contents[i])}, Message: s.Message()})
 		of = append(of, i)
 	}
 	if len(commits) == 0 {
 		return nil
 	}
-	made, err := p.Repo.Push(ctx, registry.Push{
+	made, err := p.Repo.Git().Push(ctx, gitrepo.Push{
 		Branch: plan.Branch, Expect: plan.Revision, Parent: plan.Revision, Commits: commits, Credentials: p.Credentials,
 		Author: p.Author, Email: p.Email, When: p.Now(), Sign: p.Sign,
 	})

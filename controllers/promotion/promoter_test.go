@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/promotion"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 const header = "apiVersion: keelson.io/v1alpha1\nkind: "
@@ -94,7 +95,7 @@ components:
 		s.git("tag", tag)
 	}
 	s.git("push", "-q", "--tags", "origin")
-	if s.repo, err = registry.Open(t.Context(), registry.Options{URL: s.url, CacheDir: t.TempDir()}); err != nil {
+	if s.repo, err = registry.Open(t.Context(), gitrepo.Options{URL: s.url, CacheDir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	s.begin()
@@ -154,7 +155,7 @@ func (s *scene) pull() { s.t.Helper(); s.git("pull", "-q", "--ff-only", "origin"
 
 func (s *scene) load() {
 	s.t.Helper()
-	err := s.repo.Fetch(s.t.Context())
+	err := s.repo.Git().Fetch(s.t.Context())
 	if err == nil {
 		s.fleet, err = s.repo.Load(s.t.Context(), "")
 	}
@@ -271,7 +272,7 @@ func TestPromoteRace(t *testing.T) {
 	s.write("layers/testing.yaml", strings.ReplaceAll(s.git("show", "HEAD:layers/testing.yaml"), `"v1.0.0"`, `"v1.1.0"`)+"\n")
 	s.push("kim was faster")
 	theirs := s.git("rev-parse", "HEAD")
-	if err := s.promoter.Push(t.Context(), &plan); !errors.Is(err, registry.ErrMoved) || webInTesting(plan).Commit != "" {
+	if err := s.promoter.Push(t.Context(), &plan); !errors.Is(err, gitrepo.ErrMoved) || webInTesting(plan).Commit != "" {
 		t.Fatalf("got %v, want that the branch has moved; %+v", err, plan.Steps)
 	}
 	s.load()
@@ -286,7 +287,7 @@ func TestPromoteRace(t *testing.T) {
 	plan = s.plan()
 	s.write("README.md", "x")
 	s.push("kim has something else")
-	if err := s.promoter.Push(t.Context(), &plan); !errors.Is(err, registry.ErrMoved) {
+	if err := s.promoter.Push(t.Context(), &plan); !errors.Is(err, gitrepo.ErrMoved) {
 		t.Fatalf("got %v, want that the branch has moved", err)
 	}
 	s.load()
@@ -429,7 +430,7 @@ func TestPromoteStuck(t *testing.T) {
 			s := newScene(t)
 			s.write(tc.file, header+tc.content)
 			s.push(name)
-			if err := s.repo.Fetch(t.Context()); err != nil {
+			if err := s.repo.Git().Fetch(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			var err error
@@ -450,7 +451,7 @@ func TestPromoteNoRight(t *testing.T) {
 	s.write("../logins", strings.TrimSuffix(s.url, "/fleet.git")+": {username: reader, password: S3cret-of-the-writer}\n")
 	plan := s.plan()
 	err := s.promoter.Push(t.Context(), &plan)
-	if err == nil || errors.Is(err, registry.ErrMoved) || strings.Contains(err.Error(), "S3cret") || !strings.Contains(err.Error(), "authentication") {
+	if err == nil || errors.Is(err, gitrepo.ErrMoved) || strings.Contains(err.Error(), "S3cret") || !strings.Contains(err.Error(), "authentication") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/edit"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 const (
@@ -68,7 +69,7 @@ func (p *Promoter) noForge(plan *Plan) error {
 
 // proposes reports whether there is a forge, and branches of our own.
 func (p *Promoter) proposes() bool {
-	return p.Requests != nil && len(p.Repo.Branches(ownBranches)) > 0
+	return p.Requests != nil && len(p.Repo.Git().Branches(ownBranches)) > 0
 }
 
 // proposal is a branch of Keelson's own, with the planned action for it and its pull request.
@@ -104,7 +105,7 @@ func (p *Promoter) Ask(ctx context.Context, f *registry.Fleet, plan *Plan) error
 	if p.Requests == nil {
 		return nil
 	}
-	own := p.Repo.Branches(ownBranches + plan.Branch + "/")
+	own := p.Repo.Git().Branches(ownBranches + plan.Branch + "/")
 	stages := len(plan.Steps)
 	plan.addLeft(f, own)
 	var asked []*proposal
@@ -182,12 +183,12 @@ func (p *Promoter) inspect(ctx context.Context, f *registry.Fleet, plan *Plan, o
 	if one.head == "" {
 		return nil
 	}
-	made, err := p.Repo.Commit(one.head)
+	made, err := p.Repo.Git().Commit(one.head)
 	if err != nil {
 		return err
 	}
-	base, err := p.Repo.MergeBase(ctx, f.Revision, one.head)
-	if err != nil && !errors.Is(err, registry.ErrUnrelated) {
+	base, err := p.Repo.Git().MergeBase(ctx, f.Revision, one.head)
+	if err != nil && !errors.Is(err, gitrepo.ErrUnrelated) {
 		return err
 	}
 	one.merged = base == one.head
@@ -219,7 +220,7 @@ func saidIn(message string, s *Step) (version string, ok bool) {
 // reviews.
 func (p *Promoter) fits(ctx context.Context, one *proposal, parent string) bool {
 	file := one.step.At.File
-	before, err := p.Repo.ReadAt(ctx, parent, file)
+	before, err := p.Repo.Git().ReadAt(ctx, parent, file)
 	if err != nil {
 		return false // there was no such file
 	}
@@ -227,7 +228,7 @@ func (p *Promoter) fits(ctx context.Context, one *proposal, parent string) bool 
 	if err != nil {
 		return false
 	}
-	only, err := p.Repo.Changes(one.head, parent, registry.Commit{Files: map[string][]byte{file: after}})
+	only, err := p.Repo.Git().Changes(one.head, parent, gitrepo.Commit{Files: map[string][]byte{file: after}})
 	return err == nil && only && slices.Equal(around(string(after), line), around(one.content, one.step.At.Line))
 }
 
@@ -385,9 +386,9 @@ func (p *Promoter) propose(ctx context.Context, plan *Plan, one *proposal) error
 	}
 	s, pushed := one.step, false
 	if !one.fits {
-		made, err := p.Repo.Push(ctx, registry.Push{
+		made, err := p.Repo.Git().Push(ctx, gitrepo.Push{
 			Branch: one.branch, Expect: one.head, Parent: plan.Revision, Force: true, Proposal: true, Credentials: p.Credentials,
-			Commits: []registry.Commit{{Files: map[string][]byte{s.At.File: []byte(one.content)}, Message: s.Message()}},
+			Commits: []gitrepo.Commit{{Files: map[string][]byte{s.At.File: []byte(one.content)}, Message: s.Message()}},
 			Author:  p.Author, Email: p.Email, When: p.Now(), Sign: p.Sign,
 		})
 		if err != nil {
@@ -425,7 +426,7 @@ func (p *Promoter) retire(ctx context.Context, one *proposal) error {
 			return err
 		}
 	}
-	if err := p.Repo.DeleteBranch(ctx, registry.Push{Branch: one.branch, Expect: one.head, Credentials: p.Credentials}); err != nil {
+	if err := p.Repo.Git().DeleteBranch(ctx, gitrepo.Push{Branch: one.branch, Expect: one.head, Credentials: p.Credentials}); err != nil {
 		return err
 	}
 	p.moved[one.branch] = move{one.head, p.Now()}

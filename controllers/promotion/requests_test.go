@@ -370,7 +370,7 @@ func TestRequestClosed(t *testing.T) {
 			tc.change(s)
 			s.stands["web"] = rollout.Progress{Halt: "wait"}
 			s.push("a change")
-			if err := s.repo.Fetch(t.Context()); err != nil {
+			if err := s.repo.Git().Fetch(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			var err error

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 // fleetOf reads a work tree of the given files, in which the component dns is at HEAD
@@ -44,7 +45,7 @@ func fleetOf(t *testing.T, clusters map[string]string, files map[string]string) 
 			t.Fatalf("git %v: %v: %s", args, err, out)
 		}
 	}
-	repo, err := registry.Open(t.Context(), registry.Options{URL: root, CacheDir: t.TempDir()})
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: root, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

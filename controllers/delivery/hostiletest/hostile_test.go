@@ -42,6 +42,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/connect"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
@@ -497,7 +498,7 @@ func (f *fleet) run(name string) (peak int64) {
 		return map[string][]byte{"kubeconfig": []byte(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
 			clusters: [{name: a, cluster: {server: "` + at + `"}}], users: [{name: a, user: {token: secret}}]}`)}, nil
 	}}
-	repo, err := registry.Open(t.Context(), registry.Options{URL: f.folder, CacheDir: t.TempDir()})
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: f.folder, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

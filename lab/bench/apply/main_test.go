@@ -18,6 +18,7 @@ import (
 	"github.com/keelson-io/keelson/lab/bench/addons"
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -45,7 +46,7 @@ func published(t *testing.T) (m *measurement, objects []unstructured.Unstructure
 
 func render(t *testing.T, m *measurement) []unstructured.Unstructured {
 	t.Helper()
-	repo, err := registry.Open(t.Context(), registry.Options{URL: m.fleet.bare, CacheDir: t.TempDir()})
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: m.fleet.bare, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/keelson-io/keelson/lab/bench/sim"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -21,7 +22,7 @@ func TestRepository(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			repo, err := registry.Open(t.Context(), registry.Options{URL: made.dir, CacheDir: t.TempDir()})
+			repo, err := registry.Open(t.Context(), gitrepo.Options{URL: made.dir, CacheDir: t.TempDir()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -29,7 +30,7 @@ func TestRepository(t *testing.T) {
 			if err := made.push(t.Context(), s.components-1); err != nil {
 				t.Fatal(err)
 			}
-			if err := repo.Fetch(t.Context()); err != nil {
+			if err := repo.Git().Fetch(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			changed := 0

@@ -17,6 +17,7 @@ import (
 
 	"github.com/keelson-io/keelson/lab/process"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -83,7 +84,7 @@ func (m *measurement) run(ctx context.Context, commits int, alone bool) error {
 func (m *measurement) cold(ctx context.Context) error {
 	start := m.now()
 	var err error
-	if m.repo, err = registry.Open(ctx, registry.Options{URL: m.dir, CacheDir: m.cacheDir}); err != nil {
+	if m.repo, err = registry.Open(ctx, gitrepo.Options{URL: m.dir, CacheDir: m.cacheDir}); err != nil {
 		return err
 	}
 	if m.fleet, err = m.repo.Load(ctx, ""); err != nil {
@@ -195,7 +196,7 @@ func (m *measurement) commit(ctx context.Context) (sample, error) {
 	runtime.ReadMemStats(&before)
 	misses := m.cache.Stats().Misses
 	start := m.now()
-	if err := m.repo.Fetch(ctx); err != nil {
+	if err := m.repo.Git().Fetch(ctx); err != nil {
 		return s, err
 	}
 	fetched := m.now()
@@ -233,7 +234,7 @@ func (m *measurement) preview(ctx context.Context, k kind, i int) error {
 	if err := k.push(ctx, m, i); err != nil {
 		return err
 	}
-	err := m.repo.Fetch(ctx)
+	err := m.repo.Git().Fetch(ctx)
 	if err != nil {
 		return err
 	}
