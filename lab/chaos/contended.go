@@ -13,6 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,45 +40,24 @@ const (
 
 // runContended runs other writers while Keelson changes its objects. They write fields
 // that don't belong to Keelson. Each field is a counter that only increases.
-func runContended(ctx context.Context, w *world) (result, error) {
-	r := result{did: "writes of others (apply, PUT, patch, scale) to objects that change", must: 10 * int(w.Contend.Seconds())}
+func runContended(ctx context.Context, w *world, r *result) {
+	r.did, r.must = "writes of others (apply, PUT, patch, scale) to objects that change", 10*int(w.Contend.Seconds())
 	// git doesn't set replicas, so that the scaler owns the field.
-	g, err := w.newFixtureFleetOf(ctx, "busy", contendedComponents, strings.ReplaceAll(fixtureTemplate, "  replicas: 0\n", ""))
-	if err != nil {
-		return r, err
-	}
+	g := w.newFixtureFleetOf(ctx, "busy", contendedComponents, strings.ReplaceAll(fixtureTemplate, "  replicas: 0\n", ""))
 	g.steady = true // without a controller manager, no garbage is collected
-	path, err := w.direct()
-	if err != nil {
-		return r, err
-	}
-	s := &disasterFleet{fixtureFleet: g}
-	if s.kubeconfig, err = s.renamed(path); err != nil {
-		return r, err
-	}
-	if err := s.restart(ctx); err != nil {
-		return r, err
-	}
-	if _, err := g.converged(ctx, hungAfter); err != nil {
-		return r, fmt.Errorf("before any other writer: %w (its log: %s)", err, s.controller.log)
-	}
+	s := &disasterFleet{fixtureFleet: g, kubeconfig: g.directNamed()}
+	s.restart(ctx)
+	must.Wrap(func() { g.converged(ctx, hungAfter) }, "before any other writer (its log: %s)", s.controller.log)
 	c := &contention{fixtureFleet: g, last: map[string]int{}}
-	if err := c.run(ctx, w.Contend); err != nil {
-		return r, err
-	}
-	took, err := g.converged(ctx, recovery)
+	c.run(ctx, w.Contend)
+	took, err := must.TryGet(func() time.Duration { return g.converged(ctx, recovery) })
 	if err != nil {
 		r.violate("not as git says: %v (its log: %s)", err, s.controller.log)
 	}
 	r.worst, r.number = took, c.writes
-	lost, err := c.lost(ctx)
-	if err != nil {
-		return r, err
-	}
-	reverted, ours, err := c.reverted()
-	if err != nil {
-		return r, err
-	}
+	lost := c.lost(ctx)
+	reverted, ours, err := revertedFields(must.Get(harness.Audit(w.lab, target, 0)), "busy-")
+	must.Do(err)
 	for _, line := range append(lost, reverted...) {
 		r.violate("%s", line)
 	}
@@ -86,7 +69,7 @@ func runContended(ctx context.Context, w *world) (result, error) {
 	}
 	r.notes = append(r.notes, fmt.Sprintf("%d writes of others to %d fields of objects in %s, %d more met a conflict; %d of Keelson's in between; %d lost, %d reverted",
 		c.writes, len(c.last), w.Contend, c.conflicts, ours, len(lost), len(reverted)))
-	return r, s.controller.stop(ctx)
+	s.controller.stop(ctx)
 }
 
 // contention is the state of the other writers.
@@ -199,55 +182,40 @@ func shownField(field string, u *unstructured.Unstructured) int {
 }
 
 // run runs all writers for a time, while git changes.
-func (c *contention) run(ctx context.Context, span time.Duration) error {
+func (c *contention) run(ctx context.Context, span time.Duration) {
 	bounded, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
-	var wg sync.WaitGroup
-	errs := make([]error, len(rivals())+2)
-	for i, r := range rivals() {
-		chance := rand.New(rand.NewPCG(c.rand.Uint64(), 0)) //nolint:gosec // chance to be repeated
-		wg.Go(func() {
-			errs[i] = every(bounded, contendPace, func() error { return c.write(ctx, r, chance) })
-		})
+	var writers []func()
+	for _, r := range rivals() {
+		chance := c.newRand()
+		writers = append(writers, func() { every(bounded, contendPace, func() { c.write(ctx, r, chance) }) })
 	}
-	chance := rand.New(rand.NewPCG(c.rand.Uint64(), 0)) //nolint:gosec // chance to be repeated
-	wg.Go(func() {
-		errs[len(errs)-1] = every(bounded, gitPace, func() error { return c.grow(ctx, chance, len(c.components)) })
-	})
-	// A further writer changes Keelson's own fields, which Keelson resets.
-	others := rand.New(rand.NewPCG(c.rand.Uint64(), 0)) //nolint:gosec // chance to be repeated
-	wg.Go(func() {
-		errs[len(errs)-2] = every(bounded, gitPace, func() error { return c.drift(ctx, others, 5) })
-	})
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
+	chance, others := c.newRand(), c.newRand()
+	writers = append(writers,
+		func() { every(bounded, gitPace, func() { c.grow(ctx, chance, len(c.components)) }) },
+		// A further writer changes Keelson's own fields, which Keelson resets.
+		func() { every(bounded, gitPace, func() { c.drift(ctx, others, 5) }) })
+	must.All(len(writers), func(i int) { writers[i]() })
+	must.Do(ctx.Err())
 }
 
-// every calls do at intervals of pace until do fails or the context ends. The end of
-// the context is not an error.
-func every(ctx context.Context, pace time.Duration, do func() error) error {
+// every calls do at intervals of pace until the context ends, which is not an error.
+func every(ctx context.Context, pace time.Duration, do func()) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
-			if err := do(); err != nil {
-				return err
-			}
+			do()
 		}
 	}
 }
 
 // write does one write of a writer to a random object. A conflict or a deleted
 // object counts as a conflict, not as a write.
-func (c *contention) write(ctx context.Context, r competingWriter, chance *rand.Rand) error {
+func (c *contention) write(ctx context.Context, r competingWriter, chance *rand.Rand) {
 	p := c.components[chance.IntN(len(c.components))]
 	kind := r.kinds[chance.IntN(len(r.kinds))]
 	name := "app"
@@ -264,24 +232,20 @@ func (c *contention) write(ctx context.Context, r competingWriter, chance *rand.
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		c.conflicts++
-		return nil
+		return
 	case err != nil:
-		return fmt.Errorf("%s: %w", key, err)
+		must.Failf("%s: %w", key, err)
 	}
 	c.last[key] = n
 	c.writes++
-	return nil
 }
 
 // lost compares every field with the value that its writer wrote last. It returns a line
 // per difference.
-func (c *contention) lost(ctx context.Context) ([]string, error) {
+func (c *contention) lost(ctx context.Context) []string {
 	var out []string
 	for kind, gvr := range fixtureKinds() {
-		list, err := c.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabelOf})
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", gvr.Resource, err)
-		}
+		list := must.Get(c.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabelOf}))
 		for i := range list.Items {
 			u := &list.Items[i]
 			for _, r := range rivals() {
@@ -292,20 +256,7 @@ func (c *contention) lost(ctx context.Context) ([]string, error) {
 			}
 		}
 	}
-	return out, nil
-}
-
-// reverted returns [revertedFields] of the audit log.
-func (c *contention) reverted() ([]string, int, error) {
-	path, err := c.lab.AuditLog(target)
-	if err != nil {
-		return nil, 0, err
-	}
-	events, _, err := audit.Read(path, 0)
-	if err != nil {
-		return nil, 0, err
-	}
-	return revertedFields(events, "busy-")
+	return out
 }
 
 // revertedFields returns a line for each write that decreased a writer's counter, in the

@@ -5,18 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
-	"github.com/keelson-io/keelson/lab/cluster"
 )
 
 // The Lease settings of a controllerSet.
@@ -59,79 +59,57 @@ type writeTrap struct {
 }
 
 // enlist starts a process with its own proxy.
-func (c *controllerSet) enlist(ctx context.Context) error {
-	config, err := c.world.client(cluster.Keelson)
-	if err != nil {
-		return err
-	}
+func (c *controllerSet) enlist(ctx context.Context) {
 	c.started++
 	wr := &writer{agent: fmt.Sprintf("writer-%03d", c.started)}
-	wr.proxy, err = proxy.New(ctx, proxy.Options{Upstream: map[string]*rest.Config{cluster.Keelson: config}, Agent: wr.agent})
-	if err != nil {
-		return err
-	}
+	var path string
+	wr.proxy, path = c.proxied(ctx, wr.agent, proxy.Options{Agent: wr.agent})
 	wr.proxy.Use(wr.decide)
-	content, err := wr.proxy.Kubeconfig(cluster.Keelson)
-	if err != nil {
-		return errors.Join(err, wr.proxy.Close())
-	}
-	path, err := c.kubeconfig(wr.agent, content)
-	if err != nil {
-		return errors.Join(err, wr.proxy.Close())
-	}
-	wr.keelson, err = c.start(launch{name: wr.agent, repo: c.repo, kubeconfig: path}, controllerArgs("",
+	k, err := c.start(launch{name: wr.agent, repo: c.repo, kubeconfig: path}, controllerArgs("",
 		"--cache-dir", c.path("cache-"+wr.agent), "--share", "--lease-duration", leaseDuration.String(),
 		"--renew-deadline", renewDeadline.String(), "--retry-period", retryPeriod.String())...)
 	if err != nil {
-		return errors.Join(err, wr.proxy.Close())
+		must.Do(errors.Join(err, wr.proxy.Close()))
 	}
+	wr.keelson = k
 	c.writers = append(c.writers, wr)
-	return nil
 }
 
 // rounds starts processes and calls round until r.must rounds are done or a round has
 // failed. A failed round is a violation.
-func (c *controllerSet) rounds(ctx context.Context, r *result, processes int, round func(context.Context) (time.Duration, error)) error {
+func (c *controllerSet) rounds(ctx context.Context, r *result, processes int, round func(context.Context) time.Duration) {
 	for range processes {
-		if err := c.enlist(ctx); err != nil {
-			return err
-		}
+		c.enlist(ctx)
 	}
-	if _, err := c.converged(ctx, hungAfter); err != nil {
-		return fmt.Errorf("before any round: %w", err)
-	}
+	must.Wrap(func() { c.converged(ctx, hungAfter) }, "before any round")
 	for r.number < r.must && len(r.violations) == 0 {
-		took, err := round(ctx)
+		took, err := must.TryGet(func() time.Duration { return round(ctx) })
 		r.number++
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
+			must.Do(ctx.Err())
 		case err != nil:
 			r.violate("round %d: %v", r.number, err)
-			return nil
+			return
 		}
 		r.recovered(took)
 		if r.number%max(1, r.must/10) == 0 {
-			say("%s: %d rounds, as git says again after %s at worst", c.name, r.number, r.worst.Round(10*time.Millisecond))
+			harness.Say("%s: %d rounds, as git says again after %s at worst", c.name, r.number, r.worst.Round(10*time.Millisecond))
 		}
 	}
-	return nil
 }
 
 // judge compares the writes in the audit log with the holders of the clusters at that
 // time. It returns the verdict and the number of judged writes.
-func (c *controllerSet) judge(r *result) (verdict, int, error) {
-	events, err := c.since(0)
-	if err != nil {
-		return verdict{}, 0, err
-	}
+func (c *controllerSet) judge(r *result) (verdict, int) {
+	events := c.since(0)
 	v := takeOvers(events, c.components)
 	judged := v.unlisted(events, c.components)
 	r.violations = append(r.violations, v.violations...)
 	if v.takeOvers < r.number {
 		r.violate("the audit log shows %d components taken over in %d rounds: nothing was tested", v.takeOvers, r.number)
 	}
-	return v, judged, nil
+	return v, judged
 }
 
 // strike is the strike of one round.
@@ -140,69 +118,52 @@ type strike struct {
 	clusters []string // the victim's clusters
 	trap     *writeTrap
 	// struck returns after the strike. end replaces the victim by another process.
-	struck, end func(context.Context) error
+	struck, end func(context.Context)
 }
 
 // deal strikes a process while it writes a new change of git. Other processes have to take
 // over its clusters and finish its work. moved is the time from the strike to the
 // takeover, took the time to the end of the work.
-func (c *controllerSet) deal(ctx context.Context, b strike) (moved, took time.Duration, err error) {
+func (c *controllerSet) deal(ctx context.Context, b strike) (moved, took time.Duration) {
 	let := b.victim.set(b.trap)
 	defer let()
-	if err := c.grow(ctx, rand.New(rand.NewPCG(c.rand.Uint64(), 0)), 2*len(c.components)); err != nil { //nolint:gosec // chance to be repeated
-		return 0, 0, err
-	}
-	if err := b.struck(ctx); err != nil {
-		return 0, 0, err
-	}
+	c.grow(ctx, c.newRand(), 2*len(c.components))
+	b.struck(ctx)
 	ended := time.Now()
-	if err := until(ctx, recovery, func(ctx context.Context) error { return c.takenOver(ctx, b) }); err != nil {
-		return 0, 0, err
-	}
+	until(ctx, recovery, func(ctx context.Context) { c.takenOver(ctx, b) })
 	moved = time.Since(ended)
-	err = until(ctx, recovery, func(ctx context.Context) error {
-		return errors.Join(c.tend(ctx, b.victim), c.asGitSays(ctx), c.synced(ctx))
-	})
-	if err != nil {
-		return moved, 0, fmt.Errorf("no replica finished what %s had begun: %w (its log: %s)", b.victim.agent, err, b.victim.log)
-	}
+	must.Wrap(func() {
+		until(ctx, recovery, func(ctx context.Context) {
+			must.Each(func() { c.tend(ctx, b.victim) }, func() { c.asGitSays(ctx) }, func() { c.synced(ctx) })
+		})
+	}, "no replica finished what %s had begun (its log: %s)", b.victim.agent, b.victim.log)
 	took = time.Since(ended)
 	let()
-	if err := b.end(ctx); err != nil {
-		return moved, took, err
-	}
-	_, err = c.converged(ctx, recovery)
-	return moved, took, err
+	b.end(ctx)
+	c.converged(ctx, recovery)
+	return moved, took
 }
 
 // takenOver returns nil if other processes have all clusters of the struck process.
-func (c *controllerSet) takenOver(ctx context.Context, b strike) error {
-	if err := c.tend(ctx, b.victim); err != nil {
-		return err
-	}
-	now, err := c.holders(ctx)
-	if err != nil {
-		return err
-	}
+func (c *controllerSet) takenOver(ctx context.Context, b strike) {
+	c.tend(ctx, b.victim)
+	now := c.holders(ctx)
 	left := slices.DeleteFunc(slices.Clone(b.clusters), func(one string) bool { return now[one] != nil && now[one] != b.victim })
 	if len(left) > 0 {
-		return fmt.Errorf("no replica took %s of %s (its log: %s)", strings.Join(left, ", "), b.victim.agent, b.victim.log)
+		must.Failf("no replica took %s of %s (its log: %s)", strings.Join(left, ", "), b.victim.agent, b.victim.log)
 	}
-	return nil
 }
 
 // goOn resumes a stopped process and replaces it. The process has to end by itself.
-func (c *controllerSet) goOn(ctx context.Context, stopped *writer) error {
-	if err := stopped.thaw(); err != nil {
-		return err
-	}
-	return c.replace(ctx, stopped)
+func (c *controllerSet) goOn(ctx context.Context, stopped *writer) {
+	must.Do(stopped.thaw())
+	c.replace(ctx, stopped)
 }
 
 func (c *controllerSet) dismiss() {
 	for _, wr := range c.writers {
 		if err := errors.Join(wr.kill(), wr.proxy.Close()); err != nil {
-			say("%s: %v", c.name, err)
+			harness.Say("%s: %v", c.name, err)
 		}
 	}
 }
@@ -241,47 +202,39 @@ func (wr *writer) set(t *writeTrap) (let func()) {
 // tend starts a replacement for each process that ended, as a Deployment does. On a
 // busy machine a process can lose its Lease without a strike. tend ignores the struck
 // process.
-func (c *controllerSet) tend(ctx context.Context, struck *writer) error {
+func (c *controllerSet) tend(ctx context.Context, struck *writer) {
 	for _, wr := range slices.Clone(c.writers) {
 		if wr == struck || !wr.ended() {
 			continue
 		}
-		if err := c.replace(ctx, wr); err != nil {
-			return err
-		}
+		c.replace(ctx, wr)
 	}
-	return nil
 }
 
 // replace waits until a deposed process ends by itself, with exit code 2, and starts
 // another process.
-func (c *controllerSet) replace(ctx context.Context, deposed *writer) error {
+func (c *controllerSet) replace(ctx context.Context, deposed *writer) {
 	code, err := deposed.wait(ctx)
 	if err != nil {
-		return fmt.Errorf("%s lost its Lease: %w (its log: %s)", deposed.agent, err, deposed.log)
+		must.Failf("%s lost its Lease: %w (its log: %s)", deposed.agent, err, deposed.log)
 	}
 	if code != 2 {
-		return fmt.Errorf("%s lost its Lease and ended with exit code %d, not 2 (its log: %s)", deposed.agent, code, deposed.log)
+		must.Failf("%s lost its Lease and ended with exit code %d, not 2 (its log: %s)", deposed.agent, code, deposed.log)
 	}
-	return c.drop(ctx, deposed)
+	c.drop(ctx, deposed)
 }
 
 // drop removes an ended process and starts another.
-func (c *controllerSet) drop(ctx context.Context, gone *writer) error {
-	if err := gone.proxy.Close(); err != nil {
-		return err
-	}
+func (c *controllerSet) drop(ctx context.Context, gone *writer) {
+	must.Do(gone.proxy.Close())
 	c.writers = slices.DeleteFunc(c.writers, func(wr *writer) bool { return wr == gone })
-	return c.enlist(ctx)
+	c.enlist(ctx)
 }
 
 // holders returns the writer of each cluster, by the Leases in the hub. The writer is nil
 // if the Lease belongs to a process that is no longer in the set.
-func (c *controllerSet) holders(ctx context.Context) (map[string]*writer, error) {
-	leases, err := c.leases(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (c *controllerSet) holders(ctx context.Context) map[string]*writer {
+	leases := c.leases(ctx)
 	by := map[string]*writer{}
 	for _, wr := range c.writers {
 		wr.mu.Lock()
@@ -294,21 +247,18 @@ func (c *controllerSet) holders(ctx context.Context) (map[string]*writer, error)
 			out[one] = by[lease]
 		}
 	}
-	return out, nil
+	return out
 }
 
 // leases returns the clusters of each Lease in the hub.
-func (c *controllerSet) leases(ctx context.Context) (map[string][]string, error) {
-	list, err := c.fixtureFleet.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).
-		Namespace("keelson-system").List(ctx, metav1.ListOptions{LabelSelector: "keelson.io/share"})
-	if err != nil {
-		return nil, fmt.Errorf("list leases: %w", err)
-	}
+func (c *controllerSet) leases(ctx context.Context) map[string][]string {
+	list := must.Get(c.fixtureFleet.client.Resource(harness.Resource("coordination.k8s.io/v1/leases")).
+		Namespace("keelson-system").List(ctx, metav1.ListOptions{LabelSelector: "keelson.io/share"}))
 	out := map[string][]string{}
 	for i := range list.Items {
 		out[list.Items[i].GetName()] = clustersOf(list.Items[i].GetAnnotations()["keelson.io/clusters"])
 	}
-	return out, nil
+	return out
 }
 
 func clustersOf(annotation string) []string {
@@ -317,34 +267,25 @@ func clustersOf(annotation string) []string {
 
 // settled waits until every writer has a Lease and every cluster has had the same
 // writer for the time steady.
-func (c *controllerSet) settled(ctx context.Context) (holders map[string]*writer, err error) {
+func (c *controllerSet) settled(ctx context.Context) (holders map[string]*writer) {
 	var since time.Time
-	err = until(ctx, recovery, func(ctx context.Context) error {
-		if err := c.tend(ctx, nil); err != nil {
-			return err
-		}
-		leases, err := c.leases(ctx)
-		if err != nil {
-			return err
-		}
-		now, err := c.holders(ctx)
-		if err != nil {
-			return err
-		}
+	until(ctx, recovery, func(ctx context.Context) {
+		c.tend(ctx, nil)
+		leases := c.leases(ctx)
+		now := c.holders(ctx)
 		if !maps.Equal(now, holders) {
 			holders, since = now, time.Now()
 		}
 		for _, p := range c.components {
 			if now[p.on] == nil {
-				return fmt.Errorf("no process of the crew has cluster %s", p.on)
+				must.Failf("no process has cluster %s", p.on)
 			}
 		}
 		if len(leases) != len(c.writers) || time.Since(since) < steady {
-			return fmt.Errorf("%d processes have %d Leases, for %s", len(c.writers), len(leases), time.Since(since))
+			must.Failf("%d processes have %d Leases, for %s", len(c.writers), len(leases), time.Since(since))
 		}
-		return nil
 	})
-	return holders, err
+	return holders
 }
 
 // clustersWith returns the clusters of a writer, sorted.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,21 +24,15 @@ import (
 // component becomes absent, leaves git, or gets another name. The objects that must not
 // be deleted without an approval are of every kind that Keelson holds, or match rules that
 // hold, deny or keep. The audit log shows the deletions.
-func runDeletions(ctx context.Context, w *world) (result, error) {
-	e := &deletionRun{
-		world: w, tally: map[string]*deletionTally{},
-		result: result{did: "plans that end objects: gone, hooks, replaced, moved, renamed, absent", must: w.Plans},
-	}
-	if err := e.install(ctx); err != nil {
-		return e.result, err
-	}
+func runDeletions(ctx context.Context, w *world, r *result) {
+	r.did, r.must = "plans that end objects: gone, hooks, replaced, moved, renamed, absent", w.Plans
+	e := &deletionRun{world: w, tally: map[string]*deletionTally{}, result: r}
+	e.install(ctx)
 	for round := 1; e.result.number < w.Plans; round++ {
 		e.draw(round)
-		if err := e.round(ctx, fmt.Sprintf("round-%d", round)); err != nil {
-			return e.result, fmt.Errorf("round %d: %w", round, err)
-		}
+		must.Wrap(func() { e.round(ctx, fmt.Sprintf("round-%d", round)) }, "round %d", round)
 	}
-	return e.result, e.control(ctx)
+	e.control(ctx)
 }
 
 // deletableKind is a kind of objects that plans end.
@@ -232,7 +228,7 @@ type deletionRun struct {
 	approvals []string
 	tally     map[string]*deletionTally
 	drawn     int
-	result    result
+	result    *result
 }
 
 const renamedSuffix = "r"
@@ -241,7 +237,7 @@ const renamedSuffix = "r"
 const endingRounds = 4
 
 // install delivers the components for the first time.
-func (e *deletionRun) install(ctx context.Context) (err error) {
+func (e *deletionRun) install(ctx context.Context) {
 	e.mayGo = map[*deletableObject]bool{}
 	files := map[string]string{}
 	for i := range max((e.Plans+endingRounds-1)/endingRounds, 2) {
@@ -257,22 +253,13 @@ func (e *deletionRun) install(ctx context.Context) (err error) {
 		}
 		maps.Copy(files, c.files())
 	}
-	if e.repo, err = e.repository(ctx, "deletions", files); err != nil {
-		return err
-	}
-	code, out, err := e.keelsonOn(ctx, "install", "apply", target, "--yes", "--no-wait")
-	if err != nil || code != 0 {
-		return fmt.Errorf("install: exit code %d: %w\n%s", code, err, tail(out))
-	}
-	return e.checkUndeleted(ctx)
+	e.repo = e.repository(ctx, "deletions", files)
+	e.succeed(ctx, launch{name: "install", repo: e.repo, kubeconfig: e.direct()}, "apply", target, "--yes", "--no-wait")
+	e.checkUndeleted(ctx)
 }
 
-func (e *deletionRun) keelsonOn(ctx context.Context, name string, args ...string) (int, string, error) {
-	direct, err := e.direct()
-	if err != nil {
-		return 0, "", err
-	}
-	return e.run(ctx, launch{name: name, repo: e.repo, kubeconfig: direct}, args...)
+func (e *deletionRun) keelsonOn(ctx context.Context, name string, args ...string) (int, string) {
+	return e.run(ctx, launch{name: name, repo: e.repo, kubeconfig: e.direct()}, args...)
 }
 
 // object makes up an object with a name that was not used before.
@@ -392,21 +379,15 @@ func (e *deletionRun) count(o *deletableObject) *deletionTally {
 
 // round lets Keelson apply the drawn changes, first without new approvals, then with
 // approvals for some of the held objects.
-func (e *deletionRun) round(ctx context.Context, name string) error {
+func (e *deletionRun) round(ctx context.Context, name string) {
 	files := map[string]string{}
 	for _, c := range e.components {
 		maps.Copy(files, c.files())
 	}
-	if err := e.push(ctx, e.repo, files); err != nil {
-		return err
-	}
+	e.push(ctx, e.repo, files)
 	for _, share := range []float64{0, 0.3} {
-		if err := e.approve(ctx, name, share); err != nil {
-			return err
-		}
-		if err := e.apply(ctx, name); err != nil {
-			return err
-		}
+		e.approve(ctx, name, share)
+		e.apply(ctx, name)
 	}
 	for _, c := range e.components {
 		if !c.gone {
@@ -414,21 +395,17 @@ func (e *deletionRun) round(ctx context.Context, name string) error {
 			e.result.survived++
 		}
 	}
-	return nil
 }
 
 // apply runs keelson apply, and checks the objects in the cluster.
-func (e *deletionRun) apply(ctx context.Context, name string) error {
-	code, out, err := e.keelsonOn(ctx, name, "apply", target, "--yes", "--no-wait", "--timeout", "10s")
-	if err != nil {
-		return err
-	}
+func (e *deletionRun) apply(ctx context.Context, name string) {
+	code, out := e.keelsonOn(ctx, name, "apply", target, "--yes", "--no-wait", "--timeout", "10s")
 	for _, c := range e.components {
 		if !c.gone && !strings.Contains(out, c.name) {
-			return fmt.Errorf("exit code %d, and %s is not named:\n%s", code, c.name, tail(out))
+			must.Failf("exit code %d, and %s is not named:\n%s", code, c.name, tail(out))
 		}
 	}
-	return e.checkUndeleted(ctx)
+	e.checkUndeleted(ctx)
 }
 
 // planned is an object in the JSON plan of keelson diff.
@@ -448,21 +425,18 @@ func (p planned) id() string {
 }
 
 // approve commits approvals for a share of the held objects.
-func (e *deletionRun) approve(ctx context.Context, name string, share float64) error {
+func (e *deletionRun) approve(ctx context.Context, name string, share float64) {
 	if share == 0 {
-		return nil
+		return
 	}
-	code, out, err := e.keelsonOn(ctx, name+"-diff", "diff", target, "-o", "json")
-	if err != nil {
-		return err
-	}
+	code, out := e.keelsonOn(ctx, name+"-diff", "diff", target, "-o", "json")
 	var plan struct{ Objects []planned }
 	start := strings.Index(out, "{")
 	if start < 0 {
-		return fmt.Errorf("diff shows no plan (exit code %d):\n%s", code, tail(out))
+		must.Failf("diff shows no plan (exit code %d):\n%s", code, tail(out))
 	}
 	if err := json.NewDecoder(strings.NewReader(out[start:])).Decode(&plan); err != nil {
-		return fmt.Errorf("read the plan (exit code %d): %w\n%s", code, err, tail(out))
+		must.Failf("read the plan (exit code %d): %w\n%s", code, err, tail(out))
 	}
 	byID := map[string]*deletableObject{}
 	for _, o := range e.all {
@@ -481,25 +455,19 @@ func (e *deletionRun) approve(ctx context.Context, name string, share float64) e
 		}
 	}
 	if len(e.approvals) == 0 {
-		return nil
+		return
 	}
-	return e.push(ctx, e.repo, map[string]string{"approvals/drawn.yaml": apiVersion + "kind: Approvals\napprovals:\n" + strings.Join(e.approvals, "")})
+	e.push(ctx, e.repo, map[string]string{"approvals/drawn.yaml": apiVersion + "kind: Approvals\napprovals:\n" + strings.Join(e.approvals, "")})
 }
 
 // checkUndeleted checks that each object without permission for a deletion still exists, with the
 // same UID.
-func (e *deletionRun) checkUndeleted(ctx context.Context) error {
-	d, err := e.dynamic()
-	if err != nil {
-		return err
-	}
+func (e *deletionRun) checkUndeleted(ctx context.Context) {
+	d := e.dynamic()
 	live := map[oracle.Object]*unstructured.Unstructured{}
 	for _, m := range mortals() {
 		gvr := schema.GroupVersionResource{Group: m.group, Version: "v1", Resource: m.resource}
-		list, err := d.Resource(gvr).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return fmt.Errorf("list %s: %w", m.resource, err)
-		}
+		list := must.Get(d.Resource(gvr).List(ctx, metav1.ListOptions{}))
 		for i := range list.Items {
 			u := &list.Items[i]
 			live[oracle.Object{Group: m.group, Resource: m.resource, Namespace: u.GetNamespace(), Name: u.GetName()}] = u
@@ -525,20 +493,15 @@ func (e *deletionRun) checkUndeleted(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
 }
 
 // control proves that the test could detect wrong deletions. With approvals for all held
 // objects, it requires deletions of every kind, except of denied and kept objects.
-func (e *deletionRun) control(ctx context.Context) error {
+func (e *deletionRun) control(ctx context.Context) {
 	for i := range 3 {
 		name := fmt.Sprintf("control-%d", i)
-		if err := e.approve(ctx, name, 1); err != nil {
-			return err
-		}
-		if err := e.apply(ctx, name); err != nil {
-			return err
-		}
+		e.approve(ctx, name, 1)
+		e.apply(ctx, name)
 	}
 	for _, m := range mortals() {
 		t := e.tally[m.name]
@@ -547,8 +510,7 @@ func (e *deletionRun) control(ctx context.Context) error {
 		}
 		e.result.notes = append(e.result.notes, fmt.Sprintf("%s: git ended %d, %d approvals, %d deleted", m.name, t.ended, t.approved, t.deleted))
 		if m.never != (t.deleted == 0) {
-			return fmt.Errorf("the control: %d objects of kind %q were deleted, of %d that git ended: the chances proved nothing", t.deleted, m.name, t.ended)
+			must.Failf("the control: %d objects of kind %q were deleted, of %d that git ended: the chances proved nothing", t.deleted, m.name, t.ended)
 		}
 	}
-	return nil
 }

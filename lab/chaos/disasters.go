@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"github.com/keelson-io/keelson/lab/chaos/webhook"
 )
@@ -14,7 +17,7 @@ import (
 type disaster struct {
 	name string
 	// begin starts the disaster, and returns the function that ends it.
-	begin func(context.Context) (end func(context.Context) error, err error)
+	begin func(context.Context) (end func(context.Context))
 	// says are texts that the status message of one component must contain during
 	// the disaster. Empty: the fleet must converge in spite of the disaster.
 	says []string
@@ -29,127 +32,93 @@ type disasterFleet struct {
 	kubeconfig string
 	hook       *webhook.Server
 	snapshot   string // a copy of etcd's folder, made earlier
-	result     result
+	result     *result
 }
 
 // runDisasters strikes the cluster with one disaster after another while git
 // and the cluster change.
-func runDisasters(ctx context.Context, w *world) (r result, err error) {
-	r = result{did: "outages, restores, broken APIs, webhooks, finalizers, namespaces"}
-	g, err := w.newFixtureFleet(ctx, "plot", 8)
-	if err != nil {
-		return r, err
-	}
-	s := &disasterFleet{fixtureFleet: g, result: r}
-	s.result.must = len(s.disasters())
-	if s.kubeconfig, err = w.direct(); err != nil {
-		return s.result, err
-	}
-	if s.kubeconfig, err = s.renamed(s.kubeconfig); err != nil {
-		return s.result, err
-	}
-	if s.hook, err = webhook.New(ctx); err != nil {
-		return s.result, err
-	}
-	defer func() { err = errors.Join(err, s.hook.Close()) }()
-	if err := s.restart(ctx); err != nil {
-		return s.result, err
-	}
-	if _, err := g.converged(ctx, hungAfter); err != nil {
-		return s.result, fmt.Errorf("before any disaster: %w (its log: %s)", err, s.controller.log)
-	}
+func runDisasters(ctx context.Context, w *world, r *result) {
+	g := w.newFixtureFleet(ctx, "plot", 8)
+	s := &disasterFleet{fixtureFleet: g, result: r, kubeconfig: w.directNamed(), hook: must.Get(webhook.New(ctx))}
+	r.did, r.must = "outages, restores, broken APIs, webhooks, finalizers, namespaces", len(s.disasters())
+	err := must.Try(func() { s.all(ctx) })
+	must.Do(errors.Join(err, s.hook.Close()))
+}
+
+// all starts the controller, and strikes with all disasters until one is not survived.
+func (s *disasterFleet) all(ctx context.Context) {
+	s.restart(ctx)
+	must.Wrap(func() { s.converged(ctx, hungAfter) }, "before any disaster (its log: %s)", s.controller.log)
 	for _, d := range s.disasters() {
 		s.result.number++
 		started := time.Now()
-		if err := s.strike(ctx, d); err != nil {
-			if ctx.Err() != nil {
-				return s.result, ctx.Err()
-			}
+		if err := must.Try(func() { s.strike(ctx, d) }); err != nil {
+			must.Do(ctx.Err())
 			s.result.violate("%s: %v (its log: %s)", d.name, err, s.controller.log)
-			return s.result, nil
+			return
 		}
-		say("%s: %s: survived, %s in all", w.name, d.name, time.Since(started).Round(10*time.Millisecond))
+		harness.Say("%s: %s: survived, %s in all", s.name, d.name, time.Since(started).Round(10*time.Millisecond))
 	}
-	return s.result, s.controller.stop(ctx)
+	s.controller.stop(ctx)
 }
 
 // restart kills the controller, if one runs, and starts a new controller, which must
 // read the state of the cluster again.
-func (s *disasterFleet) restart(ctx context.Context) (err error) {
+func (s *disasterFleet) restart(ctx context.Context) {
 	if s.controller != nil {
-		if err := s.controller.kill(); err != nil {
-			return err
-		}
+		must.Do(s.controller.kill())
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	s.controller, err = s.start(launch{name: "controller", repo: s.repo, kubeconfig: s.kubeconfig}, controllerArgs("")...)
-	return err
+	must.Do(ctx.Err())
+	s.controller = must.Get(s.start(launch{name: "controller", repo: s.repo, kubeconfig: s.kubeconfig}, controllerArgs("")...))
 }
 
 // strike begins a disaster, changes the fleet, checks Keelson's statuses, ends the
 // disaster, and waits until the fleet has converged.
-func (s *disasterFleet) strike(ctx context.Context, d disaster) error {
-	end, err := d.begin(ctx)
+func (s *disasterFleet) strike(ctx context.Context, d disaster) {
+	var end func(context.Context)
+	must.Wrap(func() { end = d.begin(ctx) }, "begin")
+	during := must.Try(func() { s.during(ctx, d) })
+	if err := must.Try(func() { end(context.WithoutCancel(ctx)) }); err != nil {
+		must.Failf("end: %w", errors.Join(during, err))
+	}
+	took, err := must.TryGet(func() time.Duration { return s.converged(ctx, recovery) })
 	if err != nil {
-		return fmt.Errorf("begin: %w", err)
+		must.Failf("not recovered: %w", errors.Join(during, err))
 	}
-	during := s.during(ctx, d)
-	if err := end(context.WithoutCancel(ctx)); err != nil {
-		return fmt.Errorf("end: %w", errors.Join(during, err))
-	}
-	took, err := s.converged(ctx, recovery)
-	if err != nil {
-		return fmt.Errorf("not recovered: %w", errors.Join(during, err))
-	}
-	if during != nil {
-		return during
-	}
+	must.Do(during)
 	s.result.recovered(took)
-	return nil
 }
 
-func (s *disasterFleet) during(ctx context.Context, d disaster) error {
+func (s *disasterFleet) during(ctx context.Context, d disaster) {
 	if d.later {
-		return nil
+		return
 	}
-	if err := s.grow(ctx, s.rand, len(s.components)); err != nil {
-		return err
-	}
+	s.grow(ctx, s.rand, len(s.components))
 	if len(d.says) == 0 {
-		_, err := s.converged(ctx, recovery)
-		if err != nil {
-			err = fmt.Errorf("it should not matter: %w", err)
-		}
-		return err
+		must.Wrap(func() { s.converged(ctx, recovery) }, "it should not matter")
+		return
 	}
-	err := until(ctx, recovery, func(ctx context.Context) error { return s.said(ctx, d.says) })
-	if err != nil {
-		return fmt.Errorf("the status must name the cause: %w", err)
-	}
-	return nil
+	must.Wrap(func() {
+		until(ctx, recovery, func(ctx context.Context) { s.said(ctx, d.says) })
+	}, "the status must name the cause")
 }
 
 // said returns nil if the message of a Delivery that is not Synced contains all texts.
-func (s *disasterFleet) said(ctx context.Context, texts []string) error {
-	all, err := s.deliveries(ctx)
-	if err != nil {
-		return err
-	}
+func (s *disasterFleet) said(ctx context.Context, texts []string) {
+	all := s.statuses(ctx)
 	var others []string
 next:
 	for name, d := range all {
-		if d.sync == "Synced" {
+		if d.Sync == "Synced" {
 			continue
 		}
 		for _, text := range texts {
-			if !strings.Contains(d.message, text) {
+			if !strings.Contains(d.Message, text) {
 				others = append(others, name+": "+d.String())
 				continue next
 			}
 		}
-		return nil
+		return
 	}
-	return fmt.Errorf("no delivery says %q; those that are not synced say %q", texts, others)
+	must.Failf("no delivery says %q; those that are not synced say %q", texts, others)
 }

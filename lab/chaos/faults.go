@@ -12,6 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
@@ -31,74 +35,50 @@ const (
 
 // runFaults lets requests fail in bursts while git and the cluster change. After each
 // burst it waits until the cluster has converged.
-func runFaults(ctx context.Context, w *world) (result, error) {
-	r := result{did: "faults of requests, answers, watches and connections", must: w.Faults}
-	g, err := w.newFixtureFleet(ctx, "fault", 40)
-	if err != nil {
-		return r, err
-	}
-	p, kubeconfig, err := w.proxied(ctx)
-	if err != nil {
-		return r, err
-	}
+func runFaults(ctx context.Context, w *world, r *result) {
+	r.did, r.must = "faults of requests, answers, watches and connections", w.Faults
+	g := w.newFixtureFleet(ctx, "fault", 40)
+	p, kubeconfig := w.proxied(ctx, "proxied", proxy.Options{})
 	defer func() {
 		if err := p.Close(); err != nil {
-			say("%s: %v", w.name, err)
+			harness.Say("%s: %v", w.name, err)
 		}
 	}()
-	k, err := w.start(launch{name: "controller", repo: g.repo, kubeconfig: kubeconfig}, controllerArgs("")...)
-	if err != nil {
-		return r, err
-	}
-	if _, err := g.converged(ctx, hungAfter); err != nil {
-		return r, fmt.Errorf("before any fault: %w (its log: %s)", err, k.log)
-	}
+	k := must.Get(w.start(launch{name: "controller", repo: g.repo, kubeconfig: kubeconfig}, controllerArgs("")...))
+	must.Wrap(func() { g.converged(ctx, hungAfter) }, "before any fault (its log: %s)", k.log)
 	for burst := 1; r.number < w.Faults; burst++ {
-		b := &faultGenerator{rand: rand.New(rand.NewPCG(w.rand.Uint64(), 0)), left: min(burstFaults, w.Faults-r.number)} //nolint:gosec // chance to be repeated
-		made, err := g.weather(ctx, p, b)
-		if err != nil {
-			return r, err
-		}
+		b := &faultGenerator{rand: w.newRand(), left: min(burstFaults, w.Faults-r.number)}
+		made := g.weather(ctx, p, b)
 		r.number += made
-		took, err := g.converged(ctx, recovery)
+		took, err := must.TryGet(func() time.Duration { return g.converged(ctx, recovery) })
 		switch {
 		case ctx.Err() != nil:
-			return r, ctx.Err()
+			must.Do(ctx.Err())
 		case err != nil:
 			r.violate("burst %d of %d faults: not recovered: %v (its log: %s)", burst, made, err, k.log)
-			return r, nil
+			return
 		case k.ended():
 			r.violate("the controller ended in burst %d (its log: %s)", burst, k.log)
-			return r, nil
+			return
 		}
 		r.survived += made
 		r.worst = max(r.worst, took)
-		say("%s: burst %d: %d faults, %d in all, recovered after %s", w.name, burst, made, r.number, took.Round(10*time.Millisecond))
+		harness.Say("%s: burst %d: %d faults, %d in all, recovered after %s", w.name, burst, made, r.number, took.Round(10*time.Millisecond))
 	}
 	r.notes = append(r.notes, "faults: "+counted(p.Counts()))
-	return r, k.stop(ctx)
+	k.stop(ctx)
 }
 
 // proxied starts a proxy in front of the API server, and returns the user keelson's
 // kubeconfig for the proxy.
-func (w *world) proxied(ctx context.Context) (*proxy.Proxy, string, error) {
-	config, err := w.client(cluster.Keelson)
+func (w *world) proxied(ctx context.Context, name string, o proxy.Options) (*proxy.Proxy, string) {
+	o.Upstream = map[string]*rest.Config{cluster.Keelson: w.client(cluster.Keelson)}
+	p := must.Get(proxy.New(ctx, o))
+	path, err := must.TryGet(func() string { return w.kubeconfig(name, must.Get(p.Kubeconfig(cluster.Keelson))) })
 	if err != nil {
-		return nil, "", err
+		must.Do(errors.Join(err, p.Close()))
 	}
-	p, err := proxy.New(ctx, proxy.Options{Upstream: map[string]*rest.Config{cluster.Keelson: config}})
-	if err != nil {
-		return nil, "", err
-	}
-	content, err := p.Kubeconfig(cluster.Keelson)
-	if err != nil {
-		return nil, "", errors.Join(err, p.Close())
-	}
-	path, err := w.kubeconfig("proxied", content)
-	if err != nil {
-		return nil, "", errors.Join(err, p.Close())
-	}
-	return p, path, nil
+	return p, path
 }
 
 func counted(counts map[proxy.Fault]int) string {
@@ -113,29 +93,25 @@ func counted(counts map[proxy.Fault]int) string {
 
 // weather runs one burst of faults while git and the cluster change. It returns the
 // number of faults after the burst has ended.
-func (g *fixtureFleet) weather(ctx context.Context, p *proxy.Proxy, s *faultGenerator) (int, error) {
+func (g *fixtureFleet) weather(ctx context.Context, p *proxy.Proxy, s *faultGenerator) int {
 	want := s.left
 	s.over = make(chan struct{})
 	p.Use(s.decide)
 	defer p.Use(nil)
-	if err := g.grow(ctx, g.rand, len(g.components)); err != nil {
-		return 0, err
-	}
-	if err := g.drift(ctx, g.rand, len(g.components)/2); err != nil {
-		return 0, err
-	}
+	g.grow(ctx, g.rand, len(g.components))
+	g.drift(ctx, g.rand, len(g.components)/2)
 	timer := time.NewTimer(burstTime)
 	defer timer.Stop()
 	select {
 	case <-s.over:
 	case <-timer.C:
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		must.Do(ctx.Err())
 	}
 	p.Use(nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return want - s.left, nil
+	return want - s.left
 }
 
 // faultGenerator decides at random which requests fail, and how.

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -42,23 +45,20 @@ type fixtureComponent struct {
 }
 
 // newFixtureFleet commits components to a new repository. It starts no process.
-func (w *world) newFixtureFleet(ctx context.Context, name string, components int) (*fixtureFleet, error) {
+func (w *world) newFixtureFleet(ctx context.Context, name string, components int) *fixtureFleet {
 	return w.newFixtureFleetOf(ctx, name, components, fixtureTemplate)
 }
 
-// newFixtureFleetOf is newGarden with another template.
-func (w *world) newFixtureFleetOf(ctx context.Context, name string, components int, template string) (*fixtureFleet, error) {
+// newFixtureFleetOf is newFixtureFleet with another template.
+func (w *world) newFixtureFleetOf(ctx context.Context, name string, components int, template string) *fixtureFleet {
 	return w.newFixtureFleetOn(ctx, name, components, template, []string{target})
 }
 
-// newFixtureFleetOn is newGardenOf with several clusters, over which the components are
+// newFixtureFleetOn is newFixtureFleetOf with several clusters, over which the components are
 // distributed in turn. All of them are the same real cluster, the world's.
-func (w *world) newFixtureFleetOn(ctx context.Context, name string, components int, template string, clusters []string) (*fixtureFleet, error) {
+func (w *world) newFixtureFleetOn(ctx context.Context, name string, components int, template string, clusters []string) *fixtureFleet {
 	g := &fixtureFleet{world: w}
-	var err error
-	if g.client, err = w.dynamic(); err != nil {
-		return nil, err
-	}
+	g.client = w.dynamic()
 	files := map[string]string{}
 	for _, c := range clusters {
 		files["clusters/"+c+"/cluster.yaml"] = apiVersion + "kind: Cluster\nconnection:\n  context: " + c + "\n"
@@ -69,8 +69,8 @@ func (w *world) newFixtureFleetOn(ctx context.Context, name string, components i
 		maps.Copy(files, p.files(template))
 		w.ledger.OwnNamespace(p.name)
 	}
-	g.repo, err = w.repository(ctx, name, files)
-	return g, err
+	g.repo = w.repository(ctx, name, files)
+	return g
 }
 
 const fixtureTemplate = `apiVersion: v1
@@ -141,7 +141,7 @@ func fixtureKinds() map[string]schema.GroupVersionResource {
 
 // grow changes some components in git, in one commit: values, ports, and whether extra
 // objects exist.
-func (g *fixtureFleet) grow(ctx context.Context, chance *rand.Rand, some int) error {
+func (g *fixtureFleet) grow(ctx context.Context, chance *rand.Rand, some int) {
 	files := map[string]string{}
 	for range some {
 		p := g.components[chance.IntN(len(g.components))]
@@ -161,11 +161,11 @@ func (g *fixtureFleet) grow(ctx context.Context, chance *rand.Rand, some int) er
 		}
 		files[p.path()] = p.metaConfig()
 	}
-	return g.push(ctx, g.repo, files)
+	g.push(ctx, g.repo, files)
 }
 
 // drift changes or deletes some objects directly in the cluster.
-func (g *fixtureFleet) drift(ctx context.Context, chance *rand.Rand, some int) error {
+func (g *fixtureFleet) drift(ctx context.Context, chance *rand.Rand, some int) {
 	kinds := fixtureKinds()
 	for range some {
 		p := g.components[chance.IntN(len(g.components))]
@@ -184,10 +184,9 @@ func (g *fixtureFleet) drift(ctx context.Context, chance *rand.Rand, some int) e
 			err = g.patch(ctx, kinds["ConfigMap"], p.name, "settings", `{"data":{"value":"drifted","constant":null}}`)
 		}
 		if err != nil && !metaNotFound(err) {
-			return fmt.Errorf("make drift in %s: %w", p.name, err)
+			must.Failf("make drift in %s: %w", p.name, err)
 		}
 	}
-	return nil
 }
 
 func (g *fixtureFleet) patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name, body string) error {
@@ -197,7 +196,7 @@ func (g *fixtureFleet) patch(ctx context.Context, gvr schema.GroupVersionResourc
 
 // asGitSays compares the objects of fixture components' kinds that Keelson manages with git. It returns
 // an error that names up to five differences.
-func (g *fixtureFleet) asGitSays(ctx context.Context) error {
+func (g *fixtureFleet) asGitSays(ctx context.Context) {
 	want := map[string]string{}
 	for _, p := range g.components {
 		for _, o := range p.want() {
@@ -206,10 +205,7 @@ func (g *fixtureFleet) asGitSays(ctx context.Context) error {
 	}
 	var wrong []string
 	for kind, gvr := range fixtureKinds() {
-		list, err := g.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabelOf})
-		if err != nil {
-			return fmt.Errorf("list %s: %w", gvr.Resource, err)
-		}
+		list := must.Get(g.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabelOf}))
 		for i := range list.Items {
 			u := &list.Items[i]
 			key := u.GetNamespace() + "/" + kind + " " + u.GetName()
@@ -229,9 +225,8 @@ func (g *fixtureFleet) asGitSays(ctx context.Context) error {
 	}
 	if len(wrong) > 0 {
 		slices.Sort(wrong)
-		return fmt.Errorf("%d differ from git: %s", len(wrong), strings.Join(wrong[:min(len(wrong), 5)], "; "))
+		must.Failf("%d differ from git: %s", len(wrong), strings.Join(wrong[:min(len(wrong), 5)], "; "))
 	}
-	return nil
 }
 
 // componentLabelOf selects the objects that Keelson manages.
@@ -284,66 +279,40 @@ func shown(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// delivery is the status of a component on the hub.
-type delivery struct{ sync, health, message string }
-
-func (d delivery) String() string {
-	return strings.TrimSpace(d.sync + " " + d.health + " " + d.message)
-}
-
-func (g *fixtureFleet) deliveries(ctx context.Context) (map[string]delivery, error) {
-	list, err := g.shown().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list deliveries: %w", err)
-	}
-	on := map[string]string{}
+// statuses returns the Deliveries of the fleet's components, by component. Clusters that are
+// the same real one all show a component's record, so only the component's own counts.
+func (g *fixtureFleet) statuses(ctx context.Context) map[string]harness.Delivery {
+	all, out := must.Get(harness.Deliveries(ctx, g.client, "")), map[string]harness.Delivery{}
 	for _, p := range g.components {
-		on[p.name] = p.on
-	}
-	out := map[string]delivery{}
-	for i := range list.Items {
-		field := func(name string) string {
-			s, _, _ := unstructured.NestedString(list.Items[i].Object, "status", name)
-			return s
+		if d, ok := all[p.on+"."+p.name]; ok {
+			out[p.name] = d
 		}
-		if want, ok := on[field("component")]; ok && field("cluster") != want {
-			continue // the component's record appears on every cluster that is the same real one
-		}
-		out[field("component")] = delivery{field("sync"), field("health"), field("message")}
 	}
-	return out, nil
-}
-
-// shown returns a client for the Deliveries of the hub.
-func (g *fixtureFleet) shown() dynamic.NamespaceableResourceInterface {
-	return g.client.Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"})
+	return out
 }
 
 // targets returns status.targetHash of the components' Deliveries, by component.
-func (g *fixtureFleet) targets(ctx context.Context) (map[string]string, error) {
+func (g *fixtureFleet) targets(ctx context.Context) map[string]string {
 	out := map[string]string{}
+	all := g.statuses(ctx)
 	for _, p := range g.components {
-		d, err := g.shown().Namespace(systemNS).Get(ctx, p.on+"."+p.name, metav1.GetOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("read the Delivery of %s: %w", p.name, err)
+		d, ok := all[p.name]
+		if !ok {
+			must.Failf("%s has no Delivery", p.name)
 		}
-		out[p.name], _, _ = unstructured.NestedString(d.Object, "status", "targetHash")
+		out[p.name] = d.TargetHash
 	}
-	return out, nil
+	return out
 }
 
-// synced returns nil if the Deliveries of all components are Synced.
-func (g *fixtureFleet) synced(ctx context.Context) error {
-	all, err := g.deliveries(ctx)
-	if err != nil {
-		return err
-	}
+// synced fails unless the Deliveries of all components are Synced.
+func (g *fixtureFleet) synced(ctx context.Context) {
+	all := g.statuses(ctx)
 	for _, p := range g.components {
-		if d := all[p.name]; d.sync != "Synced" {
-			return fmt.Errorf("%s: %s", p.name, d)
+		if d := all[p.name]; d.Sync != "Synced" {
+			must.Failf("%s: %s", p.name, d)
 		}
 	}
-	return nil
 }
 
 // recovery is how long recovery may take after the end of a fault.
@@ -351,10 +320,10 @@ const recovery = time.Minute
 
 // converged waits until the cluster matches git and all Deliveries are Synced. It
 // returns the duration.
-func (g *fixtureFleet) converged(ctx context.Context, patience time.Duration) (time.Duration, error) {
+func (g *fixtureFleet) converged(ctx context.Context, patience time.Duration) time.Duration {
 	started := time.Now()
-	err := until(ctx, patience, func(ctx context.Context) error {
-		return errors.Join(g.asGitSays(ctx), g.synced(ctx))
+	until(ctx, patience, func(ctx context.Context) {
+		must.Each(func() { g.asGitSays(ctx) }, func() { g.synced(ctx) })
 	})
-	return time.Since(started), err
+	return time.Since(started)
 }

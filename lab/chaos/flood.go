@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -12,13 +11,16 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/process"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"golang.org/x/time/rate"
 )
@@ -38,33 +40,20 @@ const (
 
 // runFlood floods the webhook server with several kinds of requests, while git changes
 // and honest webhooks report the changes.
-func runFlood(ctx context.Context, w *world) (result, error) {
-	r := result{did: "commits that are delivered while webhooks are flooded", must: max(1, int(w.Flood.Seconds())/20)}
-	g, err := w.newFixtureFleet(ctx, "hook", 8)
-	if err != nil {
-		return r, err
-	}
+func runFlood(ctx context.Context, w *world, r *result) {
+	r.did, r.must = "commits that are delivered while webhooks are flooded", max(1, int(w.Flood.Seconds())/20)
+	g := w.newFixtureFleet(ctx, "hook", 8)
 	g.steady = true
 	f := &flood{disasterFleet: &disasterFleet{fixtureFleet: g}, secret: w.planted.plant("the secret of webhooks"), sent: map[string]*atomic.Int64{}}
-	if err := f.begin(ctx); err != nil {
-		return r, err
-	}
-	quiet, err := f.pushes(ctx, func(done int) bool { return done < quietPushes })
-	if err != nil {
-		return r, fmt.Errorf("before the flood: %w (its log: %s)", err, f.controller.log)
-	}
-	before, err := f.measure(ctx)
-	if err != nil {
-		return r, err
-	}
+	f.begin(ctx)
+	var quiet []time.Duration
+	must.Wrap(func() { f.pushes(ctx, &quiet, func(done int) bool { return done < quietPushes }) }, "before the flood (its log: %s)", f.controller.log)
+	before := f.measure(ctx)
 	during, peak, err := f.rise(ctx, w.Flood)
 	if err != nil {
 		r.violate("in the flood: %v (its log: %s)", err, f.controller.log)
 	}
-	after, err := f.measure(ctx)
-	if err != nil {
-		return r, err
-	}
+	after := f.measure(ctx)
 	r.number, r.survived, r.worst = len(during), len(during), slices.Max(append(during, 0))
 	if more := peak - before.memory; more > floodMemory {
 		r.violate("the flood took %d MB of memory, more than %d", more>>20, floodMemory>>20)
@@ -80,7 +69,7 @@ func runFlood(ctx context.Context, w *world) (result, error) {
 		fmt.Sprintf("push to cluster, quiet: median %s, worst %s; in the flood: median %s, worst %s", median(quiet), slices.Max(quiet), median(during), r.worst),
 		fmt.Sprintf("in %s: %s; accepted %.0f, refused %.0f; %d reads of the repository; memory %d MB before, at most %d MB", w.Flood,
 			f.said(), after.accepted-before.accepted, after.refused-before.refused, reads, before.memory>>20, peak>>20))
-	return r, f.controller.stop(ctx)
+	f.controller.stop(ctx)
 }
 
 func median(all []time.Duration) time.Duration {
@@ -95,75 +84,39 @@ func median(all []time.Duration) time.Duration {
 type flood struct {
 	*disasterFleet
 	secret        string
-	hooks, status string // URLs
+	hooks, status string // a URL, and the address of metrics
 
 	mu   sync.Mutex
 	sent map[string]*atomic.Int64
 }
 
 // begin starts a controller that polls git once a minute.
-func (f *flood) begin(ctx context.Context) error {
-	path, err := f.direct()
-	if err != nil {
-		return err
-	}
-	if f.kubeconfig, err = f.renamed(path); err != nil {
-		return err
-	}
+func (f *flood) begin(ctx context.Context) {
+	f.kubeconfig = f.directNamed()
 	secrets := f.path("webhook-secret")
-	if err := os.WriteFile(secrets, []byte(f.secret+"\n"), 0o600); err != nil {
-		return fmt.Errorf("write the secret: %w", err)
-	}
-	f.controller, err = f.start(launch{name: "controller", repo: f.repo, kubeconfig: f.kubeconfig},
+	must.Do(os.WriteFile(secrets, []byte(f.secret+"\n"), 0o600))
+	f.controller = must.Get(f.start(launch{name: "controller", repo: f.repo, kubeconfig: f.kubeconfig},
 		"controller", "--context", target, "--interval", "1m", "--listen", "127.0.0.1:0",
-		"--webhook-listen", "127.0.0.1:0", "--webhook-secret-file", secrets)
-	if err != nil {
-		return err
-	}
-	if _, err := f.converged(ctx, hungAfter); err != nil {
-		return fmt.Errorf("before the flood: %w (its log: %s)", err, f.controller.log)
-	}
-	log, err := os.ReadFile(f.controller.log)
-	if err != nil {
-		return fmt.Errorf("read the controller's log: %w", err)
-	}
-	for _, one := range regexp.MustCompile(`serving (\S+).*address=(\S+)`).FindAllStringSubmatch(string(log), -1) {
-		if one[1] == "webhooks" {
-			f.hooks = "http://" + one[2] + "/hook"
-		} else {
-			f.status = "http://" + one[2] + "/metrics"
-		}
-	}
-	if f.hooks == "" || f.status == "" {
-		return fmt.Errorf("the controller does not say where it listens (its log: %s)", f.controller.log)
-	}
-	return nil
+		"--webhook-listen", "127.0.0.1:0", "--webhook-secret-file", secrets))
+	must.Wrap(func() { f.converged(ctx, hungAfter) }, "before the flood (its log: %s)", f.controller.log)
+	f.hooks = "http://" + must.Get(harness.Served(f.controller.log, "webhooks")) + "/hook"
+	f.status = must.Get(harness.Served(f.controller.log, "/metrics"))
 }
 
-// pushes commits and sends an honest webhook while more returns true. It returns the
+// pushes commits and sends an honest webhook while more returns true. It adds to took the
 // time until the cluster had each commit.
-func (f *flood) pushes(ctx context.Context, more func(done int) bool) ([]time.Duration, error) {
-	var out []time.Duration
+func (f *flood) pushes(ctx context.Context, took *[]time.Duration, more func(done int) bool) {
 	client := &http.Client{Timeout: 30 * time.Second}
-	for more(len(out)) {
-		if err := f.grow(ctx, f.rand, 3); err != nil {
-			return out, err
-		}
+	for more(len(*took)) {
+		f.grow(ctx, f.rand, 3)
 		started := time.Now()
-		body := fmt.Sprintf(`{"ref": "refs/heads/main", "number": %d}`, len(out))
-		status, err := f.post(ctx, client, strings.NewReader(body), sign(f.secret, body))
-		if err == nil && status != http.StatusAccepted {
-			err = fmt.Errorf("answered with %d", status)
+		body := fmt.Sprintf(`{"ref": "refs/heads/main", "number": %d}`, len(*took))
+		if status := must.Get(f.post(ctx, client, strings.NewReader(body), sign(f.secret, body))); status != http.StatusAccepted {
+			must.Failf("an honest webhook: answered with %d", status)
 		}
-		if err != nil {
-			return out, fmt.Errorf("an honest webhook: %w", err)
-		}
-		if err := until(ctx, recovery, f.asGitSays); err != nil {
-			return out, err
-		}
-		out = append(out, time.Since(started))
+		until(ctx, recovery, f.asGitSays)
+		*took = append(*took, time.Since(started))
 	}
-	return out, nil
 }
 
 func sign(secret, body string) string {
@@ -222,7 +175,7 @@ func (f *flood) rise(ctx context.Context, long time.Duration) (took []time.Durat
 			}
 		}
 	})
-	took, err = f.pushes(ctx, func(int) bool { return flooding.Err() == nil })
+	err = must.Try(func() { f.pushes(ctx, &took, func(int) bool { return flooding.Err() == nil }) })
 	stop()
 	wg.Wait()
 	return took, peak, err
@@ -313,51 +266,22 @@ type reading struct {
 	memory                   int64
 }
 
-func (f *flood) measure(ctx context.Context) (reading, error) {
-	out := reading{at: time.Now(), memory: f.controller.memory()}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.status, nil)
-	if err != nil {
-		return out, fmt.Errorf("metrics: %w", err)
-	}
-	answer, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return out, fmt.Errorf("metrics: %w", err)
-	}
-	text, err := io.ReadAll(answer.Body)
-	if err = errors.Join(err, answer.Body.Close()); err != nil {
-		return out, fmt.Errorf("metrics: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			continue // a comment of the metrics format
-		}
-		switch {
-		case strings.HasPrefix(name, "keelson_repository_reads_total"):
-			out.reads += n
-		case name == `keelson_webhooks_total{result="accepted"}`:
-			out.accepted += n
-		case strings.HasPrefix(name, "keelson_webhooks_total"):
-			out.refused += n
-		}
-	}
-	return out, nil
+func (f *flood) measure(ctx context.Context) reading {
+	sums := must.Get(harness.Metrics(ctx, f.status,
+		"keelson_repository_reads_total", `keelson_webhooks_total\{result="accepted"\}`, "keelson_webhooks_total"))
+	return reading{at: time.Now(), memory: f.controller.memory(), reads: sums[0], accepted: sums[1], refused: sums[2] - sums[1]}
 }
 
-// memory returns the resident memory of the process, without its workers, in bytes.
+// memory returns the resident memory of the process, without its workers, in bytes. It is 0
+// after the end of the process.
 func (k *keelson) memory() int64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.cmd.Process.Pid))
+	id, err := process.Identify(k.cmd.Process.Pid)
 	if err != nil {
 		return 0
 	}
-	for line := range bytes.Lines(status) {
-		if text, ok := bytes.CutPrefix(line, []byte("VmRSS:")); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(string(text)), "kB")), 10, 64)
-			if err == nil {
-				return n << 10
-			}
-		}
+	u, err := id.Usage()
+	if err != nil {
+		return 0
 	}
-	return 0
+	return u.RSS
 }

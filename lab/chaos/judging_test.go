@@ -56,16 +56,16 @@ func TestChoose(t *testing.T) {
 func TestPoints(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
-	stages := map[stage]int{}
+	applies := map[killedApply]int{}
 	for _, p := range allPoints(controllerMoments()) {
 		if names[p.String()] {
 			t.Errorf("two points are called %q", p)
 		}
 		names[p.String()] = true
-		stages[p.stage]++
+		applies[p.apply]++
 	}
-	if len(names) < 25 || stages[install] == 0 || stages[upgrade] == 0 || stages[uninstall] == 0 {
-		t.Errorf("%d points, by stage %v", len(names), stages)
+	if len(names) < 25 || applies[install] == 0 || applies[upgrade] == 0 || applies[uninstall] == 0 {
+		t.Errorf("%d points, by apply %v", len(names), applies)
 	}
 }
 
@@ -96,7 +96,7 @@ func text(c component) string {
 // TestSearch hides a secret in each of its forms, between other letters.
 func TestSearch(t *testing.T) {
 	t.Parallel()
-	c := newCanaries(1)
+	c := newPlantedSecrets(1)
 	value := c.plant("here")
 	forms, err := disguises(value)
 	if err != nil {
@@ -125,23 +125,23 @@ func search(t *testing.T, c *plantedSecrets, content string) []string {
 	return found
 }
 
-// TestWhole shows what of an inventory is found out.
+// TestWhole shows what of a record is found out.
 func TestWhole(t *testing.T) {
 	t.Parallel()
 	live := state{"ConfigMap a": "", "Secret b": ""}
 	cases := map[string]struct {
-		inventory inventory
-		want      int
+		recorded recordedObjects
+		want     int
 	}{
-		"Whole":     {inventory{objects: []string{"ConfigMap a", "Secret b"}}, 0},
-		"Forgotten": {inventory{objects: []string{"ConfigMap a"}}, 1},
-		"Gone":      {inventory{objects: []string{"ConfigMap a", "Secret b", "Service c"}}, 1},
-		"Open":      {inventory{objects: []string{"ConfigMap a", "Secret b"}, open: []string{"Secret b (update)"}}, 1},
+		"Whole":     {recordedObjects{objects: []string{"ConfigMap a", "Secret b"}}, 0},
+		"Forgotten": {recordedObjects{objects: []string{"ConfigMap a"}}, 1},
+		"Gone":      {recordedObjects{objects: []string{"ConfigMap a", "Secret b", "Service c"}}, 1},
+		"Open":      {recordedObjects{objects: []string{"ConfigMap a", "Secret b"}, open: []string{"Secret b (update)"}}, 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := tc.inventory.whole(live); len(got) != tc.want {
+			if got := tc.recorded.whole(live); len(got) != tc.want {
 				t.Errorf("%q, want %d contradictions", got, tc.want)
 			}
 		})

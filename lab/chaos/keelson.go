@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // keelson is a process of the real binary. The process and its render workers have
@@ -106,12 +108,10 @@ func (k *keelson) freeze() error { return k.signal(syscall.SIGSTOP) }
 func (k *keelson) thaw() error { return k.signal(syscall.SIGCONT) }
 
 // stop ends the process with SIGTERM, as a deployment does.
-func (k *keelson) stop(ctx context.Context) error {
-	if err := k.signal(syscall.SIGTERM); err != nil {
-		return err
-	}
+func (k *keelson) stop(ctx context.Context) {
+	must.Do(k.signal(syscall.SIGTERM))
 	_, err := k.wait(ctx)
-	return err
+	must.Do(err)
 }
 
 // errKilled is returned for a process that a signal ended.
@@ -145,20 +145,20 @@ func (k *keelson) wait(ctx context.Context) (int, error) {
 }
 
 // run runs keelson ARGS to the end, and returns the exit code and the output.
-func (w *world) run(ctx context.Context, l launch, args ...string) (int, string, error) {
-	k, err := w.start(l, args...)
-	if err != nil {
-		return 0, "", err
+func (w *world) run(ctx context.Context, l launch, args ...string) (int, string) {
+	k := must.Get(w.start(l, args...))
+	code := must.Get(k.wait(ctx))
+	return code, string(must.Get(os.ReadFile(k.log)))
+}
+
+// succeed runs keelson ARGS to the end, and returns the output. It fails unless the exit code
+// is 0.
+func (w *world) succeed(ctx context.Context, l launch, args ...string) string {
+	code, out := w.run(ctx, l, args...)
+	if code != 0 {
+		must.Failf("%s: keelson %s: exit code %d\n%s", l.name, args[0], code, tail(out))
 	}
-	code, err := k.wait(ctx)
-	if err != nil {
-		return 0, "", err
-	}
-	out, err := os.ReadFile(k.log)
-	if err != nil {
-		return code, "", fmt.Errorf("read the log of keelson: %w", err)
-	}
-	return code, string(out), nil
+	return out
 }
 
 // controllerArgs returns the arguments of a controller with a poll interval of 1 s. The

@@ -9,15 +9,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
-	"github.com/keelson-io/keelson/lab/cluster"
 )
 
 // proxySlots is the number of processes that are killed concurrently, each with its own
@@ -36,59 +37,45 @@ type killMatrix struct {
 	*world
 	client dynamic.Interface
 	direct string // kubeconfig without a proxy
-	lanes  chan *proxySlot
+	slots  chan *proxySlot
 	points []point
 	first  []point // of a cluster's first apply, once each
 	seeds  int
-	result result
+	result *result
 	tries  map[string]int // number of kills, by point
 }
 
 // runKill kills keelson apply at every point, on the components of every seed.
-func runKill(ctx context.Context, w *world) (result, error) {
-	m := &killMatrix{world: w, points: allPoints(applyMoments()), seeds: w.Seeds, lanes: make(chan *proxySlot, proxySlots), tries: map[string]int{}}
+func runKill(ctx context.Context, w *world, r *result) {
+	m := &killMatrix{world: w, result: r, points: allPoints(applyMoments()), seeds: w.Seeds, slots: make(chan *proxySlot, proxySlots), tries: map[string]int{}}
 	m.first = pointsOf(first, few, firstMoments())
-	m.result = result{
-		did:  fmt.Sprintf("SIGKILL of keelson apply at %d points, %d components each, and %d of a cluster's first apply", len(m.points), m.seeds, len(m.first)),
-		must: m.must(),
-	}
+	r.did = fmt.Sprintf("SIGKILL of keelson apply at %d points, %d components each, and %d of a cluster's first apply", len(m.points), m.seeds, len(m.first))
+	r.must = m.must()
 	for i := range proxySlots {
-		l, err := w.newProxySlot(ctx, fmt.Sprintf("lane-%d", i))
-		if err != nil {
-			return m.result, err
-		}
+		l := w.newProxySlot(ctx, fmt.Sprintf("slot-%d", i))
 		defer l.close()
-		m.lanes <- l
+		m.slots <- l
 	}
-	if err := m.begin(ctx); err != nil {
-		return m.result, err
-	}
-	return m.rounds(ctx, (*round).applies)
+	m.begin(ctx)
+	m.rounds(ctx, (*round).applies)
 }
 
 // connect makes the client and the kubeconfig that don't use a proxy.
-func (m *killMatrix) connect() (err error) {
-	if m.client, err = m.dynamic(); err == nil {
-		m.direct, err = m.world.direct()
-	}
-	return err
+func (m *killMatrix) connect() {
+	m.client, m.direct = m.dynamic(), m.world.direct()
 }
 
 // rounds carries out the steps for one seed after the other.
-func (m *killMatrix) rounds(ctx context.Context, steps func(*round) []func(context.Context) error) (result, error) {
-	if err := m.connect(); err != nil {
-		return m.result, err
-	}
+func (m *killMatrix) rounds(ctx context.Context, steps func(*round) []func(context.Context)) {
+	m.connect()
 	for seed := range m.seeds {
 		started := time.Now()
 		for _, step := range steps(m.round(seed)) {
-			if err := step(ctx); err != nil {
-				return m.result, fmt.Errorf("seed %d of the matrix: %w", seed, err)
-			}
+			step(ctx)
 		}
-		say("%s: seed %d of %d in %s, %d violations until now", m.name, seed+1, m.seeds, time.Since(started).Round(100*time.Millisecond), len(m.result.violations))
+		harness.Say("%s: seed %d of %d in %s, %d violations until now", m.name, seed+1, m.seeds, time.Since(started).Round(100*time.Millisecond), len(m.result.violations))
 	}
-	return m.result, m.complete()
+	m.complete()
 }
 
 // must returns the minimum number of kills.
@@ -113,7 +100,7 @@ func (m *killMatrix) each(do func(p point, times int)) {
 }
 
 // complete returns an error if a point was hit fewer times than required.
-func (m *killMatrix) complete() error {
+func (m *killMatrix) complete() {
 	var missed []string
 	m.each(func(p point, times int) {
 		if n := m.tries[p.String()]; n < times {
@@ -121,9 +108,8 @@ func (m *killMatrix) complete() error {
 		}
 	})
 	if len(missed) > 0 {
-		return fmt.Errorf("points that were not hit: %s", missed)
+		must.Failf("points that were not hit: %s", missed)
 	}
-	return nil
 }
 
 // trial is a kill at one point on one component.
@@ -169,18 +155,18 @@ func (m *killMatrix) round(seed int) *round {
 }
 
 // applies returns the steps of a round of keelson apply.
-func (r *round) applies() []func(context.Context) error {
-	return []func(context.Context) error{
+func (r *round) applies() []func(context.Context) {
+	return []func(context.Context){
 		r.publish,
-		func(ctx context.Context) error { return r.killAll(ctx, install) },
+		func(ctx context.Context) { r.killAll(ctx, install) },
 		r.recover,
-		func(ctx context.Context) error { return r.check(ctx, install) },
+		func(ctx context.Context) { r.check(ctx, install) },
 		r.meanwhile,
-		func(ctx context.Context) error { return r.killAll(ctx, upgrade) },
+		func(ctx context.Context) { r.killAll(ctx, upgrade) },
 		r.recover,
-		func(ctx context.Context) error { return r.check(ctx, upgrade) },
+		func(ctx context.Context) { r.check(ctx, upgrade) },
 		r.leave,
-		func(ctx context.Context) error { return r.killAll(ctx, uninstall) },
+		func(ctx context.Context) { r.killAll(ctx, uninstall) },
 		r.recover,
 		r.checkGone,
 		r.cleanUp,
@@ -195,62 +181,53 @@ func (r *round) components() []*component {
 	return all
 }
 
-func (r *round) publish(ctx context.Context) (err error) {
+func (r *round) publish(ctx context.Context) {
 	files := map[string]string{}
 	for _, c := range r.components() {
 		maps.Copy(files, c.files(c.old))
 	}
-	r.repo, err = r.repository(ctx, fmt.Sprintf("kill-%02d", r.seed), files)
-	return err
+	r.repo = r.repository(ctx, fmt.Sprintf("kill-%02d", r.seed), files)
 }
 
 // meanwhile creates objects as kubectl apply does. Then it commits the next version of all
 // components, which contains the same objects.
-func (r *round) meanwhile(ctx context.Context) error {
+func (r *round) meanwhile(ctx context.Context) {
 	for _, c := range r.components() {
-		if err := r.kubectl(ctx, c); err != nil {
-			return err
-		}
+		r.kubectl(ctx, c)
 	}
-	return r.next(ctx, r.components()...)
+	r.next(ctx, r.components()...)
 }
 
 // next commits the next version of components, and permits its deletions in the ledger.
-func (r *round) next(ctx context.Context, components ...*component) error {
+func (r *round) next(ctx context.Context, components ...*component) {
 	files := map[string]string{}
 	for _, c := range components {
 		maps.Copy(files, c.files(c.next))
 		c.allowNext(r.ledger, time.Now())
 	}
-	return r.push(ctx, r.repo, files)
+	r.push(ctx, r.repo, files)
 }
 
-// leave makes the components of the stage uninstall absent in git.
-func (r *round) leave(ctx context.Context) error {
+// leave makes the components of the apply uninstall absent in git.
+func (r *round) leave(ctx context.Context) {
 	files := map[string]string{}
 	for _, t := range r.trials {
-		if t.stage == uninstall {
+		if t.apply == uninstall {
 			maps.Copy(files, t.absentFiles())
 			t.allowAbsent(r.ledger, time.Now())
 		}
 	}
-	return r.push(ctx, r.repo, files)
+	r.push(ctx, r.repo, files)
 }
 
-// checkGone checks that no object and no record is left of the components of the stage
+// checkGone checks that no object and no record is left of the components of the apply
 // uninstall, and that each other trial still has objects.
-func (r *round) checkGone(ctx context.Context) error {
-	states, err := r.states(ctx, r.prefix)
-	if err != nil {
-		return err
-	}
-	records, err := r.inventories(ctx)
-	if err != nil {
-		return err
-	}
+func (r *round) checkGone(ctx context.Context) {
+	states := r.states(ctx, r.prefix)
+	records := r.records(ctx)
 	for _, t := range r.trials {
 		name := t.component.name
-		if t.stage != uninstall {
+		if t.apply != uninstall {
 			if len(states[name]) == 0 {
 				r.result.violate("seed %d, %s: all of %s is gone", r.seed, t.point, name)
 			}
@@ -267,11 +244,10 @@ func (r *round) checkGone(ctx context.Context) error {
 			r.result.survived++
 		}
 	}
-	return nil
 }
 
 // kubectl creates an object as client-side kubectl apply does.
-func (r *round) kubectl(ctx context.Context, c *component) error {
+func (r *round) kubectl(ctx context.Context, c *component) {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"key": "by hand", "old": "x"},
 		"metadata": map[string]any{
@@ -279,77 +255,63 @@ func (r *round) kubectl(ctx context.Context, c *component) error {
 			"annotations": map[string]any{"kubectl.kubernetes.io/last-applied-configuration": "{}"},
 		},
 	}}
-	configMaps := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
-	_, err := configMaps.Namespace(c.name).Create(ctx, u, metav1.CreateOptions{FieldManager: "kubectl-client-side-apply"})
-	if err != nil {
-		return fmt.Errorf("create as kubectl does: %w", err)
-	}
-	return nil
+	configMaps := r.client.Resource(harness.Resource("v1/configmaps"))
+	must.Get(configMaps.Namespace(c.name).Create(ctx, u, metav1.CreateOptions{FieldManager: "kubectl-client-side-apply"}))
 }
 
-// killAll runs an apply for each trial of a stage and kills the apply at the trial's
+// killAll runs an apply for each trial of an apply and kills the apply at the trial's
 // point.
-func (r *round) killAll(ctx context.Context, s stage) error {
+func (r *round) killAll(ctx context.Context, k killedApply) {
 	var wg sync.WaitGroup
 	errs := make([]error, len(r.trials))
 	for i, t := range r.trials {
-		if t.stage != s {
+		if t.apply != k {
 			continue
 		}
-		l := <-r.lanes
+		l := <-r.slots
 		wg.Go(func() {
-			defer func() { r.lanes <- l }()
+			defer func() { r.slots <- l }()
 			errs[i] = l.kill(ctx, r.repo, t, "apply", target, t.component.name, "--yes", "--timeout", "30s")
 		})
 	}
 	wg.Wait()
 	for i, t := range r.trials {
-		if t.stage != s {
+		if t.apply != k {
 			continue
 		}
-		if err := r.killed(t, errs[i]); err != nil {
-			return err
-		}
+		r.killed(t, errs[i])
 	}
-	return nil
 }
 
 // killed counts a trial whose process was killed. It logs a process that never reached
 // its point.
-func (r *round) killed(t *trial, err error) error {
+func (r *round) killed(t *trial, err error) {
 	switch {
 	case errors.Is(err, errNotHit):
-		say("%s: %s was not hit: %v", r.name, t.point, err)
+		harness.Say("%s: %s was not hit: %v", r.name, t.point, err)
 	case err != nil:
-		return fmt.Errorf("%s: %w", t.point, err)
+		must.Failf("%s: %w", t.point, err)
 	default:
 		r.tries[t.String()]++
 		r.result.number++
 	}
-	return nil
 }
 
 // recover lets a new process finish the work. Then it releases the late requests and
 // runs one more process, because only a later run observes that deleted objects are
 // gone.
-func (r *round) recover(ctx context.Context) error {
-	if err := r.apply(ctx, "recover"); err != nil {
-		return err
-	}
-	if err := r.letThrough(ctx); err != nil {
-		return err
-	}
-	return r.apply(ctx, "look")
+func (r *round) recover(ctx context.Context) {
+	r.apply(ctx, "recover")
+	r.letThrough(ctx)
+	r.apply(ctx, "look")
 }
 
 // letThrough releases the late requests.
-func (r *round) letThrough(ctx context.Context) error {
+func (r *round) letThrough(ctx context.Context) {
 	now := time.Now()
 	for _, t := range r.trials {
 		if t.held != nil {
-			if err := t.held.release(ctx); err != nil {
-				return fmt.Errorf("%s: %w", t.point, err)
-			}
+			must.Wrap(func() { t.held.release(ctx) }, "%s", t.point)
 			t.held = nil
 		}
 		if !t.started.IsZero() {
@@ -357,34 +319,23 @@ func (r *round) letThrough(ctx context.Context) error {
 			t.started = time.Time{}
 		}
 	}
-	return nil
 }
 
-func (r *round) apply(ctx context.Context, name string) error {
-	code, out, err := r.run(ctx, launch{name: name, repo: r.repo, kubeconfig: r.direct}, "apply", target, "--yes", "--timeout", "60s")
-	if err != nil {
-		return err
-	}
+func (r *round) apply(ctx context.Context, name string) {
+	code, out := r.run(ctx, launch{name: name, repo: r.repo, kubeconfig: r.direct}, "apply", target, "--yes", "--timeout", "60s")
 	if code != 0 {
 		r.result.violate("seed %d: the process after the kills (%s) ended with exit code %d:\n%s", r.seed, name, code, tail(out))
 	}
-	return nil
 }
 
 // check compares each trial with the undisturbed component of its kind. It counts trials
-// of the given stage without a difference as survived.
-func (r *round) check(ctx context.Context, s stage) error {
-	states, err := r.states(ctx, r.prefix)
-	if err != nil {
-		return err
-	}
-	records, err := r.inventories(ctx)
-	if err != nil {
-		return err
-	}
+// of the given apply without a difference as survived.
+func (r *round) check(ctx context.Context, k killedApply) {
+	states := r.states(ctx, r.prefix)
+	records := r.records(ctx)
 	for _, c := range r.whole {
 		if n := len(states[c.name]); n < minObjects {
-			return fmt.Errorf("the component %s, which was not killed, has %d objects: there is nothing to compare with", c.name, n)
+			must.Failf("the component %s, which was not killed, has %d objects: there is nothing to compare with", c.name, n)
 		}
 	}
 	for _, t := range r.trials {
@@ -397,34 +348,27 @@ func (r *round) check(ctx context.Context, s stage) error {
 		for _, line := range wrong {
 			r.result.violate("seed %d, %s (%s): %s", r.seed, t.point, t.component.name, line)
 		}
-		if t.stage == s && len(wrong) == 0 {
+		if t.apply == k && len(wrong) == 0 {
 			r.result.survived++
 		}
 	}
-	return nil
 }
 
 // cleanUp removes the components of the seed, outside the audit window.
-func (r *round) cleanUp(ctx context.Context) error {
-	crds := r.client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+func (r *round) cleanUp(ctx context.Context) {
+	crds := r.client.Resource(harness.Resource("apiextensions.k8s.io/v1/customresourcedefinitions"))
 	for _, c := range r.components() {
 		for _, p := range c.next {
 			if p.Resource == "customresourcedefinitions" {
-				if err := crds.Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil {
-					return fmt.Errorf("remove the CRD of %s: %w", c.name, err)
-				}
+				must.Do(crds.Delete(ctx, p.Name, metav1.DeleteOptions{}))
 			}
 		}
-		err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Delete(ctx, c.name, metav1.DeleteOptions{})
-		if err != nil {
-			return fmt.Errorf("remove namespace %s: %w", c.name, err)
-		}
-		secrets := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(systemNS)
+		must.Do(r.client.Resource(harness.Resource("v1/namespaces")).Delete(ctx, c.name, metav1.DeleteOptions{}))
+		secrets := r.client.Resource(harness.Resource("v1/secrets")).Namespace(systemNS)
 		if err := secrets.Delete(ctx, "record-"+c.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("remove the record of %s: %w", c.name, err)
+			must.Failf("remove the record of %s: %w", c.name, err)
 		}
 	}
-	return nil
 }
 
 func tail(text string) string {
@@ -439,26 +383,14 @@ type proxySlot struct {
 	kubeconfig string
 }
 
-func (w *world) newProxySlot(ctx context.Context, name string) (*proxySlot, error) {
-	config, err := w.client(cluster.Keelson)
-	if err != nil {
-		return nil, err
-	}
-	p, err := proxy.New(ctx, proxy.Options{Upstream: map[string]*rest.Config{cluster.Keelson: config}})
-	if err != nil {
-		return nil, err
-	}
-	l := &proxySlot{world: w, proxy: p}
-	content, err := p.Kubeconfig(cluster.Keelson)
-	if err == nil {
-		l.kubeconfig, err = w.kubeconfig(name, content)
-	}
-	return l, err
+func (w *world) newProxySlot(ctx context.Context, name string) *proxySlot {
+	p, kubeconfig := w.proxied(ctx, name, proxy.Options{})
+	return &proxySlot{world: w, proxy: p, kubeconfig: kubeconfig}
 }
 
 func (l *proxySlot) close() {
 	if err := l.proxy.Close(); err != nil {
-		say("%s: %v", l.name, err)
+		harness.Say("%s: %v", l.name, err)
 	}
 }
 
@@ -484,15 +416,15 @@ type heldRequest struct {
 }
 
 // release forwards the request, and returns when the API server has answered it.
-func (h *heldRequest) release(ctx context.Context) error {
+func (h *heldRequest) release(ctx context.Context) {
 	close(h.let)
 	ctx, cancel := context.WithTimeout(ctx, hungAfter)
 	defer cancel()
 	select {
 	case <-h.done:
-		return nil
+		return
 	case <-ctx.Done():
-		return fmt.Errorf("a request that was let through late was not answered: %w", ctx.Err())
+		must.Failf("a request that was let through late was not answered: %w", ctx.Err())
 	}
 }
 

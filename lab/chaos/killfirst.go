@@ -2,14 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
 )
@@ -17,10 +19,8 @@ import (
 // begin kills the first apply of a cluster at every point at which the apply prepares the
 // cluster for records. Before each trial, the test deletes the namespace of records,
 // with the key and all records.
-func (m *killMatrix) begin(ctx context.Context) error {
-	if err := m.connect(); err != nil {
-		return err
-	}
+func (m *killMatrix) begin(ctx context.Context) {
+	m.connect()
 	started := time.Now()
 	chance, secret := m.rand.Uint64(), m.planted.plant("a Secret of a first apply")
 	build := func(name string) component {
@@ -30,51 +30,35 @@ func (m *killMatrix) begin(ctx context.Context) error {
 	}
 	whole := build("begin-whole")
 	undisturbed := &round{killMatrix: m, prefix: "begin-", whole: map[extra]*component{few: &whole}}
-	if err := undisturbed.publishAs(ctx, whole.name); err != nil {
-		return err
-	}
-	if err := undisturbed.apply(ctx, "undisturbed"); err != nil {
-		return err
-	}
+	undisturbed.publishAs(ctx, whole.name)
+	undisturbed.apply(ctx, "undisturbed")
 	for i, p := range m.first {
 		t := &trial{point: p, component: build(fmt.Sprintf("begin-%02dx", i))}
 		r := &round{killMatrix: m, prefix: "begin-", trials: []*trial{t}, whole: undisturbed.whole}
-		if err := r.beginning(ctx, t); err != nil {
-			return fmt.Errorf("%s: %w", p, err)
-		}
+		must.Wrap(func() { r.beginning(ctx, t) }, "%s", p)
 	}
-	say("%s: %d first applies in %s, %d violations until now", m.name, len(m.first), time.Since(started).Round(100*time.Millisecond), len(m.result.violations))
-	return nil
+	harness.Say("%s: %d first applies in %s, %d violations until now", m.name, len(m.first), time.Since(started).Round(100*time.Millisecond), len(m.result.violations))
 }
 
 // beginning carries out one trial: a killed first apply, the recovery and the checks.
-func (r *round) beginning(ctx context.Context, t *trial) error {
-	if err := r.forget(ctx); err != nil {
-		return err
-	}
-	mark, err := r.mark()
-	if err != nil {
-		return err
-	}
-	if err := r.publishAs(ctx, t.component.name, t); err != nil {
-		return err
-	}
-	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return r.killAll(ctx, first) },
+func (r *round) beginning(ctx context.Context, t *trial) {
+	r.forget(ctx)
+	mark := r.mark()
+	r.publishAs(ctx, t.component.name, t)
+	for _, step := range []func(context.Context){
+		func(ctx context.Context) { r.killAll(ctx, first) },
 		r.recover,
-		func(ctx context.Context) error { return r.check(ctx, first) },
-		func(ctx context.Context) error { return r.quiet(ctx, t) },
+		func(ctx context.Context) { r.check(ctx, first) },
+		func(ctx context.Context) { r.quiet(ctx, t) },
 	} {
-		if err := step(ctx); err != nil {
-			return err
-		}
+		step(ctx)
 	}
-	return r.madeOnce(t, mark)
+	r.madeOnce(t, mark)
 }
 
 // publishAs commits the components of the trials to a new repository; without trials, the
 // undisturbed components.
-func (r *round) publishAs(ctx context.Context, name string, trials ...*trial) (err error) {
+func (r *round) publishAs(ctx context.Context, name string, trials ...*trial) {
 	files := map[string]string{}
 	add := func(c *component) { maps.Copy(files, c.files(c.old)) }
 	for _, t := range trials {
@@ -85,52 +69,40 @@ func (r *round) publishAs(ctx context.Context, name string, trials ...*trial) (e
 			add(c)
 		}
 	}
-	r.repo, err = r.repository(ctx, name, files)
-	return err
+	r.repo = r.repository(ctx, name, files)
 }
 
 // forget deletes the namespace of records, and returns when it no longer exists.
-func (r *round) forget(ctx context.Context) error {
-	namespaces := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+func (r *round) forget(ctx context.Context) {
+	namespaces := r.client.Resource(harness.Resource("v1/namespaces"))
 	if err := namespaces.Delete(ctx, systemNS, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete namespace %s: %w", systemNS, err)
+		must.Failf("delete namespace %s: %w", systemNS, err)
 	}
-	err := until(ctx, hungAfter, func(ctx context.Context) error {
+	until(ctx, hungAfter, func(ctx context.Context) {
 		_, err := namespaces.Get(ctx, systemNS, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return nil
+			return
 		case err == nil:
-			return errors.New("it is there")
+			must.Failf("namespace %s is there", systemNS)
 		}
-		return err //nolint:wrapcheck // wrapped below
+		must.Do(err)
 	})
-	if err != nil {
-		return fmt.Errorf("the end of namespace %s: %w", systemNS, err)
-	}
-	return nil
 }
 
 // quiet checks that keelson diff shows no difference. Secrets are compared by hashes, so
 // hashes with another key would differ.
-func (r *round) quiet(ctx context.Context, t *trial) error {
-	code, out, err := r.run(ctx, launch{name: "diff", repo: r.repo, kubeconfig: r.direct}, "diff", target)
-	if err != nil {
-		return err
-	}
+func (r *round) quiet(ctx context.Context, t *trial) {
+	code, out := r.run(ctx, launch{name: "diff", repo: r.repo, kubeconfig: r.direct}, "diff", target)
 	if code != 0 {
 		r.result.violate("%s (%s): what was applied differs, exit code %d:\n%s", t.point, t.component.name, code, tail(out))
 	}
-	return nil
 }
 
 // madeOnce checks that each of Keelson's own objects was created exactly once since the
 // mark in the audit log. With two keys, one would have been lost.
-func (r *round) madeOnce(t *trial, mark int64) error {
-	events, err := r.since(mark)
-	if err != nil {
-		return err
-	}
+func (r *round) madeOnce(t *trial, mark int64) {
+	events := r.since(mark)
 	made := map[string]int{}
 	for _, e := range events {
 		if o := oracle.ObjectOf(e); e.Verb == "create" && e.Code == 201 && (o.Namespace == systemNS || o.Resource == "namespaces") {
@@ -142,5 +114,4 @@ func (r *round) madeOnce(t *trial, mark int64) error {
 			r.result.violate("%s (%s): %s was made %d times, and all that was made is %v", t.point, t.component.name, what, made[what], made)
 		}
 	}
-	return nil
 }

@@ -6,13 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness"
 )
 
 // leaks searches all output of Keelson in the whole run for the planted secrets. Before
 // that, the search must find a control secret that leaks itself puts there.
 func (c *chaos) leaks() (o outcome) {
 	started := time.Now()
-	o.name, o.did = "canaries", "secret values planted and searched for"
+	o.name, o.did = "planted values", "secret values planted and searched for"
 	defer func() { o.took = time.Since(started) }()
 	worlds, err := filepath.Glob(filepath.Join(c.folder, "*", "logs"))
 	if err != nil || len(worlds) == 0 {
@@ -28,7 +30,7 @@ func (c *chaos) leaks() (o outcome) {
 		return o
 	}
 	if len(c.only) == 0 {
-		o.must = minCanaries
+		o.must = minPlanted
 	}
 	files, size := 0, 0
 	for _, folder := range []string{"logs", "captured"} {
@@ -48,7 +50,7 @@ func (c *chaos) leaks() (o outcome) {
 		}
 	}
 	for _, v := range o.violations {
-		say("canaries: VIOLATION %s", v)
+		harness.Say("planted values: VIOLATION %s", v)
 	}
 	o.survived = max(0, o.number-len(o.violations))
 	o.notes = append(o.notes, fmt.Sprintf("%d values, in 13 forms each, in %d files of logs, outputs, statuses, events and metrics, %d KB", o.number, files, size>>10))
@@ -58,7 +60,7 @@ func (c *chaos) leaks() (o outcome) {
 // control writes a control secret in each form, and returns an error if the search misses
 // a form.
 func (c *chaos) control(logs string) error {
-	control := newCanaries(c.seed + 1)
+	control := newPlantedSecrets(c.seed + 1)
 	forms, err := disguises(control.plant("the control"))
 	if err != nil {
 		return err

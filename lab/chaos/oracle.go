@@ -46,62 +46,62 @@ or if there is no write at all.`,
 			return nil
 		},
 	}
-	c.AddCommand(newWayCommand())
+	c.AddCommand(newCourseCommand())
 	c.Flags().StringVar(&ledger, "ledger", "ledger.json", "`FILE` of what Keelson may write and delete, as a scenario leaves it")
 	return c
 }
 
-func newWayCommand() *cobra.Command {
+func newCourseCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "way FOLDER",
-		Short: "Judge the audit logs of a hub and its clusters by the way that changes have to go",
-		Long: `Way reads the folder that the scenario rollouts leaves with --keep: audit.log of the
-hub, audit-CLUSTER.log of each cluster, and way-COMPONENT.json, which says how the
+		Use:   "course FOLDER",
+		Short: "Judge the audit logs of a hub and its clusters by the course that changes have to take",
+		Long: `Course reads the folder that the scenario rollouts leaves with --keep: audit.log of the
+hub, audit-CLUSTER.log of each cluster, and course-COMPONENT.json, which says how the
 changes of a component have to go. It prints what went otherwise, and fails if
 something did, or if there is too little to judge.`,
-		Example: "  chaos oracle way /tmp/keelson-chaos-123/rollouts",
+		Example: "  chaos oracle course /tmp/keelson-chaos-123/rollouts",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hub, clusters, err := readLogs(args[0])
 			if err != nil {
 				return err
 			}
-			ways, err := filepath.Glob(filepath.Join(args[0], "way-*.json"))
-			if err != nil || len(ways) == 0 {
-				return fmt.Errorf("%s holds no way-COMPONENT.json: there is nothing to judge", args[0])
+			courses, err := filepath.Glob(filepath.Join(args[0], "course-*.json"))
+			if err != nil || len(courses) == 0 {
+				return fmt.Errorf("%s holds no course-COMPONENT.json: there is nothing to judge", args[0])
 			}
 			wrong := 0
-			for _, path := range ways {
-				way, err := readWay(path)
+			for _, path := range courses {
+				course, err := readCourse(path)
 				if err != nil {
 					return err
 				}
-				verdict := oracle.JudgeWay(way, hub, clusters)
+				verdict := oracle.JudgeCourse(course, hub, clusters)
 				for _, v := range verdict.Violations {
 					fmt.Fprintln(cmd.OutOrStdout(), v)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", way.Component, verdict)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", course.Component, verdict)
 				if len(verdict.Violations) > 0 || verdict.Empty() {
 					wrong++
 				}
 			}
 			if wrong > 0 {
-				return fmt.Errorf("%d components of %d went another way, or left nothing to judge", wrong, len(ways))
+				return fmt.Errorf("%d components of %d took another course, or left nothing to judge", wrong, len(courses))
 			}
 			return nil
 		},
 	}
 }
 
-func readWay(path string) (way oracle.Way, err error) {
+func readCourse(path string) (course oracle.Course, err error) {
 	data, err := os.ReadFile(path)
 	if err == nil {
-		err = json.Unmarshal(data, &way)
+		err = json.Unmarshal(data, &course)
 	}
 	if err != nil {
-		return way, fmt.Errorf("read %s: %w", path, err)
+		return course, fmt.Errorf("read %s: %w", path, err)
 	}
-	return way, nil
+	return course, nil
 }
 
 // readLogs reads the audit logs in a folder: the hub's log, and the clusters' logs by name.

@@ -15,8 +15,8 @@ import (
 	"sync"
 )
 
-// minCanaries is the minimum number of secret values that a complete run must plant.
-const minCanaries = 50
+// minPlanted is the minimum number of secret values that a complete run must plant.
+const minPlanted = 50
 
 // plantedSecrets are made-up secrets. After the run, no output of Keelson may contain a
 // planted secret.
@@ -26,7 +26,7 @@ type plantedSecrets struct {
 	values map[string]string // from value to the place where it was planted
 }
 
-func newCanaries(seed uint64) *plantedSecrets {
+func newPlantedSecrets(seed uint64) *plantedSecrets {
 	return &plantedSecrets{rand: rand.New(rand.NewPCG(seed, 50)), values: map[string]string{}} //nolint:gosec // no secret
 }
 
@@ -62,15 +62,15 @@ func disguises(value string) ([][]byte, error) {
 	e := json.NewEncoder(&escaped)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(value); err != nil {
-		return nil, fmt.Errorf("encode a canary: %w", err)
+		return nil, fmt.Errorf("encode a planted value: %w", err)
 	}
 	html, err := json.Marshal(value)
 	if err != nil {
-		return nil, fmt.Errorf("encode a canary: %w", err)
+		return nil, fmt.Errorf("encode a planted value: %w", err)
 	}
 	twice, err := json.Marshal(string(html))
 	if err != nil {
-		return nil, fmt.Errorf("encode a canary: %w", err)
+		return nil, fmt.Errorf("encode a planted value: %w", err)
 	}
 	bare := func(b []byte) []byte { return bytes.Trim(bytes.TrimSpace(b), `"`) }
 	forms := [][]byte{

@@ -13,26 +13,28 @@ import (
 // visible outside the process.
 type point struct {
 	name  string
-	stage stage
+	apply killedApply
 	match func(c *component, r proxy.Request) bool
 	nth   int // number of the matching request, from 1
 	when  when
 	with  extra // the extra that the component needs
 }
 
-func (p point) String() string { return p.stage.String() + ": " + p.name + ", " + p.when.String() }
+func (p point) String() string { return p.apply.String() + ": " + p.name + ", " + p.when.String() }
 
-// stage is the apply that is killed.
-type stage uint8
+// killedApply is the apply that is killed.
+type killedApply uint8
 
 const (
-	install   stage = iota // the component's first apply
-	upgrade                // to its next version
-	uninstall              // the component is absent in git
-	first                  // the cluster's first apply
+	install   killedApply = iota // the component's first apply
+	upgrade                      // to its next version
+	uninstall                    // the component is absent in git
+	first                        // the cluster's first apply
 )
 
-func (s stage) String() string { return [...]string{"install", "upgrade", "uninstall", "first"}[s] }
+func (k killedApply) String() string {
+	return [...]string{"install", "upgrade", "uninstall", "first"}[k]
+}
 
 // when is the fate of the request at which the process is killed.
 type when uint8
@@ -71,8 +73,8 @@ func record(verb string) func(*component, proxy.Request) bool {
 	}
 }
 
-// claims matches writes of claims. The first claim creates the Secret keelson-intents.
-func claims(_ *component, r proxy.Request) bool {
+// takeovers matches announcements of a takeover. The first creates the Secret keelson-intents.
+func takeovers(_ *component, r proxy.Request) bool {
 	return (r.Verb == "create" || r.Verb == "update") && r.Resource == "secrets" && r.Namespace == systemNS && (r.Name == "" || r.Name == "keelson-intents")
 }
 
@@ -98,7 +100,7 @@ func installMoments() []moment {
 
 func upgradeMoments() []moment {
 	return []moment{
-		{name: "the takeover is claimed", nth: 1, match: claims},
+		{name: "the takeover is claimed", nth: 1, match: takeovers},
 		{name: "the component is taken over with all intents", nth: 1, match: record("update")},
 		{name: "the hook is recorded", nth: 2, match: record("update"), with: withHook},
 		{name: "the hook is made", nth: 1, match: on("patch", "jobs", "migrate"), with: withHook},
@@ -125,7 +127,7 @@ func upgradeMoments() []moment {
 
 func uninstallMoments() []moment {
 	return []moment{
-		{name: "the takeover is claimed", nth: 1, match: claims},
+		{name: "the takeover is claimed", nth: 1, match: takeovers},
 		{name: "all deletions are recorded", nth: 1, match: record("update")},
 		{name: "the workload is deleted", nth: 1, match: on("delete", "deployments", "*")},
 		{name: "the Service is deleted", nth: 1, match: on("delete", "services", "*")},
@@ -178,7 +180,7 @@ func applied(match func(*component, proxy.Request) bool) func(*component, proxy.
 	}
 }
 
-// applyMoments returns the moments of keelson apply, by stage.
+// applyMoments returns the moments of keelson apply, by apply.
 func applyMoments() [][]moment {
 	return [][]moment{installMoments(), upgradeMoments(), uninstallMoments()}
 }
@@ -191,22 +193,22 @@ func controllerMoments() [][]moment {
 	return [][]moment{append(installMoments(), status), append(upgradeMoments(), status), uninstallMoments()}
 }
 
-// allPoints returns the points of all stages: each moment before, after and late.
-func allPoints(stages [][]moment) []point {
+// allPoints returns the points of all applies: each moment before, after and late.
+func allPoints(applies [][]moment) []point {
 	var out []point
-	for s, moments := range stages {
+	for s, moments := range applies {
 		usual := plain
 		if s == int(uninstall) {
 			usual = few
 		}
-		out = append(out, pointsOf(stage(s), usual, moments)...) //nolint:gosec // three stages
+		out = append(out, pointsOf(killedApply(s), usual, moments)...) //nolint:gosec // three applies
 	}
 	return out
 }
 
-// pointsOf returns the points of a stage: each moment before, after and late, and each
+// pointsOf returns the points of an apply: each moment before, after and late, and each
 // read only before.
-func pointsOf(s stage, usual extra, moments []moment) []point {
+func pointsOf(k killedApply, usual extra, moments []moment) []point {
 	var out []point
 	for _, m := range moments {
 		all := []when{before, after, late}
@@ -214,7 +216,7 @@ func pointsOf(s stage, usual extra, moments []moment) []point {
 			all = all[:1]
 		}
 		for _, w := range all {
-			out = append(out, point{name: m.name, stage: s, match: m.match, nth: m.nth, when: w, with: cmp.Or(m.with, usual)})
+			out = append(out, point{name: m.name, apply: k, match: m.match, nth: m.nth, when: w, with: cmp.Or(m.with, usual)})
 		}
 	}
 	return out

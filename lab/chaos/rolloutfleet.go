@@ -12,13 +12,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
@@ -29,8 +29,8 @@ import (
 
 // rolloutStages returns the stages of a pipeline with their clusters. Each cluster has an
 // API server and controllers, and kwok simulates its pods.
-func rolloutStages() []oracle.WayStage {
-	return []oracle.WayStage{
+func rolloutStages() []oracle.CourseStage {
+	return []oracle.CourseStage{
 		{Name: "testing", Clusters: []string{"testing-1", "testing-2"}, MaxConcurrent: 2, Bake: time.Second, Before: []string{"ready"}},
 		{Name: "canary", Clusters: []string{"canary-1"}, MaxConcurrent: 1, Bake: time.Second, Before: []string{"ready"}, After: []string{"good"}},
 		{
@@ -56,7 +56,7 @@ const (
 // The hub is the world's own cluster.
 type rolloutFleet struct {
 	*world
-	stages     []oracle.WayStage
+	stages     []oracle.CourseStage
 	clients    map[string]dynamic.Interface // by cluster; the hub's key is target
 	proxies    map[string]*proxy.Proxy
 	kubeconfig string // through the proxies
@@ -72,103 +72,43 @@ func (c *rolloutFleet) clusters() (all []string) {
 	return all
 }
 
-// newRolloutFleet starts the clusters and creates the repository. No component is in git yet.
-func (w *world) newRolloutFleet(ctx context.Context) (*rolloutFleet, error) {
-	c := &rolloutFleet{world: w, stages: rolloutStages(), clients: map[string]dynamic.Interface{}, proxies: map[string]*proxy.Proxy{}}
+// newRolloutFleet returns a fleet that begin has to start.
+func (w *world) newRolloutFleet() *rolloutFleet {
+	return &rolloutFleet{world: w, stages: rolloutStages(), clients: map[string]dynamic.Interface{}, proxies: map[string]*proxy.Proxy{}}
+}
+
+// begin starts the clusters and creates the repository. No component is in git yet.
+func (c *rolloutFleet) begin(ctx context.Context) {
 	all := c.clusters()
-	errs := make([]error, len(all))
-	var wg sync.WaitGroup
-	for i, name := range all {
-		wg.Go(func() {
-			errs[i] = w.lab.Up(ctx, name, cluster.Change{Nodes: new(1), Audit: new(cluster.AuditSecrets)}, w.set)
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return c, fmt.Errorf("start clusters: %w", err)
-	}
-	if err := c.connect(ctx); err != nil {
-		return c, err
-	}
-	var err error
-	if c.asked, err = newAskedServer(ctx); err != nil {
-		return c, err
-	}
-	files := map[string]string{}
+	must.All(len(all), func(i int) {
+		must.Do(c.lab.Up(ctx, all[i], cluster.Change{Nodes: new(1), Audit: new(cluster.AuditSecrets)}, c.set))
+	})
+	c.connect(ctx)
+	c.asked = newAskedServer(ctx)
+	files := map[string]string{"fleet.yaml": apiVersion + "kind: Fleet\nname: convoy\n"}
 	for _, s := range c.stages {
 		for _, name := range s.Clusters {
 			files["clusters/"+name+"/cluster.yaml"] = fmt.Sprintf("%skind: Cluster\nlabels: {stage: %s}\nconnection:\n  context: %s\n", apiVersion, s.Name, name)
 		}
 	}
-	files["fleet.yaml"] = apiVersion + "kind: Fleet\nname: convoy\n"
-	c.repo = w.path("repositories", "convoy.git")
-	return c, fleet.Create(ctx, c.repo, commitOf(files))
+	c.repo = c.path("repositories", "convoy.git")
+	must.Do(fleet.Create(ctx, c.repo, commitOf(files)))
 }
 
 // connect makes the clients, proxies and kubeconfigs of all clusters.
-func (c *rolloutFleet) connect(ctx context.Context) error {
-	through, past := clientcmdapi.NewConfig(), clientcmdapi.NewConfig()
+func (c *rolloutFleet) connect(ctx context.Context) {
+	through, straight := map[string][]byte{}, map[string][]byte{}
 	for _, name := range append(c.clusters(), target) {
-		admin, _, err := c.settings(name, cluster.Admin)
-		if err != nil {
-			return err
-		}
-		if c.clients[name], err = dynamic.NewForConfig(admin); err != nil {
-			return fmt.Errorf("client of %s: %w", name, err)
-		}
-		config, straight, err := c.settings(name, cluster.Keelson)
-		if err != nil {
-			return err
-		}
-		p, err := proxy.New(ctx, proxy.Options{Upstream: map[string]*rest.Config{cluster.Keelson: config}, Bodies: true})
-		if err != nil {
-			return err
-		}
+		c.clients[name] = must.Get(harness.Admin(c.lab, name))
+		config := must.Get(harness.Config(c.lab, name, cluster.Keelson))
+		p := must.Get(proxy.New(ctx, proxy.Options{Upstream: map[string]*rest.Config{cluster.Keelson: config}, Bodies: true}))
 		c.proxies[name] = p
-		content, err := p.Kubeconfig(cluster.Keelson)
-		if err != nil {
-			return err
-		}
-		one, err := clientcmd.Load(content)
-		if err != nil {
-			return fmt.Errorf("kubeconfig of %s: %w", name, err)
-		}
-		add(through, name, one)
-		add(past, name, straight)
+		through[name] = must.Get(p.Kubeconfig(cluster.Keelson))
+		straight[name] = must.Get(harness.Kubeconfig(c.lab, name, cluster.Keelson))
 	}
 	c.kubeconfig, c.straight = c.path("through.kubeconfig.yaml"), c.path("past.kubeconfig.yaml")
-	for path, config := range map[string]*clientcmdapi.Config{c.kubeconfig: through, c.straight: past} {
-		if err := clientcmd.WriteToFile(*config, path); err != nil {
-			return fmt.Errorf("write kubeconfig: %w", err)
-		}
-	}
-	return nil
-}
-
-// settings returns the client configuration of a user for a cluster, and the kubeconfig
-// that it comes from.
-func (c *rolloutFleet) settings(name, user string) (*rest.Config, *clientcmdapi.Config, error) {
-	path, err := c.lab.Kubeconfig(name, user)
-	if err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
-	}
-	file, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
-	}
-	config, err := clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig()
-	if err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
-	}
-	config.QPS, config.WarningHandlerWithContext = -1, rest.NoWarnings{}
-	return config, file, nil
-}
-
-// add adds a cluster's kubeconfig as a context with the name of the cluster.
-func add(to *clientcmdapi.Config, name string, one *clientcmdapi.Config) {
-	of := one.Contexts[one.CurrentContext]
-	to.Clusters[name], to.AuthInfos[name] = one.Clusters[of.Cluster], one.AuthInfos[of.AuthInfo]
-	to.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	must.Do(harness.WriteKubeconfig(c.kubeconfig, "", through))
+	must.Do(harness.WriteKubeconfig(c.straight, "", straight))
 }
 
 // use makes a function decide about the requests to all clusters; nil lets all pass.
@@ -199,55 +139,29 @@ func (c *rolloutFleet) disband(ctx context.Context) error {
 }
 
 // events returns the events of the hub's audit log, and of the clusters' logs by cluster.
-func (c *rolloutFleet) events() (hub []audit.Event, clusters map[string][]audit.Event, err error) {
+func (c *rolloutFleet) events() (hub []audit.Event, clusters map[string][]audit.Event) {
 	clusters = map[string][]audit.Event{}
-	for _, name := range append(c.clusters(), target) {
-		path, err := c.lab.AuditLog(name)
-		if err != nil {
-			return nil, nil, fmt.Errorf("audit log of %s: %w", name, err)
-		}
-		events, _, err := audit.Read(path, 0)
-		if err != nil {
-			return nil, nil, fmt.Errorf("audit log of %s: %w", name, err)
-		}
-		clusters[name] = events
+	for _, name := range c.clusters() {
+		clusters[name] = must.Get(harness.Audit(c.lab, name, 0))
 	}
-	hub = clusters[target]
-	delete(clusters, target)
-	return hub, clusters, nil
+	return must.Get(harness.Audit(c.lab, target, 0)), clusters
 }
 
 // rollout reads the Rollout of a component, without the proxies.
-func (c *rolloutFleet) rollout(ctx context.Context, component string) (oracle.Rollout, error) {
-	u, err := c.clients[target].Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "rollouts"}).
-		Namespace(systemNS).Get(ctx, component, metav1.GetOptions{})
-	if err != nil {
-		return oracle.Rollout{}, fmt.Errorf("read the Rollout %s: %w", component, err)
-	}
-	data, err := u.MarshalJSON()
-	if err != nil {
-		return oracle.Rollout{}, fmt.Errorf("read the Rollout %s: %w", component, err)
-	}
-	return oracle.ReadRollout(data)
+func (c *rolloutFleet) rollout(ctx context.Context, component string) oracle.Rollout {
+	u := must.Get(c.clients[target].Resource(harness.Resource("keelson.io/v1alpha1/rollouts")).
+		Namespace(systemNS).Get(ctx, component, metav1.GetOptions{}))
+	return must.Get(oracle.ReadRollout(must.Get(u.MarshalJSON())))
 }
 
-// deliveryFields returns status fields of a component's Deliveries on the hub, by cluster and field.
-func (c *rolloutFleet) deliveryFields(ctx context.Context, component string) (map[string]map[string]string, error) {
-	list, err := c.clients[target].Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"}).
-		List(ctx, metav1.ListOptions{LabelSelector: componentLabel + "=" + component})
-	if err != nil {
-		return nil, fmt.Errorf("list deliveries: %w", err)
+// statuses returns a component's Deliveries on the hub, by cluster.
+func (c *rolloutFleet) statuses(ctx context.Context, component string) map[string]harness.Delivery {
+	out := map[string]harness.Delivery{}
+	for name, d := range must.Get(harness.Deliveries(ctx, c.clients[target], componentLabel+"="+component)) {
+		cluster, _, _ := strings.Cut(name, ".")
+		out[cluster] = d
 	}
-	out := map[string]map[string]string{}
-	for i := range list.Items {
-		one := map[string]string{}
-		for _, name := range []string{"sync", "health", "version", "appliedVersion", "targetHash"} {
-			one[name], _, _ = unstructured.NestedString(list.Items[i].Object, "status", name)
-		}
-		cluster, _, _ := strings.Cut(list.Items[i].GetName(), ".")
-		out[cluster] = one
-	}
-	return out, nil
+	return out
 }
 
 // askedServer answers the HTTP checks of pipelines. A check passes unless refuse was
@@ -261,17 +175,14 @@ type askedServer struct {
 	answers map[string][]oracle.Answer
 }
 
-func newAskedServer(ctx context.Context) (*askedServer, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
+func newAskedServer(ctx context.Context) *askedServer {
+	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	a := &askedServer{address: l.Addr().String(), noes: map[string]int{}, answers: map[string][]oracle.Answer{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{component}/{stage}/{check}", a.answer)
 	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go func() { _ = a.server.Serve(l) }() // ends with Close
-	return a, nil
+	return a
 }
 
 func (a *askedServer) answer(w http.ResponseWriter, r *http.Request) {
@@ -373,7 +284,7 @@ spec:
 `
 
 // publish pushes a version to git with a tag, and sets the version for every cluster.
-func (c *rolloutComponent) publish(ctx context.Context, version string, more map[string]string) error {
+func (c *rolloutComponent) publish(ctx context.Context, version string, more map[string]string) {
 	folder, suffix, deadline := "components/"+c.name+"/", "", "600"
 	if version == crashing {
 		suffix, deadline = "{{ .Values.suffix }}", "{{ if .Values.suffix }}8{{ else }}600{{ end }}"
@@ -388,7 +299,7 @@ func (c *rolloutComponent) publish(ctx context.Context, version string, more map
 	maps.Copy(files, more)
 	commit := commitOf(files)
 	commit.Tag = c.name + "/" + version
-	return fleet.Push(ctx, c.repo, commit)
+	must.Do(fleet.Push(ctx, c.repo, commit))
 }
 
 // wanted returns the files that set the version of all clusters and the pipeline.
@@ -402,17 +313,17 @@ func (c *rolloutComponent) wanted(version string) map[string]string {
 
 // approve commits an approval for the current stage, with the stage's current hash, if the
 // stage waits for an approval.
-func (c *rolloutComponent) approve(ctx context.Context, r oracle.Rollout) error {
-	i := slices.IndexFunc(c.stages, func(s oracle.WayStage) bool { return s.Name == r.Stage })
+func (c *rolloutComponent) approve(ctx context.Context, r oracle.Rollout) {
+	i := slices.IndexFunc(c.stages, func(s oracle.CourseStage) bool { return s.Name == r.Stage })
 	if i < 0 || c.stages[i].Approved == "" || r.Back || r.Phase != "Progressing" {
-		return nil
+		return
 	}
 	s := r.StageNamed(r.Stage)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	given := slices.ContainsFunc(c.approvals, func(a oracle.Approval) bool { return a.Stage == s.Name && a.Hash == s.Evidence })
 	if s.Opened != nil || given || tally(r, func(s oracle.RolloutStage) int { return one(s.Name == r.Stage) * asked(false)(s) }) == 0 {
-		return nil
+		return
 	}
 	c.approvals = append(c.approvals, oracle.Approval{Time: time.Now(), Stage: s.Name, Hash: s.Evidence})
 	var b strings.Builder
@@ -420,13 +331,13 @@ func (c *rolloutComponent) approve(ctx context.Context, r oracle.Rollout) error 
 	for _, a := range c.approvals {
 		fmt.Fprintf(&b, "- {component: %s, stage: %s, hash: %s, because: looked at}\n", c.name, a.Stage, a.Hash)
 	}
-	return c.push(ctx, c.repo, map[string]string{"approvals/" + c.name + ".yaml": b.String()})
+	c.push(ctx, c.repo, map[string]string{"approvals/" + c.name + ".yaml": b.String()})
 }
 
-// way returns the rules for this component's changes, with all answers and approvals so
+// course returns the rules for this component's changes, with all answers and approvals so
 // far.
-func (c *rolloutComponent) way() oracle.Way {
+func (c *rolloutComponent) course() oracle.Course {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return oracle.Way{Component: c.name, Stages: c.stages, Answers: c.asked.of(c.name), Approvals: slices.Clone(c.approvals)}
+	return oracle.Course{Component: c.name, Stages: c.stages, Answers: c.asked.of(c.name), Approvals: slices.Clone(c.approvals)}
 }

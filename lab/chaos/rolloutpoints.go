@@ -53,7 +53,7 @@ func turningPoints() []rolloutKillPoint {
 		rollout("a check before a stage passes", 3, func(was, next oracle.Rollout) bool { return tally(next, yes(false)) > tally(was, yes(false)) }),
 		rollout("an approval passes", 1, func(was, next oracle.Rollout) bool { return tally(next, approved) > tally(was, approved) }),
 		rollout("a stage opens", 4, func(was, next oracle.Rollout) bool { return tally(next, opened) > tally(was, opened) }),
-		rollout("a cluster is let go", 8, func(was, next oracle.Rollout) bool {
+		rollout("a cluster is released", 8, func(was, next oracle.Rollout) bool {
 			return slices.ContainsFunc(next.Clusters, func(c oracle.RolloutCluster) bool {
 				return c.Released != nil && was.ClusterNamed(c.Name).Released == nil
 			})
@@ -79,7 +79,7 @@ func turningPoints() []rolloutKillPoint {
 		rollout("it is rolled back", 1, func(was, next oracle.Rollout) bool { return next.Phase == "RolledBack" && was.Phase != "RolledBack" }),
 
 		{"a cluster tells what git wants of it", 8, func(c change) bool { return c.patches(`"wanted"`) }},
-		{"a cluster that was let go records what it is about to do", 6, func(c change) bool { return c.record() && !c.delivered }},
+		{"a released cluster records what it is about to do", 6, func(c change) bool { return c.record() && !c.delivered }},
 		{"its first object is applied", 6, func(c change) bool { return c.object("configmaps") }},
 		{"its workload is applied", 6, func(c change) bool { return c.object("deployments") }},
 		{"it records what it has done", 6, func(c change) bool { return c.record() && c.delivered }},

@@ -13,6 +13,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 )
@@ -31,28 +35,28 @@ const (
 const plannedChangeTimeout = 15 * time.Minute
 
 // runRollouts kills the controller at every transition of rollouts.
-func runRollouts(ctx context.Context, w *world) (r result, err error) {
-	points := turningPoints()
-	r = result{did: fmt.Sprintf("SIGKILL of keelson controller at %d transitions of rollouts, on 8 clusters", len(points)), must: len(points) * w.Rollouts}
-	c, err := w.newRolloutFleet(ctx)
-	defer func() { err = errors.Join(err, c.disband(context.WithoutCancel(ctx))) }()
-	if err != nil {
-		return r, err
+func runRollouts(ctx context.Context, w *world, r *result) {
+	c := w.newRolloutFleet()
+	err := must.Try(func() {
+		c.begin(ctx)
+		(&rolloutRun{rolloutFleet: c, result: r, kills: map[string]map[int]when{}}).all(ctx)
+	})
+	must.Do(errors.Join(err, c.disband(context.WithoutCancel(ctx))))
+}
+
+// all takes one component after the other through all planned changes: the first without a
+// kill, for comparison, and then one per seed.
+func (s *rolloutRun) all(ctx context.Context) {
+	r, points := s.result, turningPoints()
+	r.did, r.must = fmt.Sprintf("SIGKILL of keelson controller at %d transitions of rollouts, on 8 clusters", len(points)), len(points)*s.Rollouts
+	for _, name := range s.clusters() {
+		harness.Say("%s: %s is up", s.name, name)
 	}
-	for _, name := range c.clusters() {
-		say("%s: %s is up", w.name, name)
-	}
-	all := &rolloutRun{rolloutFleet: c, result: &r, kills: map[string]map[int]when{}}
-	calm, err := all.sail(ctx, -1, nil)
-	if err != nil {
-		return r, fmt.Errorf("the run without a kill: %w", err)
-	}
-	for seed := range w.Rollouts {
+	var calm, ends []state
+	must.Wrap(func() { calm = s.roll(ctx, -1, nil) }, "the run without a kill")
+	for seed := range s.Rollouts {
 		started, killed := time.Now(), r.number
-		ends, err := all.sail(ctx, seed, points)
-		if err != nil {
-			return r, fmt.Errorf("seed %d: %w", seed, err)
-		}
+		must.Wrap(func() { ends = s.roll(ctx, seed, points) }, "seed %d", seed)
 		known := len(r.violations)
 		for i, end := range ends {
 			for _, line := range end.differences(calm[i]) {
@@ -62,25 +66,25 @@ func runRollouts(ctx context.Context, w *world) (r result, err error) {
 		if len(r.violations) == known {
 			r.survived += r.number - killed
 		}
-		say("%s: seed %d of %d in %s, %d kills, %d violations until now", w.name, seed+1, w.Rollouts, time.Since(started).Round(100*time.Millisecond), r.number, len(r.violations))
+		harness.Say("%s: seed %d of %d in %s, %d kills, %d violations until now", s.name, seed+1, s.Rollouts, time.Since(started).Round(100*time.Millisecond), r.number, len(r.violations))
 	}
-	all.table(points)
-	return r, errors.Join(all.judge(), all.complete(points))
+	s.table(points)
+	must.Each(s.judge, func() { s.complete(points) })
 }
 
 // rolloutRun is the state of a run of this scenario.
 type rolloutRun struct {
 	*rolloutFleet
-	result *result
-	cargos []*rolloutComponent
-	kills  map[string]map[int]when // by name of the point, and seed
+	result     *result
+	components []*rolloutComponent
+	kills      map[string]map[int]when // by name of the point, and seed
 }
 
 // plannedChange is a change in git and its expected end.
 type plannedChange struct {
 	name string
 	// goes commits the change, and returns when the rollout has reached its end.
-	goes func(ctx context.Context, p *componentRun) error
+	goes func(ctx context.Context, p *componentRun)
 }
 
 // componentRun is a component with its planned changes.
@@ -95,88 +99,48 @@ type componentRun struct {
 
 // plannedChanges are the planned changes of a component. Together they make each transition of a rollout.
 var plannedChanges = []plannedChange{ //nolint:gochecknoglobals // a table
-	{"the first version", func(ctx context.Context, p *componentRun) error {
-		if err := p.publish(ctx, firstVersion, nil); err != nil {
-			return err
-		}
-		return p.until(ctx, "Complete", firstVersion)
+	{"the first version", func(ctx context.Context, p *componentRun) {
+		p.publish(ctx, firstVersion, nil)
+		p.until(ctx, "Complete", firstVersion)
 	}},
-	{"a version that is superseded", func(ctx context.Context, p *componentRun) error {
+	{"a version that is superseded", func(ctx context.Context, p *componentRun) {
 		p.asked.refuse(p.name, p.doubt[0], p.doubt[1], 1)
-		if err := p.publish(ctx, hasty, nil); err != nil {
-			return err
-		}
-		if err := p.reaches(ctx, p.late, hasty); err != nil {
-			return err
-		}
-		if err := p.publish(ctx, steadyOne, nil); err != nil {
-			return err
-		}
-		return p.until(ctx, "Complete", steadyOne)
+		p.publish(ctx, hasty, nil)
+		p.reaches(ctx, p.late, hasty)
+		p.publish(ctx, steadyOne, nil)
+		p.until(ctx, "Complete", steadyOne)
 	}},
-	{"a version that fails a check, and is reverted", func(ctx context.Context, p *componentRun) error {
+	{"a version that fails a check, and is reverted", func(ctx context.Context, p *componentRun) {
 		p.asked.refuse(p.name, failsIn, "good", -1)
 		defer p.asked.refuse(p.name, failsIn, "good", 0)
-		if err := p.publish(ctx, doubtful, map[string]string{"pipelines/" + p.name + ".yaml": p.pipeline(3 * time.Second)}); err != nil {
-			return err
-		}
-		if err := p.until(ctx, "Paused", ""); err != nil {
-			return err
-		}
-		if err := p.push(ctx, p.repo, p.wanted(steadyOne)); err != nil {
-			return err
-		}
-		return p.until(ctx, "Complete", steadyOne)
+		p.publish(ctx, doubtful, map[string]string{"pipelines/" + p.name + ".yaml": p.pipeline(3 * time.Second)})
+		p.until(ctx, "Paused", "")
+		p.push(ctx, p.repo, p.wanted(steadyOne))
+		p.until(ctx, "Complete", steadyOne)
 	}},
-	{"a version that crashes in " + crashesIn, func(ctx context.Context, p *componentRun) error {
-		if err := p.publish(ctx, crashing, nil); err != nil {
-			return err
-		}
-		return p.until(ctx, "RolledBack", "")
+	{"a version that crashes in " + crashesIn, func(ctx context.Context, p *componentRun) {
+		p.publish(ctx, crashing, nil)
+		p.until(ctx, "RolledBack", "")
 	}},
 }
 
 // revisions matches the annotation with the revision that the Deployment controller counts.
 var revisions = regexp.MustCompile(`"deployment.kubernetes.io/revision":"\d+",?`)
 
-// sail takes one component through all planned changes, with a kill at each point, or without
+// roll takes one component through all planned changes, with a kill at each point, or without
 // kills if points is nil. It returns the component's state after each planned change.
-func (s *rolloutRun) sail(ctx context.Context, seed int, points []rolloutKillPoint) (ends []state, err error) {
+func (s *rolloutRun) roll(ctx context.Context, seed int, points []rolloutKillPoint) (ends []state) {
 	c := &rolloutComponent{rolloutFleet: s.rolloutFleet, name: fmt.Sprintf("cargo-%02d", seed+1)}
-	s.cargos = append(s.cargos, c)
+	s.components = append(s.components, c)
 	s.ledger.OwnNamespace(c.name)
 	k := &restartingController{rolloutFleet: s.rolloutFleet, component: c.name}
 	for i, p := range points {
 		k.pending = append(k.pending, &seededPoint{rolloutKillPoint: p, when: []when{before, after, late}[(i+seed)%3], left: 1 + s.rand.IntN(p.chances)})
 	}
 	all := slices.Clone(k.pending)
-	if err := k.begin(ctx); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, k.end()) }()
-	p := &componentRun{rolloutComponent: c, controller: k, late: []string{"canary", "smallflow"}[s.rand.IntN(2)]}
-	doubts := [][2]string{{"testing", "ready"}, {"canary", "ready"}, {"canary", "good"}, {"smallflow", "good"}, {"production", "ready"}}
-	p.doubt = doubts[s.rand.IntN(len(doubts))]
-	for _, v := range plannedChanges {
-		began := time.Now()
-		if err := v.goes(ctx, p); err != nil {
-			return ends, fmt.Errorf("%s: %s: %w", c.name, v.name, err)
-		}
-		if err := k.letThrough(ctx); err != nil {
-			return ends, fmt.Errorf("%s: %s: %w", c.name, v.name, err)
-		}
-		end, err := p.rests(ctx)
-		if err != nil {
-			return ends, fmt.Errorf("%s: %s: %w", c.name, v.name, err)
-		}
-		ends = append(ends, end)
-		say("%s: %s: %s, in %s", s.name, c.name, v.name, time.Since(began).Round(100*time.Millisecond))
-		if points == nil {
-			if err := p.show(ctx); err != nil {
-				return ends, err
-			}
-		}
-	}
+	k.begin(ctx)
+	err := must.Try(func() { ends = s.changes(ctx, c, k, points == nil) })
+	must.Do(errors.Join(err, k.end()))
 	for _, t := range all {
 		if t.hit {
 			if s.kills[t.name] == nil {
@@ -186,107 +150,103 @@ func (s *rolloutRun) sail(ctx context.Context, seed int, points []rolloutKillPoi
 			s.result.number++
 		}
 	}
-	return ends, nil
+	return ends
+}
+
+// changes carries out all planned changes of a component.
+func (s *rolloutRun) changes(ctx context.Context, c *rolloutComponent, k *restartingController, show bool) (ends []state) {
+	p := &componentRun{rolloutComponent: c, controller: k, late: []string{"canary", "smallflow"}[s.rand.IntN(2)]}
+	doubts := [][2]string{{"testing", "ready"}, {"canary", "ready"}, {"canary", "good"}, {"smallflow", "good"}, {"production", "ready"}}
+	p.doubt = doubts[s.rand.IntN(len(doubts))]
+	for _, v := range plannedChanges {
+		began := time.Now()
+		must.Wrap(func() {
+			v.goes(ctx, p)
+			k.letThrough(ctx)
+			ends = append(ends, p.rests(ctx))
+		}, "%s: %s", c.name, v.name)
+		harness.Say("%s: %s: %s, in %s", s.name, c.name, v.name, time.Since(began).Round(100*time.Millisecond))
+		if show {
+			p.show(ctx)
+		}
+	}
+	return ends
 }
 
 // until waits until the rollout is in a phase, and unless version is empty, until every
 // cluster has the version.
-func (p *componentRun) until(ctx context.Context, phase, version string) error {
-	return p.watch(ctx, func(ctx context.Context, r oracle.Rollout) error {
+func (p *componentRun) until(ctx context.Context, phase, version string) {
+	p.watch(ctx, func(ctx context.Context, r oracle.Rollout) {
 		if r.Phase != phase {
-			return fmt.Errorf("the rollout to %s is %s in stage %q (%s), and not %s", r.To, r.Phase, r.Stage, r.Because, phase)
+			must.Failf("the rollout to %s is %s in stage %q (%s), and not %s", r.To, r.Phase, r.Stage, r.Because, phase)
 		}
 		if version == "" {
-			return nil
+			return
 		}
-		told, err := p.deliveryFields(ctx, p.name)
-		if err != nil {
-			return err
-		}
+		shown := p.statuses(ctx, p.name)
 		for _, name := range p.clusters() {
-			if d := told[name]; d["appliedVersion"] != version || d["version"] != version || d["sync"] != "Synced" || d["health"] != "Healthy" {
-				return fmt.Errorf("%s: %v, and not %s", name, d, version)
+			if d := shown[name]; d.Applied != version || d.Version != version || d.Sync != "Synced" || d.Health != "Healthy" {
+				must.Failf("%s: %s, applied %s, and not %s", name, d, d.Applied, version)
 			}
 		}
-		return nil
 	})
 }
 
 // reaches waits until a cluster of a stage is released to a version.
-func (p *componentRun) reaches(ctx context.Context, stage, version string) error {
-	return p.watch(ctx, func(_ context.Context, r oracle.Rollout) error {
+func (p *componentRun) reaches(ctx context.Context, stage, version string) {
+	p.watch(ctx, func(_ context.Context, r oracle.Rollout) {
 		for _, c := range r.Clusters {
 			if c.Stage == stage && c.Released != nil && r.To == version {
-				return nil
+				return
 			}
 		}
-		return fmt.Errorf("the rollout to %s is %s in stage %q (%s)", r.To, r.Phase, r.Stage, r.Because)
+		must.Failf("the rollout to %s is %s in stage %q (%s)", r.To, r.Phase, r.Stage, r.Because)
 	})
 }
 
 // watch waits for a condition of the Rollout, and commits approvals meanwhile.
-func (p *componentRun) watch(ctx context.Context, is func(context.Context, oracle.Rollout) error) error {
-	return until(ctx, plannedChangeTimeout, func(ctx context.Context) error {
-		if err := p.controller.failure(); err != nil {
-			return err
-		}
-		r, err := p.rollout(ctx, p.name)
-		if err != nil {
-			return err
-		}
-		if err := p.approve(ctx, r); err != nil {
-			return err
-		}
-		return is(ctx, r)
+func (p *componentRun) watch(ctx context.Context, is func(context.Context, oracle.Rollout)) {
+	until(ctx, plannedChangeTimeout, func(ctx context.Context) {
+		must.Do(p.controller.failure())
+		r := p.rollout(ctx, p.name)
+		p.approve(ctx, r)
+		is(ctx, r)
 	})
 }
 
 // rests waits until a component has not changed for 2 s, and returns its state: the
 // objects on each cluster, and the statuses on the hub, without the parts that may differ
 // between two runs.
-func (p *componentRun) rests(ctx context.Context) (last state, err error) {
+func (p *componentRun) rests(ctx context.Context) (last state) {
 	var since time.Time
-	err = until(ctx, hungAfter, func(ctx context.Context) error {
-		now, err := p.currentState(ctx)
-		if err != nil {
-			return err
-		}
+	until(ctx, hungAfter, func(ctx context.Context) {
+		now := p.currentState(ctx)
 		if len(last) == 0 || len(now.differences(last)) > 0 {
 			last, since = now, time.Now()
 		}
 		if rest := time.Since(since); rest < 2*time.Second {
-			return fmt.Errorf("it stands so for %s", rest)
+			must.Failf("it stands so for %s", rest)
 		}
-		return nil
 	})
-	return last, err
+	return last
 }
 
-func (p *componentRun) currentState(ctx context.Context) (state, error) {
+func (p *componentRun) currentState(ctx context.Context) state {
 	out := state{}
 	for _, name := range p.clusters() {
-		states, err := statesIn(ctx, p.clients[name], p.name)
-		if err != nil {
-			return nil, err
-		}
+		states := statesIn(ctx, p.clients[name], p.name)
 		for key, content := range states[p.name] {
 			// The Deployment controller counts the versions that a cluster has had. It is
 			// random which clusters get a superseded version.
 			out[name+": "+key] = revisions.ReplaceAllString(content, "")
 		}
 	}
-	told, err := p.deliveryFields(ctx, p.name)
-	if err != nil {
-		return nil, err
-	}
-	r, err := p.rollout(ctx, p.name)
-	if err != nil {
-		return nil, err
-	}
-	for name, d := range told {
+	shown := p.statuses(ctx, p.name)
+	r := p.rollout(ctx, p.name)
+	for name, d := range shown {
 		has := r.ClusterNamed(name)
-		out[name+": Delivery"] = fmt.Sprintf("%s %s, %s of %s; let go to it: %t, back: %t, at what git wants: %t",
-			d["sync"], d["health"], d["appliedVersion"], d["version"], has.Released != nil, has.Back, has.Want == d["targetHash"])
+		out[name+": Delivery"] = fmt.Sprintf("%s %s, %s of %s; released: %t, back: %t, at what git wants: %t",
+			d.Sync, d.Health, d.Applied, d.Version, has.Released != nil, has.Back, has.Want == d.TargetHash)
 	}
 	var through []string
 	for _, s := range r.Stages {
@@ -295,17 +255,13 @@ func (p *componentRun) currentState(ctx context.Context) (state, error) {
 		}
 	}
 	out["Rollout"] = fmt.Sprintf("%s to %s, back: %t, passed: %v", r.Phase, r.To, r.Back, through)
-	return out, nil
+	return out
 }
 
 // show prints the output of keelson rollout show.
-func (p *componentRun) show(ctx context.Context) error {
-	code, out, err := p.run(ctx, launch{name: "show", repo: p.repo, kubeconfig: p.straight}, "rollout", "show", p.name, "--context", target)
-	if err != nil || code != 0 {
-		return fmt.Errorf("keelson rollout show: exit code %d, %w", code, err)
-	}
+func (p *componentRun) show(ctx context.Context) {
+	out := p.succeed(ctx, launch{name: "show", repo: p.repo, kubeconfig: p.straight}, "rollout", "show", p.name, "--context", target)
 	fmt.Printf("\n$ keelson rollout show %s\n%s\n", p.name, out)
-	return nil
 }
 
 // table prints a table of the kills, by point and seed.
@@ -331,7 +287,7 @@ func (s *rolloutRun) table(points []rolloutKillPoint) {
 }
 
 // complete returns an error unless every point was hit on every seed.
-func (s *rolloutRun) complete(points []rolloutKillPoint) error {
+func (s *rolloutRun) complete(points []rolloutKillPoint) {
 	var missed []string
 	for _, p := range points {
 		if n := len(s.kills[p.name]); n < s.Rollouts {
@@ -339,18 +295,14 @@ func (s *rolloutRun) complete(points []rolloutKillPoint) error {
 		}
 	}
 	if len(missed) > 0 {
-		return fmt.Errorf("transitions that were not hit: %s", strings.Join(missed, "; "))
+		must.Failf("transitions that were not hit: %s", strings.Join(missed, "; "))
 	}
-	return nil
 }
 
-// judge lets the oracle judge the audit logs of the clusters, and the way of each component
+// judge lets the oracle judge the audit logs of the clusters, and the course of each component
 // by all logs. world.judge judges the hub's own log.
-func (s *rolloutRun) judge() error {
-	hub, clusters, err := s.events()
-	if err != nil {
-		return err
-	}
+func (s *rolloutRun) judge() {
+	hub, clusters := s.events()
 	for name, events := range clusters {
 		v := oracle.Judge(events, s.ledger)
 		for _, violation := range v.Violations {
@@ -360,13 +312,11 @@ func (s *rolloutRun) judge() error {
 			s.result.violate("%s: its audit log shows no write: nothing was tested", name)
 		}
 	}
-	var total oracle.WayVerdict
-	for _, c := range s.cargos {
-		way := c.way()
-		if err := saveWay(s.path("way-"+c.name+".json"), way); err != nil {
-			return err
-		}
-		v := oracle.JudgeWay(way, hub, clusters)
+	var total oracle.CourseVerdict
+	for _, c := range s.components {
+		course := c.course()
+		must.Do(os.WriteFile(s.path("course-"+c.name+".json"), must.Get(json.MarshalIndent(course, "", "  ")), 0o600))
+		v := oracle.JudgeCourse(course, hub, clusters)
 		s.result.violations = append(s.result.violations, v.Violations...)
 		if v.Empty() {
 			s.result.violate("the logs show too little of %s: %s", c.name, v)
@@ -376,29 +326,11 @@ func (s *rolloutRun) judge() error {
 	}
 	s.result.notes = append(s.result.notes, "judged by the audit logs of the hub and 8 clusters: "+total.String())
 	if !s.keep {
-		return nil
+		return
 	}
 	for name := range clusters { // disband removes the logs with the clusters
-		log, err := s.lab.AuditLog(name)
-		if err == nil {
-			err = os.Rename(log, s.path("audit-"+name+".log"))
-		}
-		if err != nil {
-			return fmt.Errorf("keep the audit log of %s: %w", name, err)
-		}
+		must.Do(os.Rename(must.Get(s.lab.AuditLog(name)), s.path("audit-"+name+".log")))
 	}
-	return nil
-}
-
-func saveWay(path string, way oracle.Way) error {
-	data, err := json.MarshalIndent(way, "", "  ")
-	if err == nil {
-		err = os.WriteFile(path, data, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("save what a component's way is: %w", err)
-	}
-	return nil
 }
 
 // restartingController runs a controller, kills it at one point after the other, and restarts it at
@@ -446,14 +378,11 @@ func objectOf(r proxy.Request) string {
 }
 
 // begin starts the first process.
-func (k *restartingController) begin(ctx context.Context) error {
+func (k *restartingController) begin(ctx context.Context) {
 	k.delivered, k.gone = map[string]bool{}, make(chan struct{})
 	k.use(func(on string, r proxy.Request) proxy.Verdict { return k.decide(ctx, on, r) })
-	if err := k.launch(); err != nil {
-		return err
-	}
+	must.Do(k.launch())
 	go k.keep(ctx)
-	return nil
 }
 
 func (k *restartingController) launch() error {
@@ -520,7 +449,7 @@ func (k *restartingController) end() error {
 }
 
 // letThrough releases the delayed requests, and returns when they are answered.
-func (k *restartingController) letThrough(ctx context.Context) error {
+func (k *restartingController) letThrough(ctx context.Context) {
 	k.mu.Lock()
 	held := k.held
 	k.held = nil
@@ -530,12 +459,12 @@ func (k *restartingController) letThrough(ctx context.Context) error {
 		select {
 		case <-d.done:
 		case <-time.After(hungAfter):
-			return fmt.Errorf("a request to %s of %s that was let through late was not answered", d.object, d.on)
+			must.Failf("a request to %s of %s that was let through late was not answered", d.object, d.on)
 		case <-ctx.Done():
-			return ctx.Err()
+			must.Do(ctx.Err())
+			return
 		}
 	}
-	return nil
 }
 
 // decide kills the process at the transition of a turn that is due.
@@ -554,7 +483,8 @@ func (k *restartingController) decide(ctx context.Context, on string, r proxy.Re
 		}
 	}
 	c := readChange(on, k.component, r, func() oracle.Rollout {
-		is, _ := k.rollout(ctx, k.component) // zero on an error: the Rollout doesn't exist yet
+		// Zero on an error: the Rollout doesn't exist yet.
+		is, _ := must.TryGet(func() oracle.Rollout { return k.rollout(ctx, k.component) })
 		return is
 	})
 	c.delivered = k.delivered[on]
@@ -570,7 +500,7 @@ func (k *restartingController) decide(ctx context.Context, on string, r proxy.Re
 	}
 	t.hit, k.struck = true, true
 	strike := k.process.strikeDead
-	say("%s: %s: killed when %s (%s)", k.name, k.component, t.name, t.when)
+	harness.Say("%s: %s: killed when %s (%s)", k.name, k.component, t.name, t.when)
 	switch t.when {
 	case before:
 		if err := strike(); err != nil {

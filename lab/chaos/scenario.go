@@ -12,6 +12,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/keelson-io/keelson/lab/binaries"
@@ -25,7 +28,8 @@ type scenario struct {
 	// cluster are the options of the world's cluster. The zero Change gives a cluster
 	// with all components.
 	cluster cluster.Change
-	run     func(context.Context, *world) (result, error)
+	// run fills in the result. It fails if the scenario could not be carried out.
+	run func(context.Context, *world, *result)
 	// alone: the scenario judges its audit log itself, because Keelson doesn't write
 	// objects of components there.
 	alone bool
@@ -59,8 +63,8 @@ func allScenarios() []scenario {
 	}
 }
 
-// result is the result of a scenario. An error in addition to it means that the scenario
-// could not be carried out. That is a failure, too.
+// result is the result of a scenario. A scenario that could not be carried out is a failure,
+// too, with the result so far.
 type result struct {
 	did  string // the tested action: "SIGKILL at a point of an apply"
 	must int    // minimum of number
@@ -104,10 +108,6 @@ type chaos struct {
 	planted *plantedSecrets
 }
 
-func say(format string, args ...any) {
-	fmt.Printf("%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
-}
-
 // outcome is a line of the table.
 type outcome struct {
 	scenario
@@ -129,7 +129,7 @@ func runAll(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	say("seed %d; files of this run: %s", o.seed, c.folder)
+	harness.Say("seed %d; files of this run: %s", o.seed, c.folder)
 	done := c.each(ctx, chosen)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -170,7 +170,7 @@ func prepare(o options) (*chaos, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
-	return &chaos{options: o, folder: folder, set: set, planted: newCanaries(o.seed)}, nil
+	return &chaos{options: o, folder: folder, set: set, planted: newPlantedSecrets(o.seed)}, nil
 }
 
 func choose(all []scenario, only []string) ([]scenario, error) {
@@ -217,32 +217,32 @@ func (c *chaos) each(ctx context.Context, chosen []scenario) []outcome {
 // one runs a scenario in a new world, and lets the oracle judge the audit log unless the
 // scenario is alone.
 func (c *chaos) one(ctx context.Context, s scenario) (o outcome) {
-	say("%s: %s", s.name, s.why)
+	harness.Say("%s: %s", s.name, s.why)
 	started := time.Now()
 	o = outcome{scenario: s}
 	defer func() {
 		o.took = time.Since(started)
 		for _, v := range o.violations {
-			say("%s: VIOLATION %s", s.name, v)
+			harness.Say("%s: VIOLATION %s", s.name, v)
 		}
 		if o.err != nil {
-			say("%s: %v", s.name, o.err)
+			harness.Say("%s: %v", s.name, o.err)
 		}
 	}()
-	w, err := c.newWorld(ctx, s)
+	w, err := must.TryGet(func() *world { return c.newWorld(ctx, s) })
 	if err != nil {
 		o.err = err
 		return o
 	}
-	o.result, o.err = s.run(ctx, w)
+	o.err = must.Try(func() { s.run(ctx, w, &o.result) })
 	// The logs are judged even if the context has ended.
 	ctx = context.WithoutCancel(ctx)
 	if !s.alone {
-		found, err := w.judge()
+		found, err := must.TryGet(w.judge)
 		o.violations = append(o.violations, found...)
 		o.err = errors.Join(o.err, err)
 	}
-	o.err = errors.Join(o.err, w.capture(ctx), w.close(ctx))
+	o.err = errors.Join(o.err, must.Try(func() { w.capture(ctx) }), w.close(ctx))
 	return o
 }
 

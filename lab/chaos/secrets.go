@@ -3,21 +3,21 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"filippo.io/age"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -64,42 +64,35 @@ spec:
 
 // runSecrets plants secrets in Keelson's inputs, provokes errors with them, and runs every
 // command that prints something. At the end of the run, leaks searches the output.
-func runSecrets(ctx context.Context, w *world) (result, error) {
-	s := &secrets{world: w, result: result{did: "commands that stumble over secrets", must: 20}}
-	if err := s.prepare(ctx); err != nil {
-		return s.result, err
-	}
-	for _, step := range []func(context.Context) error{s.apply, s.spoil, s.runCommands, s.gitPassword, s.token, s.loops} {
-		if err := step(ctx); err != nil {
-			return s.result, err
-		}
-	}
-	return s.result, nil
+func runSecrets(ctx context.Context, w *world, r *result) {
+	r.did, r.must = "commands that stumble over secrets", 20
+	s := &secrets{world: w, result: r}
+	s.prepare(ctx)
+	s.apply(ctx)
+	s.spoil(ctx)
+	s.runCommands(ctx)
+	s.gitPassword(ctx)
+	s.token(ctx)
+	s.loops(ctx)
 }
 
 type secrets struct {
 	*world
 	repo, direct string
 	env          []string
-	result       result
+	result       *result
 }
 
 // prepare commits the fleet, with meta-config that the real sops has encrypted.
-func (s *secrets) prepare(ctx context.Context) error {
-	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		return fmt.Errorf("make an age key: %w", err)
-	}
+func (s *secrets) prepare(ctx context.Context) {
+	identity := must.Get(age.GenerateX25519Identity())
 	// The key is in an environment variable, as in a Pod. It must not leak either.
 	s.env = []string{"SOPS_AGE_KEY=" + identity.String()}
 	s.planted.add(identity.String(), "SOPS_AGE_KEY")
 	files := map[string]string{}
 	for _, l := range leakTemplates() {
-		encrypted, err := s.encrypt(ctx, identity.Recipient().String(), fmt.Sprintf("%skind: MetaConfig\nversion: HEAD\nvalues:\n  secrets:\n    password: %q\n    token: %q\n",
+		encrypted := s.encrypt(ctx, identity.Recipient().String(), fmt.Sprintf("%skind: MetaConfig\nversion: HEAD\nvalues:\n  secrets:\n    password: %q\n    token: %q\n",
 			apiVersion, s.planted.plant("the encrypted password of "+l.name), s.planted.plain("the encrypted token of "+l.name)))
-		if err != nil {
-			return err
-		}
 		folder := "components/" + l.name + "/"
 		maps.Copy(files, map[string]string{
 			folder + "component.yaml":                     apiVersion + "kind: Component\nnamespace: " + l.name + "\nadopt: true\n",
@@ -113,78 +106,56 @@ func (s *secrets) prepare(ctx context.Context) error {
 		s.ledger.OwnNamespace(l.name)
 		s.clear[l.name] = l.clear
 	}
-	if s.repo, err = s.repository(ctx, "secrets", files); err != nil {
-		return err
-	}
-	s.direct, err = s.world.direct()
-	return err
+	s.repo = s.repository(ctx, "secrets", files)
+	s.direct = s.world.direct()
 }
 
-func (s *secrets) encrypt(ctx context.Context, recipient, text string) (string, error) {
+func (s *secrets) encrypt(ctx context.Context, recipient, text string) string {
 	c := exec.CommandContext(ctx, s.sops, "encrypt", "--age", recipient, "--encrypted-regex", "^secrets$", "--input-type", "yaml", "--output-type", "yaml", "/dev/stdin")
 	c.Stdin = strings.NewReader(text)
-	var problems bytes.Buffer
-	c.Stderr = &problems
 	out, err := c.Output()
 	if err != nil {
-		return "", fmt.Errorf("sops (make bin/sops): %w: %s", err, problems.String())
+		must.Failf("sops (make bin/sops): %w: %s", err, harness.Stderr(err))
 	}
-	return string(out), nil
+	return string(out)
 }
 
 // command runs keelson, and returns an error unless the exit code is one of codes. A
 // command that failed early would have no output to search.
-func (s *secrets) command(ctx context.Context, codes []int, args ...string) (string, error) {
-	code, out, err := s.run(ctx, launch{name: args[0], repo: s.repo, kubeconfig: s.direct, env: s.env}, args...)
-	if err != nil {
-		return "", err
-	}
+func (s *secrets) command(ctx context.Context, codes []int, args ...string) string {
+	code, out := s.run(ctx, launch{name: args[0], repo: s.repo, kubeconfig: s.direct, env: s.env}, args...)
 	s.result.number++
 	if slices.Contains(codes, code) {
 		s.result.survived++
-		return out, nil
+		return out
 	}
-	return out, fmt.Errorf("keelson %s ended with exit code %d, want %v:\n%s", strings.Join(args, " "), code, codes, tail(out))
+	must.Failf("keelson %s ended with exit code %d, want %v:\n%s", strings.Join(args, " "), code, codes, tail(out))
+	return out
 }
 
-func (s *secrets) apply(ctx context.Context) error {
-	out, err := s.command(ctx, []int{2}, "apply", target, "--yes", "--verbose", "--timeout", "10s", "--no-wait")
-	if err != nil {
-		return err
-	}
+func (s *secrets) apply(ctx context.Context) {
+	out := s.command(ctx, []int{2}, "apply", target, "--yes", "--verbose", "--timeout", "10s", "--no-wait")
 	for _, l := range leakTemplates() {
 		if !strings.Contains(out, l.name) {
-			return fmt.Errorf("apply did not say how %s ended:\n%s", l.name, tail(out))
+			must.Failf("apply did not say how %s ended:\n%s", l.name, tail(out))
 		}
 	}
 	if !strings.Contains(out, "***") {
-		return fmt.Errorf("apply masked nothing: the secrets did not come near:\n%s", tail(out))
+		must.Failf("apply masked nothing: the secrets did not come near:\n%s", tail(out))
 	}
-	return nil
 }
 
 // spoil writes secrets into objects in the cluster, as people do, so that diffs show the
 // objects.
-func (s *secrets) spoil(ctx context.Context) error {
-	d, err := s.dynamic()
-	if err != nil {
-		return err
-	}
-	all := d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"})
-	login, err := all.Namespace("leak-good").Get(ctx, "login", metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read what was delivered: %w", err)
-	}
+func (s *secrets) spoil(ctx context.Context) {
+	d := s.dynamic()
+	all := d.Resource(harness.Resource("v1/secrets"))
+	login := must.Get(all.Namespace("leak-good").Get(ctx, "login", metav1.GetOptions{}))
 	login.Object["stringData"] = map[string]any{
 		"password": s.planted.plant("a Secret that a person changed"), "extra": s.planted.plant("a key that a person added to a Secret"),
 	}
-	if _, err := all.Namespace("leak-good").Update(ctx, login, metav1.UpdateOptions{FieldManager: "kubectl-edit"}); err != nil {
-		return fmt.Errorf("change a Secret: %w", err)
-	}
-	old, err := all.Namespace("leak-encoded").Get(ctx, "login", metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read what was delivered: %w", err)
-	}
+	must.Get(all.Namespace("leak-good").Update(ctx, login, metav1.UpdateOptions{FieldManager: "kubectl-edit"}))
+	old := must.Get(all.Namespace("leak-encoded").Get(ctx, "login", metav1.GetOptions{}))
 	// kubectl's copy of a Secret contains the values in clear text.
 	notes := old.GetAnnotations()
 	if notes == nil {
@@ -192,14 +163,11 @@ func (s *secrets) spoil(ctx context.Context) error {
 	}
 	notes["kubectl.kubernetes.io/last-applied-configuration"] = fmt.Sprintf(`{"stringData":{"password":%q}}`, s.planted.plant("kubectl's copy of a Secret"))
 	old.SetAnnotations(notes)
-	if _, err := all.Namespace("leak-encoded").Update(ctx, old, metav1.UpdateOptions{FieldManager: "kubectl-client-side-apply"}); err != nil {
-		return fmt.Errorf("change a Secret: %w", err)
-	}
-	return nil
+	must.Get(all.Namespace("leak-encoded").Update(ctx, old, metav1.UpdateOptions{FieldManager: "kubectl-client-side-apply"}))
 }
 
 // runCommands runs all commands that print something about the fleet.
-func (s *secrets) runCommands(ctx context.Context) error {
+func (s *secrets) runCommands(ctx context.Context) {
 	commands := [][]string{
 		{"validate"},
 		{"render", target},
@@ -219,20 +187,14 @@ func (s *secrets) runCommands(ctx context.Context) error {
 		{"history", target, "-o", "json"},
 	}
 	for _, args := range commands {
-		if _, err := s.command(ctx, []int{0, 1, 2}, args...); err != nil {
-			return err
-		}
+		s.command(ctx, []int{0, 1, 2}, args...)
 	}
-	return nil
 }
 
 // gitPassword gives Keelson a password for a git server that refuses the password and
 // quotes it in the answer.
-func (s *secrets) gitPassword(ctx context.Context) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return fmt.Errorf("serve git: %w", err)
-	}
+func (s *secrets) gitPassword(ctx context.Context) {
+	listener := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	asked := make(chan struct{}, 100)
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- struct{}{}
@@ -247,26 +209,19 @@ func (s *secrets) gitPassword(ctx context.Context) error {
 	inURL := "http://git:" + s.planted.plain("the URL of the repository") + "@" + listener.Addr().String() + "/fleet.git"
 	for _, repo := range []string{here, inURL} {
 		l := launch{name: "git", repo: repo, kubeconfig: s.direct, env: []string{"KEELSON_GIT_USERNAME=git", "KEELSON_GIT_PASSWORD=" + password}}
-		code, out, err := s.run(ctx, l, "validate", "--plain-http", "--verbose")
-		if err != nil {
-			return err
-		}
+		code, out := s.run(ctx, l, "validate", "--plain-http", "--verbose")
 		if code == 0 || len(out) == 0 {
-			return fmt.Errorf("keelson read a repository that refuses it: exit code %d, %s", code, out)
+			must.Failf("keelson read a repository that refuses it: exit code %d, %s", code, out)
 		}
 		s.result.number++
 		s.result.survived++
 	}
-	return nil
 }
 
 // token gives Keelson kubeconfigs with a token, a password and a key that the API server
 // refuses.
-func (s *secrets) token(ctx context.Context) error {
-	config, err := clientcmd.LoadFromFile(s.direct)
-	if err != nil {
-		return fmt.Errorf("read kubeconfig: %w", err)
-	}
+func (s *secrets) token(ctx context.Context) {
+	config := must.Get(clientcmd.LoadFromFile(s.direct))
 	current := config.Contexts[config.CurrentContext]
 	for where, user := range map[string]*clientcmdapi.AuthInfo{
 		"token":    {Token: s.planted.plain("a token of the kubeconfig")},
@@ -274,86 +229,37 @@ func (s *secrets) token(ctx context.Context) error {
 		"key":      {ClientKeyData: []byte(s.planted.plain("a key of the kubeconfig")), ClientCertificateData: []byte("no certificate")},
 	} {
 		config.AuthInfos[current.AuthInfo] = user
-		content, err := clientcmd.Write(*config)
-		if err != nil {
-			return fmt.Errorf("write kubeconfig: %w", err)
-		}
-		path, err := s.kubeconfig("with-"+where, content)
-		if err != nil {
-			return err
-		}
-		code, out, err := s.run(ctx, launch{name: "token", repo: s.repo, kubeconfig: path, env: s.env}, "apply", target, "--yes", "--verbose")
-		if err != nil {
-			return err
-		}
+		content := must.Get(clientcmd.Write(*config))
+		path := s.kubeconfig("with-"+where, content)
+		code, out := s.run(ctx, launch{name: "token", repo: s.repo, kubeconfig: path, env: s.env}, "apply", target, "--yes", "--verbose")
 		if code != 2 {
-			return fmt.Errorf("keelson got in with a %s that is none: exit code %d, %s", where, code, tail(out))
+			must.Failf("keelson got in with a %s that is none: exit code %d, %s", where, code, tail(out))
 		}
 		s.result.number++
 		s.result.survived++
 	}
-	return nil
 }
 
 // loops runs the controller on the same fleet, and keeps a copy of its metrics.
-func (s *secrets) loops(ctx context.Context) error {
-	k, err := s.start(launch{name: "controller", repo: s.repo, kubeconfig: s.direct, env: s.env}, controllerArgs("127.0.0.1:0", "--verbose")...)
-	if err != nil {
-		return err
-	}
+func (s *secrets) loops(ctx context.Context) {
+	k := must.Get(s.start(launch{name: "controller", repo: s.repo, kubeconfig: s.direct, env: s.env}, controllerArgs("127.0.0.1:0", "--verbose")...))
 	defer func() { _ = k.kill() }()
-	err = until(ctx, hungAfter, func(ctx context.Context) error {
-		all, err := s.deliveries(ctx)
-		if err != nil {
-			return err
-		}
-		for _, l := range leakTemplates() {
-			if d := all[l.name]; d.sync == "" || d.sync == "Unknown" {
-				return fmt.Errorf("%s has no status", l.name)
+	must.Wrap(func() {
+		until(ctx, hungAfter, func(ctx context.Context) {
+			all := must.Get(harness.Deliveries(ctx, s.dynamic(), ""))
+			for _, l := range leakTemplates() {
+				if d := all[target+"."+l.name]; d.Sync == "" || d.Sync == "Unknown" {
+					must.Failf("%s has no status", l.name)
+				}
 			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("the controller: %w (its log: %s)", err, k.log)
+		})
+	}, "the controller (its log: %s)", k.log)
+	metrics := must.Get(harness.MetricsText(ctx, must.Get(harness.Served(k.log, "/metrics"))))
+	if !bytes.Contains(metrics, []byte("keelson_")) {
+		must.Failf("there is no metric of Keelson's (its log: %s)", k.log)
 	}
-	metrics, err := k.metrics(ctx)
-	if err != nil {
-		return err
-	}
-	if err := s.keepCopy("metrics.txt", metrics); err != nil {
-		return err
-	}
+	s.keepCopy("metrics.txt", metrics)
 	s.result.number++
 	s.result.survived++
-	return k.stop(ctx)
-}
-
-// metrics reads the metrics of the process. The address is in the log.
-func (k *keelson) metrics(ctx context.Context) ([]byte, error) {
-	log, err := os.ReadFile(k.log)
-	if err != nil {
-		return nil, fmt.Errorf("read the log of keelson: %w", err)
-	}
-	_, rest, ok := strings.Cut(string(log), "/readyz\" address=")
-	if !ok {
-		return nil, fmt.Errorf("the log does not say where metrics are: %s", k.log)
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+strings.Fields(rest)[0]+"/metrics", nil)
-	if err != nil {
-		return nil, fmt.Errorf("read metrics: %w", err)
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("read metrics: %w", err)
-	}
-	defer answer.Body.Close()
-	data, err := io.ReadAll(answer.Body)
-	if err == nil && !bytes.Contains(data, []byte("keelson_")) {
-		err = errors.New("there is none of Keelson's")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read metrics: %w", err)
-	}
-	return data, nil
+	k.stop(ctx)
 }

@@ -8,9 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -45,51 +48,33 @@ func shardNames() []string {
 
 // sharesServer permits clusters with several names on the world's only API server, as an
 // administrator may (docs/decisions/056).
-func (w *world) sharesServer(ctx context.Context) error {
-	d, err := w.dynamic()
-	if err != nil {
-		return err
-	}
+func (w *world) sharesServer(ctx context.Context) {
+	d := w.dynamic()
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": systemNS}}}
 	secret := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": maskKey, "namespace": systemNS},
 		"stringData": map[string]any{"key": "a key of this run that is long enough", "cluster": "*"},
 	}}
-	_, err = d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(ctx, namespace, metav1.CreateOptions{})
-	if err == nil {
-		_, err = d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(systemNS).Create(ctx, secret, metav1.CreateOptions{})
-	}
-	if err != nil {
-		return fmt.Errorf("share the API server: %w", err)
-	}
-	return nil
+	must.Get(d.Resource(harness.Resource("v1/namespaces")).Create(ctx, namespace, metav1.CreateOptions{}))
+	must.Get(d.Resource(harness.Resource("v1/secrets")).Namespace(systemNS).Create(ctx, secret, metav1.CreateOptions{}))
 }
 
 // runShard kills one of three replicas, or stops it until its Lease has expired and then
 // resumes it. Most strikes happen in the middle of an apply.
-func runShard(ctx context.Context, w *world) (result, error) {
-	r := result{did: "replicas killed, or stopped past their Lease and then let go on", must: w.Shards}
-	if err := w.sharesServer(ctx); err != nil {
-		return r, err
-	}
-	g, err := w.newFixtureFleetOn(ctx, "shard", 2*shardClusters, fixtureTemplate, shardNames())
-	if err != nil {
-		return r, err
-	}
+func runShard(ctx context.Context, w *world, r *result) {
+	r.did, r.must = "replicas killed, or stopped past their Lease and then let go on", w.Shards
+	w.sharesServer(ctx)
+	g := w.newFixtureFleetOn(ctx, "shard", 2*shardClusters, fixtureTemplate, shardNames())
 	s := &shardRounds{controllerSet: controllerSet{fixtureFleet: g}}
 	defer s.dismiss()
-	if err := s.rounds(ctx, &r, replicas, s.round); err != nil || len(r.violations) > 0 {
-		return r, err
+	if s.rounds(ctx, r, replicas, s.round); len(r.violations) == 0 {
+		s.judge(r)
 	}
-	return r, s.judge(&r)
 }
 
 // judge judges the audit log and adds notes to the result.
-func (s *shardRounds) judge(r *result) error {
-	verdict, judged, err := s.controllerSet.judge(r)
-	if err != nil {
-		return err
-	}
+func (s *shardRounds) judge(r *result) {
+	verdict, judged := s.controllerSet.judge(r)
 	if s.moved < r.number {
 		r.violate("%d clusters changed hands in %d rounds: nothing was tested", s.moved, r.number)
 	}
@@ -100,16 +85,12 @@ func (s *shardRounds) judge(r *result) error {
 			s.took[len(s.took)/2].Round(10*time.Millisecond), leaseDuration),
 		fmt.Sprintf("%d writes judged, none but by the one replica whose Lease listed the cluster; %d components changed writers, %d writes of deposed ones were refused, %d accepted",
 			judged, verdict.takeOvers, verdict.refused, len(verdict.violations)))
-	return nil
 }
 
 // round strikes a replica that has clusters. It returns the time from the strike until the
 // fleet matched git again.
-func (s *shardRounds) round(ctx context.Context) (time.Duration, error) {
-	holders, err := s.settled(ctx)
-	if err != nil {
-		return 0, err
-	}
+func (s *shardRounds) round(ctx context.Context) time.Duration {
+	holders := s.settled(ctx)
 	victim, clusters := s.draw(holders)
 	kill := s.killed <= s.stopped // kills and stops alternate
 	t := &writeTrap{left: 1 + s.rand.IntN(earlyStep), strike: victim.freeze, hold: !kill && s.rand.IntN(2) == 0}
@@ -117,16 +98,13 @@ func (s *shardRounds) round(ctx context.Context) (time.Duration, error) {
 		// The proxy calls strike, and can't wait for the end of the process.
 		t.strike = victim.strikeDead
 	}
-	moved, took, err := s.deal(ctx, strike{
+	moved, took := s.deal(ctx, strike{
 		victim: victim, clusters: clusters, trap: t,
-		struck: func(ctx context.Context) error { return s.struck(ctx, t, victim) },
-		end:    func(ctx context.Context) error { return s.end(ctx, victim, kill) },
+		struck: func(ctx context.Context) { s.struck(ctx, t, victim) },
+		end:    func(ctx context.Context) { s.end(ctx, victim, kill) },
 	})
-	if err != nil {
-		return 0, err
-	}
 	if moved > takeOverLimit {
-		return 0, fmt.Errorf("%s of %s were taken over after %s, and not within %s", strings.Join(clusters, ", "), victim.agent, moved, takeOverLimit)
+		must.Failf("%s of %s were taken over after %s, and not within %s", strings.Join(clusters, ", "), victim.agent, moved, takeOverLimit)
 	}
 	if kill {
 		s.killed++
@@ -135,7 +113,7 @@ func (s *shardRounds) round(ctx context.Context) (time.Duration, error) {
 	}
 	s.moved += len(clusters)
 	s.took = append(s.took, moved)
-	return took, nil
+	return took
 }
 
 // draw chooses a random replica that has clusters, and returns the replica and its
@@ -148,34 +126,37 @@ func (s *shardRounds) draw(holders map[string]*writer) (*writer, []string) {
 
 // struck waits until the trap has struck. After 10 s without enough writes, it strikes
 // the replica between two applies.
-func (s *shardRounds) struck(ctx context.Context, t *writeTrap, victim *writer) error {
+func (s *shardRounds) struck(ctx context.Context, t *writeTrap, victim *writer) {
 	timer := time.NewTimer(10 * time.Second)
 	defer timer.Stop()
 	select {
 	case <-t.sprung:
-		return t.err
+		must.Do(t.err)
+		return
 	case <-ctx.Done():
-		return ctx.Err()
+		must.Do(ctx.Err())
 	case <-timer.C:
 	}
 	victim.mu.Lock()
 	defer victim.mu.Unlock()
 	if t.left <= 0 {
-		return t.err // the trap has struck meanwhile
+		must.Do(t.err)
+		return // the trap has struck meanwhile
 	}
 	victim.trap = nil
 	s.idle++
-	return t.strike()
+	must.Do(t.strike())
 }
 
 // end replaces the struck replica. A stopped replica is resumed before, and has to end by
 // itself.
-func (s *shardRounds) end(ctx context.Context, victim *writer, killed bool) error {
+func (s *shardRounds) end(ctx context.Context, victim *writer, killed bool) {
 	if !killed {
-		return s.goOn(ctx, victim)
+		s.goOn(ctx, victim)
+		return
 	}
 	if _, err := victim.wait(ctx); !errors.Is(err, errKilled) {
-		return fmt.Errorf("%s was killed, and ended otherwise: %w (its log: %s)", victim.agent, err, victim.log)
+		must.Failf("%s was killed, and ended otherwise: %w (its log: %s)", victim.agent, err, victim.log)
 	}
-	return s.drop(ctx, victim)
+	s.drop(ctx, victim)
 }

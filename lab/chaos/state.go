@@ -12,6 +12,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -44,49 +48,33 @@ type state map[string]string
 
 // states returns the states of the components whose names have a prefix. It waits until
 // none of their objects is being deleted.
-func (w *world) states(ctx context.Context, prefix string) (out map[string]state, err error) {
-	err = until(ctx, hungAfter, func(ctx context.Context) (err error) {
-		out, err = w.statesNow(ctx, prefix)
-		return err
-	})
-	return out, err
+func (w *world) states(ctx context.Context, prefix string) (out map[string]state) {
+	until(ctx, hungAfter, func(ctx context.Context) { out = statesIn(ctx, w.dynamic(), prefix) })
+	return out
 }
 
-func (w *world) statesNow(ctx context.Context, prefix string) (map[string]state, error) {
-	d, err := w.dynamic()
-	if err != nil {
-		return nil, err
-	}
-	return statesIn(ctx, d, prefix)
-}
-
-// statesIn is statesNow for any cluster. It returns an error if an object is being deleted.
-func statesIn(ctx context.Context, d dynamic.Interface, prefix string) (map[string]state, error) {
+// statesIn returns the states in any cluster. It fails if an object is being deleted.
+func statesIn(ctx context.Context, d dynamic.Interface, prefix string) map[string]state {
 	out := map[string]state{}
 	kinds := managedKinds()
 	for i := 0; i < len(kinds); i++ {
-		list, err := d.Resource(kinds[i]).List(ctx, metav1.ListOptions{LabelSelector: componentLabel})
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", kinds[i].Resource, err)
-		}
+		list := must.Get(d.Resource(kinds[i]).List(ctx, metav1.ListOptions{LabelSelector: componentLabel}))
 		for _, u := range list.Items {
 			name := u.GetLabels()[componentLabel]
 			if !strings.HasPrefix(name, prefix) {
 				continue
 			}
 			if u.GetDeletionTimestamp() != nil {
-				return nil, fmt.Errorf("%s %s/%s is being deleted, and its finalizers are %v", u.GetKind(), u.GetNamespace(), u.GetName(), u.GetFinalizers())
+				must.Failf("%s %s/%s is being deleted, and its finalizers are %v", u.GetKind(), u.GetNamespace(), u.GetName(), u.GetFinalizers())
 			}
 			if out[name] == nil {
 				out[name] = state{}
 			}
-			if err := out[name].add(name, &u); err != nil {
-				return nil, err
-			}
+			out[name].add(name, &u)
 			kinds = append(kinds, defined(&u)...)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // defined returns the resource that a CRD defines, or nil for an object that isn't a CRD.
@@ -99,15 +87,14 @@ func defined(u *unstructured.Unstructured) []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{{Group: group, Version: "v1", Resource: plural}}
 }
 
-func (s state) add(component string, u *unstructured.Unstructured) error {
-	key, content, err := common(component, u)
+func (s state) add(component string, u *unstructured.Unstructured) {
+	key, content := common(component, u)
 	s[key] = content
-	return err
 }
 
 // common removes from an object the fields that differ between any two objects. It also
 // removes the epoch, which the fence of an interrupted apply leaves on purpose.
-func common(component string, u *unstructured.Unstructured) (key, content string, err error) {
+func common(component string, u *unstructured.Unstructured) (key, content string) {
 	u = u.DeepCopy()
 	// The generation of a Deployment also counts changes of annotations.
 	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation"} {
@@ -127,12 +114,9 @@ func common(component string, u *unstructured.Unstructured) (key, content string
 		}
 	}
 	u.SetManagedFields(managers)
-	data, err := json.Marshal(u.Object)
-	if err != nil {
-		return "", "", fmt.Errorf("encode %s: %w", u.GetName(), err)
-	}
+	data := must.Get(json.Marshal(u.Object))
 	rename := func(s string) string { return strings.ReplaceAll(s, component, "COMPONENT") }
-	return rename(keyOf(u.GetAPIVersion(), u.GetKind(), u.GetNamespace(), u.GetName())), rename(string(data)), nil
+	return rename(keyOf(u.GetAPIVersion(), u.GetKind(), u.GetNamespace(), u.GetName())), rename(string(data))
 }
 
 func keyOf(apiVersion, kind, namespace, name string) string {
@@ -172,8 +156,8 @@ func around(text, other string) string {
 	return "…" + text[max(0, at-few):min(len(text), at+few)] + "…"
 }
 
-// inventory is the content of a record, read without Keelson's code.
-type inventory struct {
+// recordedObjects is the content of a record, read without Keelson's code.
+type recordedObjects struct {
 	objects []string // keys as in a state
 	// lasting are hooks that a replaced process may still create. They stay two
 	// minutes longer, so that no hook runs twice.
@@ -182,40 +166,31 @@ type inventory struct {
 	raw     []byte
 }
 
-// inventories reads the records of all components.
-func (w *world) inventories(ctx context.Context) (map[string]inventory, error) {
-	d, err := w.dynamic()
-	if err != nil {
-		return nil, err
-	}
-	secrets := d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(systemNS)
-	list, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: recordLabel})
-	if err != nil {
-		return nil, fmt.Errorf("list records: %w", err)
-	}
-	out := map[string]inventory{}
+// records reads the records of all components.
+func (w *world) records(ctx context.Context) map[string]recordedObjects {
+	secrets := w.dynamic().Resource(harness.Resource("v1/secrets")).Namespace(systemNS)
+	list := must.Get(secrets.List(ctx, metav1.ListOptions{LabelSelector: recordLabel}))
+	out := map[string]recordedObjects{}
 	for _, u := range list.Items {
 		name := u.GetLabels()[recordLabel]
 		encoded, _, _ := unstructured.NestedString(u.Object, "data", "record")
-		if out[name], err = readInventory(name, encoded); err != nil {
-			return nil, fmt.Errorf("record of %s: %w", name, err)
-		}
+		out[name] = must.Get(readRecord(name, encoded))
 	}
-	return out, nil
+	return out
 }
 
-func readInventory(component, encoded string) (inventory, error) {
+func readRecord(component, encoded string) (recordedObjects, error) {
 	packed, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return inventory{}, fmt.Errorf("decode: %w", err)
+		return recordedObjects{}, fmt.Errorf("decode: %w", err)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		return inventory{}, fmt.Errorf("decompress: %w", err)
+		return recordedObjects{}, fmt.Errorf("decompress: %w", err)
 	}
 	plain, err := io.ReadAll(z)
 	if err != nil {
-		return inventory{}, fmt.Errorf("decompress: %w", err)
+		return recordedObjects{}, fmt.Errorf("decompress: %w", err)
 	}
 	var record struct {
 		Objects []struct {
@@ -228,9 +203,9 @@ func readInventory(component, encoded string) (inventory, error) {
 		}
 	}
 	if err := json.Unmarshal(plain, &record); err != nil {
-		return inventory{}, fmt.Errorf("decode: %w", err)
+		return recordedObjects{}, fmt.Errorf("decode: %w", err)
 	}
-	out := inventory{raw: plain}
+	out := recordedObjects{raw: plain}
 	for _, o := range record.Objects {
 		key := strings.ReplaceAll(keyOf(o.APIVersion, o.Kind, o.Namespace, o.Name), component, "COMPONENT")
 		out.objects = append(out.objects, key)
@@ -247,20 +222,20 @@ func readInventory(component, encoded string) (inventory, error) {
 	return out, nil
 }
 
-// whole returns a line for each contradiction between an inventory and the live objects.
-func (i inventory) whole(live state) []string {
+// whole returns a line for each contradiction between a record and the live objects.
+func (r recordedObjects) whole(live state) []string {
 	var out []string
-	for _, key := range i.objects {
+	for _, key := range r.objects {
 		if _, ok := live[key]; !ok {
 			out = append(out, "the record has "+key+", and the cluster has not")
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(live)) {
-		if !slices.Contains(i.objects, key) {
+		if !slices.Contains(r.objects, key) {
 			out = append(out, "the record forgot "+key)
 		}
 	}
-	for _, key := range i.open {
+	for _, key := range r.open {
 		out = append(out, "the record still intends "+key)
 	}
 	return out

@@ -3,17 +3,20 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 
@@ -48,54 +51,35 @@ func (s *disasterFleet) disasters() []disaster {
 }
 
 // etcd returns the process of etcd and the folder of its data.
-func (s *disasterFleet) etcd(ctx context.Context) (process.ID, string, error) {
-	all, err := s.lab.Status(ctx, 0)
-	if err != nil {
-		return process.ID{}, "", err
-	}
-	for _, c := range all {
+func (s *disasterFleet) etcd(ctx context.Context) (process.ID, string) {
+	for _, c := range must.Get(s.lab.Status(ctx, 0)) {
 		for _, part := range c.Components {
 			if part.Name == binaries.Etcd {
-				id, err := process.Identify(part.PID)
-				return id, c.Dir + "/etcd", err
+				return must.Get(process.Identify(part.PID)), c.Dir + "/etcd"
 			}
 		}
 	}
-	return process.ID{}, "", errors.New("no etcd runs")
+	must.Failf("no etcd runs")
+	return process.ID{}, ""
 }
 
-func nothing(context.Context) error { return nil }
+func nothing(context.Context) {}
 
 // stopEtcd stops etcd for 6 s, while git changes.
-func (s *disasterFleet) stopEtcd(ctx context.Context) (func(context.Context) error, error) {
-	id, _, err := s.etcd(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := id.Signal(syscall.SIGSTOP); err != nil {
-		return nil, err
-	}
-	err = s.grow(ctx, s.rand, len(s.components))
-	timer := time.NewTimer(6 * time.Second)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-	return func(context.Context) error { return id.Signal(syscall.SIGCONT) }, err
+func (s *disasterFleet) stopEtcd(ctx context.Context) func(context.Context) {
+	id, _ := s.etcd(ctx)
+	must.Do(id.Signal(syscall.SIGSTOP))
+	s.grow(ctx, s.rand, len(s.components))
+	must.Sleep(ctx, 6*time.Second)
+	return func(context.Context) { must.Do(id.Signal(syscall.SIGCONT)) }
 }
 
 // takeSnapshot copies etcd's data while the cluster is stopped.
-func (s *disasterFleet) takeSnapshot(ctx context.Context) (func(context.Context) error, error) {
+func (s *disasterFleet) takeSnapshot(ctx context.Context) func(context.Context) {
 	s.snapshot = s.path("snapshot")
-	_, dir, err := s.etcd(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = s.offline(ctx, func() error {
-		return os.CopyFS(s.snapshot, os.DirFS(dir))
-	})
-	return nothing, err
+	_, dir := s.etcd(ctx)
+	s.offline(ctx, func() { must.Do(os.CopyFS(s.snapshot, os.DirFS(dir))) })
+	return nothing
 }
 
 // restoreSnapshot restores etcd's data: records, objects, statuses and resourceVersions
@@ -104,121 +88,81 @@ func (s *disasterFleet) takeSnapshot(ctx context.Context) (func(context.Context)
 //
 // The hub is restored, too. The status of a settled component would stay old if Keelson
 // didn't compare it.
-func (s *disasterFleet) restoreSnapshot(ctx context.Context) (func(context.Context) error, error) {
-	_, dir, err := s.etcd(ctx)
-	if err != nil {
-		return nil, err
-	}
-	before, err := s.targets(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = s.offline(ctx, func() error {
-		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("remove etcd's data: %w", err)
-		}
+func (s *disasterFleet) restoreSnapshot(ctx context.Context) func(context.Context) {
+	_, dir := s.etcd(ctx)
+	before := s.targets(ctx)
+	s.offline(ctx, func() {
+		must.Do(os.RemoveAll(dir))
 		s.ledger.Restored(time.Now())
-		return os.CopyFS(dir, os.DirFS(s.snapshot))
+		must.Do(os.CopyFS(dir, os.DirFS(s.snapshot)))
 	})
-	return func(ctx context.Context) error {
-		return until(ctx, recovery, func(ctx context.Context) error {
-			after, err := s.targets(ctx)
-			if err != nil {
-				return err
-			}
+	return func(ctx context.Context) {
+		until(ctx, recovery, func(ctx context.Context) {
+			after := s.targets(ctx)
 			for name, want := range before {
 				if got := after[name]; got != want {
-					return fmt.Errorf("the hub shows target %q of %s, and before it was set back it showed %q", got, name, want)
+					must.Failf("the hub shows target %q of %s, and before it was set back it showed %q", got, name, want)
 				}
 			}
-			return nil
 		})
-	}, err
+	}
 }
 
 // offline calls do while all components of the cluster are stopped. A component that
 // isn't restarted would keep the old state in its caches.
-func (s *disasterFleet) offline(ctx context.Context, do func() error) error {
-	if err := s.lab.Stop(ctx, target); err != nil {
-		return err
-	}
-	if err := do(); err != nil {
-		return fmt.Errorf("copy etcd's data: %w", err)
-	}
-	return s.lab.Start(ctx, target)
+func (s *disasterFleet) offline(ctx context.Context, do func()) {
+	must.Do(s.lab.Stop(ctx, target))
+	do()
+	must.Do(s.lab.Start(ctx, target))
 }
 
 // breakAPI registers an API without a server, and restarts the controller, whose
 // discovery is then incomplete. No object of the fleet belongs to that API.
-func (s *disasterFleet) breakAPI(ctx context.Context) (func(context.Context) error, error) {
-	config, err := s.admin()
-	if err != nil {
-		return nil, err
-	}
-	disco, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
-	}
-	services := s.client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
+func (s *disasterFleet) breakAPI(ctx context.Context) func(context.Context) {
+	disco := must.Get(discovery.NewDiscoveryClientForConfig(s.world.client(cluster.Admin)))
+	services := s.client.Resource(harness.Resource("apiregistration.k8s.io/v1/apiservices"))
 	name := "v1." + brokenGroup
-	_, err = services.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+	must.Get(services.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{
 			"group": brokenGroup, "version": "v1", "groupPriorityMinimum": int64(100), "versionPriority": int64(100),
 			"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "default", "name": "missing"},
 		},
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("register a broken API: %w", err)
-	}
-	err = until(ctx, recovery, func(context.Context) error {
+	}}, metav1.CreateOptions{}))
+	until(ctx, recovery, func(context.Context) {
 		if _, _, err := disco.ServerGroupsAndResources(); !discovery.IsGroupDiscoveryFailedError(err) {
-			return fmt.Errorf("discovery is whole: %w", err)
+			must.Failf("discovery is whole: %w", err)
 		}
-		return nil
 	})
-	if err != nil {
-		return nil, err
+	s.restart(ctx)
+	return func(ctx context.Context) {
+		must.Do(services.Delete(ctx, name, metav1.DeleteOptions{}))
+		s.restart(ctx)
 	}
-	return func(ctx context.Context) error {
-		if err := services.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-			return fmt.Errorf("remove the broken API: %w", err)
-		}
-		return s.restart(ctx)
-	}, s.restart(ctx)
 }
 
 // webhook registers a webhook for all ConfigMaps of the fleet.
-func (s *disasterFleet) webhook(mode webhook.Mode) func(context.Context) (func(context.Context) error, error) {
-	return func(ctx context.Context) (func(context.Context) error, error) {
+func (s *disasterFleet) webhook(mode webhook.Mode) func(context.Context) func(context.Context) {
+	return func(ctx context.Context) func(context.Context) {
 		s.hook.Use(mode)
-		hooks := s.client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"})
+		hooks := s.client.Resource(harness.Resource("admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"))
 		u := &unstructured.Unstructured{}
-		if err := json.Unmarshal(s.hookConfiguration(), &u.Object); err != nil {
-			return nil, fmt.Errorf("encode a webhook: %w", err)
-		}
-		if _, err := hooks.Create(ctx, u, metav1.CreateOptions{}); err != nil {
-			return nil, fmt.Errorf("register a webhook: %w", err)
-		}
+		must.Do(json.Unmarshal(s.hookConfiguration(), &u.Object))
+		must.Get(hooks.Create(ctx, u, metav1.CreateOptions{}))
 		before := s.hook.Asked()
 		// The API server uses a new webhook only after a short delay.
-		probe := func(ctx context.Context) error {
+		tryWrite := func(ctx context.Context) {
 			if s.hook.Asked() > before {
-				return nil
+				return
 			}
 			_, err := s.client.Resource(fixtureKinds()["ConfigMap"]).Namespace("default").Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 				"apiVersion": "v1", "kind": "ConfigMap",
-				"metadata": map[string]any{"name": "probe", "annotations": map[string]any{}, "labels": map[string]any{"chaos.example/probe": "yes"}},
+				"metadata": map[string]any{"name": "trial", "annotations": map[string]any{}, "labels": map[string]any{"chaos.example/trial": "yes"}},
 			}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			return fmt.Errorf("the webhook is not asked yet: %w", err)
+			must.Failf("the webhook is not asked yet: %w", err)
 		}
-		err := until(ctx, recovery, probe)
-		return func(ctx context.Context) error {
-			if err := hooks.Delete(ctx, hookName, metav1.DeleteOptions{}); err != nil {
-				return fmt.Errorf("remove the webhook: %w", err)
-			}
-			return nil
-		}, err
+		until(ctx, recovery, tryWrite)
+		return func(ctx context.Context) { must.Do(hooks.Delete(ctx, hookName, metav1.DeleteOptions{})) }
 	}
 }
 
@@ -245,85 +189,62 @@ func (s *disasterFleet) hookConfiguration() []byte {
 }
 
 // stuck removes an object from git that a finalizer keeps in the cluster.
-func (s *disasterFleet) stuck(ctx context.Context) (func(context.Context) error, error) {
+func (s *disasterFleet) stuck(ctx context.Context) func(context.Context) {
 	p := s.components[0]
 	if !p.extra {
 		p.extra = true
-		if err := s.push(ctx, s.repo, map[string]string{"clusters/" + target + "/" + p.name + ".yaml": p.metaConfig()}); err != nil {
-			return nil, err
-		}
-		if _, err := s.converged(ctx, recovery); err != nil {
-			return nil, err
-		}
+		s.push(ctx, s.repo, map[string]string{p.path(): p.metaConfig()})
+		s.converged(ctx, recovery)
 	}
-	if err := s.finalizer(ctx, p.name, "extra", stuckFinalizer); err != nil {
-		return nil, err
-	}
+	s.finalizer(ctx, p.name, "extra", stuckFinalizer)
 	p.extra, p.still = false, true // still, so that grow doesn't add the object to git again
 	s.ledger.MayDelete(time.Now(), "git no longer has it", oracle.Object{Resource: "configmaps", Namespace: p.name, Name: "extra"})
-	err := s.push(ctx, s.repo, map[string]string{"clusters/" + target + "/" + p.name + ".yaml": p.metaConfig()})
-	return func(ctx context.Context) error {
+	s.push(ctx, s.repo, map[string]string{p.path(): p.metaConfig()})
+	return func(ctx context.Context) {
 		p.still = false
-		return s.finalizer(ctx, p.name, "extra", "")
-	}, err
+		s.finalizer(ctx, p.name, "extra", "")
+	}
 }
 
 // finalizer sets the only finalizer of a ConfigMap, or removes all finalizers. It retries
 // because the garbage collector may remove its own finalizer at the same time.
-func (s *disasterFleet) finalizer(ctx context.Context, namespace, name, finalizer string) error {
+func (s *disasterFleet) finalizer(ctx context.Context, namespace, name, finalizer string) {
 	maps := s.client.Resource(fixtureKinds()["ConfigMap"]).Namespace(namespace)
-	return until(ctx, recovery, func(ctx context.Context) error {
+	until(ctx, recovery, func(ctx context.Context) {
 		body := `{"metadata":{"finalizers":null}}`
 		if finalizer != "" {
 			body = `{"metadata":{"finalizers":["` + finalizer + `"]}}`
 		}
 		_, err := maps.Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: "stuck"})
 		if apierrors.IsNotFound(err) && finalizer == "" {
-			return nil
+			return
 		}
 		if err != nil {
-			return fmt.Errorf("finalizer of %s/%s: %w", namespace, name, err)
+			must.Failf("finalizer of %s/%s: %w", namespace, name, err)
 		}
-		return nil
 	})
 }
 
 // terminate deletes a namespace whose deletion a finalizer blocks.
-func (s *disasterFleet) terminate(ctx context.Context) (func(context.Context) error, error) {
+func (s *disasterFleet) terminate(ctx context.Context) func(context.Context) {
 	namespace := s.components[1].name
 	maps := s.client.Resource(fixtureKinds()["ConfigMap"]).Namespace(namespace)
-	_, err := maps.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+	must.Get(maps.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "anchor", "finalizers": []any{stuckFinalizer}},
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("create what keeps the namespace: %w", err)
-	}
-	namespaces := s.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
-	if err := namespaces.Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
-		return nil, fmt.Errorf("delete the namespace: %w", err)
-	}
-	return func(ctx context.Context) error {
-		if err := s.finalizer(ctx, namespace, "anchor", ""); err != nil {
-			return err
-		}
-		return until(ctx, recovery, func(ctx context.Context) error {
+	}}, metav1.CreateOptions{}))
+	namespaces := s.client.Resource(harness.Resource("v1/namespaces"))
+	must.Do(namespaces.Delete(ctx, namespace, metav1.DeleteOptions{}))
+	return func(ctx context.Context) {
+		s.finalizer(ctx, namespace, "anchor", "")
+		until(ctx, recovery, func(ctx context.Context) {
 			u, err := namespaces.Get(ctx, namespace, metav1.GetOptions{})
 			switch {
 			case apierrors.IsNotFound(err) || err == nil && u.GetDeletionTimestamp() == nil:
-				return nil
+				return
 			case err != nil:
-				return fmt.Errorf("read the namespace: %w", err)
+				must.Failf("read the namespace: %w", err)
 			}
-			return errors.New("the namespace is there: " + strings.Join(u.GetFinalizers(), ", "))
+			must.Failf("the namespace is there: %s", strings.Join(u.GetFinalizers(), ", "))
 		})
-	}, nil
-}
-
-// renamed writes a copy of a kubeconfig with a context called target.
-func (s *disasterFleet) renamed(path string) (string, error) {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("read kubeconfig: %w", err)
 	}
-	return s.world.kubeconfig("direct", content)
 }

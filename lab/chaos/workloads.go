@@ -11,16 +11,17 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/yaml"
@@ -50,7 +51,7 @@ type cloneSetFleet struct {
 	watch *podWatch
 
 	mu    sync.Mutex
-	out   result
+	out   *result
 	kills int
 }
 
@@ -60,124 +61,80 @@ type bounds struct{ replicas, maxUnavailable, maxSurge int }
 // runWorkloads updates CloneSets, in place and by replacement, to partitions and back,
 // while keelson workloads is killed at random requests. Then it judges every write of the
 // process by the state of the pods at that moment.
-func runWorkloads(ctx context.Context, w *world) (result, error) {
-	c := &cloneSetFleet{world: w, out: result{did: "rollouts of CloneSets whose controller is killed again and again", must: w.Workloads}}
-	if err := c.install(ctx); err != nil {
-		return c.out, err
-	}
-	mark, err := w.mark()
-	if err != nil {
-		return c.out, err
-	}
+func runWorkloads(ctx context.Context, w *world, r *result) {
+	r.did, r.must = "rollouts of CloneSets whose controller is killed again and again", w.Workloads
+	c := &cloneSetFleet{world: w, out: r}
+	c.install(ctx)
+	mark := w.mark()
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
-	if c.watch, err = watchPods(following, c.pods); err != nil {
-		return c.out, err
-	}
+	c.watch = watchPods(following, c.pods)
 	promised := map[string]bounds{}
+	chances := make([]*rand.Rand, crowdSets)
+	for i := range chances {
+		chance := w.chance(crowdName(i))
+		promised[crowdName(i)] = bounds{replicas: 3 + chance.IntN(5), maxUnavailable: 1 + chance.IntN(2), maxSurge: chance.IntN(3)}
+		chances[i] = chance
+	}
 	killing, stop := context.WithCancel(ctx)
 	defer stop()
 	killed := make(chan error, 1)
-	go func() { killed <- c.kill(killing, w.chance("kills")) }()
-	var rollouts errgroup.Group
-	for i := range crowdSets {
-		name := fmt.Sprintf("crowd-%02d", i)
-		chance := w.chance(name)
-		b := bounds{replicas: 3 + chance.IntN(5), maxUnavailable: 1 + chance.IntN(2), maxSurge: chance.IntN(3)}
-		promised[name] = b
-		rollouts.Go(func() error { return c.roll(ctx, name, b, chance) })
-	}
-	err = rollouts.Wait()
+	go func() { killed <- must.Try(func() { c.kill(killing, w.chance("kills")) }) }()
+	err := must.Try(func() {
+		must.All(crowdSets, func(i int) { c.roll(ctx, crowdName(i), promised[crowdName(i)], chances[i]) })
+	})
 	stop()
-	if k := <-killed; err == nil {
-		err = k
-	}
-	if err != nil {
-		return c.out, err
-	}
-	return c.judge(mark, promised)
+	must.Do(errors.Join(err, <-killed))
+	c.judge(mark, promised)
 }
 
+func crowdName(i int) string { return fmt.Sprintf("crowd-%02d", i) }
+
 // install creates the CRDs of the workload controllers in the cluster.
-func (c *cloneSetFleet) install(ctx context.Context) error {
-	config, err := c.admin()
-	if err != nil {
-		return err
-	}
-	if c.pods, err = kubernetes.NewForConfig(config); err != nil {
-		return fmt.Errorf("make a client: %w", err)
-	}
-	all, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("make a client: %w", err)
-	}
-	c.sets = all.Resource(schema.GroupVersionResource{Group: "apps.kruise.io", Version: "v1beta1", Resource: "clonesets"}).Namespace(crowdNamespace)
-	crds := all.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+func (c *cloneSetFleet) install(ctx context.Context) {
+	config := c.client(cluster.Admin)
+	c.pods = must.Get(kubernetes.NewForConfig(config))
+	all := must.Get(dynamic.NewForConfig(config))
+	c.sets = all.Resource(harness.Resource("apps.kruise.io/v1beta1/clonesets")).Namespace(crowdNamespace)
+	crds := all.Resource(harness.Resource("apiextensions.k8s.io/v1/customresourcedefinitions"))
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(c.keelson)), "components", "workload-controllers", "template", "crds", "*.yaml"))
 	if err != nil || len(files) == 0 {
-		return fmt.Errorf("find the CRDs beside %s: %d files: %w", c.keelson, len(files), err)
+		must.Failf("find the CRDs beside %s: %d files: %w", c.keelson, len(files), err)
 	}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("read a CRD: %w", err)
-		}
+		data := must.Get(os.ReadFile(file))
 		crd := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(data, &crd.Object); err != nil {
-			return fmt.Errorf("read %s: %w", file, err)
-		}
-		if _, err := crds.Create(ctx, crd, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("install %s: %w", crd.GetName(), err)
-		}
+		must.Do(yaml.Unmarshal(data, &crd.Object))
+		must.Get(crds.Create(ctx, crd, metav1.CreateOptions{}))
 	}
-	return until(ctx, hungAfter, func(ctx context.Context) error {
-		_, err := c.sets.List(ctx, metav1.ListOptions{})
-		return err //nolint:wrapcheck // the wait says it
+	until(ctx, hungAfter, func(ctx context.Context) {
+		must.Get(c.sets.List(ctx, metav1.ListOptions{}))
 	})
 }
 
 // kill starts the process and kills it at a random request, repeatedly until the context
 // ends. A life is measured in requests, not in time, so that the rollouts finish even on
 // the slowest machine.
-func (c *cloneSetFleet) kill(ctx context.Context, chance *rand.Rand) (err error) {
-	config, err := c.client(cluster.Keelson)
-	if err != nil {
-		return err
-	}
-	p, err := proxy.New(ctx, proxy.Options{Upstream: map[string]*rest.Config{cluster.Keelson: config}})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	content, err := p.Kubeconfig(cluster.Keelson)
-	if err != nil {
-		return err
-	}
-	kubeconfig, err := c.kubeconfig("workloads", content)
-	if err != nil {
-		return err
-	}
-	for ctx.Err() == nil {
-		l := newLife(chance)
-		p.Use(l.decide)
-		k, err := c.start(launch{name: "workloads", kubeconfig: kubeconfig}, "workloads", "--context", target, "--lead=false", "--listen", "")
-		if err != nil {
-			return err
+func (c *cloneSetFleet) kill(ctx context.Context, chance *rand.Rand) {
+	p, kubeconfig := c.proxied(ctx, "workloads", proxy.Options{})
+	err := must.Try(func() {
+		for ctx.Err() == nil {
+			l := newLife(chance)
+			p.Use(l.decide)
+			k := must.Get(c.start(launch{name: "workloads", kubeconfig: kubeconfig}, "workloads", "--context", target, "--lead=false", "--listen", ""))
+			select {
+			case <-l.over:
+			case <-ctx.Done(): // all rollouts are done
+			case <-k.done:
+				must.Failf("keelson workloads ended by itself (its log: %s)", k.log)
+			}
+			must.Do(k.kill())
+			c.mu.Lock()
+			c.kills++
+			c.mu.Unlock()
 		}
-		select {
-		case <-l.over:
-		case <-ctx.Done(): // all rollouts are done
-		case <-k.done:
-			return fmt.Errorf("keelson workloads ended by itself (its log: %s)", k.log)
-		}
-		if err := k.kill(); err != nil {
-			return err
-		}
-		c.mu.Lock()
-		c.kills++
-		c.mu.Unlock()
-	}
-	return nil
+	})
+	must.Do(errors.Join(err, p.Close()))
 }
 
 // processRun ends one process at one of its requests. The process is killed before the request
@@ -221,7 +178,7 @@ func (l *processRun) ends() { l.end.Do(func() { close(l.over) }) }
 
 // roll creates a CloneSet and carries out its share of the rollouts. Each rollout goes to a
 // partition and then to the end. Every second rollout goes back in between.
-func (c *cloneSetFleet) roll(ctx context.Context, name string, b bounds, chance *rand.Rand) error {
+func (c *cloneSetFleet) roll(ctx context.Context, name string, b bounds, chance *rand.Rand) {
 	policy := []string{"ReCreate", "InPlaceIfPossible"}[chance.IntN(2)]
 	set := fmt.Sprintf(`{"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": {"name": %[1]q}, "spec": {
 		"replicas": %[2]d, "selector": {"matchLabels": {"app": %[1]q}},
@@ -229,15 +186,9 @@ func (c *cloneSetFleet) roll(ctx context.Context, name string, b bounds, chance 
 		"template": {"metadata": {"labels": {"app": %[1]q}}, "spec": {"containers": [{"name": "web", "image": "web:v0"}]}}}}`,
 		name, b.replicas, b.maxUnavailable, b.maxSurge, policy)
 	made := &unstructured.Unstructured{}
-	if err := made.UnmarshalJSON([]byte(set)); err != nil {
-		return fmt.Errorf("make %s: %w", name, err)
-	}
-	if _, err := c.sets.Create(ctx, made, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("make %s: %w", name, err)
-	}
-	if err := c.settled(ctx, name, b.replicas, b.replicas); err != nil {
-		return err
-	}
+	must.Do(made.UnmarshalJSON([]byte(set)))
+	must.Get(c.sets.Create(ctx, made, metav1.CreateOptions{}))
+	c.settled(ctx, name, b.replicas, b.replicas)
 	for i := range (c.Workloads + crowdSets - 1) / crowdSets {
 		c.mu.Lock()
 		c.out.number++
@@ -249,40 +200,29 @@ func (c *cloneSetFleet) roll(ctx context.Context, name string, b bounds, chance 
 		}
 		for _, partition := range steps {
 			patch := fmt.Sprintf(`{"spec": {"updateStrategy": {"rollingUpdate": {"partition": %d}}, "template": {"spec": {"containers": [{"name": "web", "image": "web:v%d"}]}}}}`, partition, i+1)
-			if _, err := c.sets.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-				return fmt.Errorf("update %s: %w", name, err)
-			}
-			if err := c.settled(ctx, name, b.replicas, b.replicas-partition); err != nil {
-				return fmt.Errorf("rollout %d to partition %d: %w", i+1, partition, err)
-			}
+			must.Get(c.sets.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
+			must.Wrap(func() { c.settled(ctx, name, b.replicas, b.replicas-partition) }, "rollout %d to partition %d", i+1, partition)
 		}
 		c.mu.Lock()
 		c.out.recovered(time.Since(began))
 		c.mu.Unlock()
 	}
-	return nil
 }
 
 // settled waits until all pods of a CloneSet are available and the given number is updated.
-func (c *cloneSetFleet) settled(ctx context.Context, name string, pods, updated int) error {
-	return until(ctx, rolloutPatience, func(ctx context.Context) error {
-		set, err := c.sets.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err //nolint:wrapcheck // the wait says it
-		}
+func (c *cloneSetFleet) settled(ctx context.Context, name string, pods, updated int) {
+	until(ctx, rolloutPatience, func(ctx context.Context) {
+		set := must.Get(c.sets.Get(ctx, name, metav1.GetOptions{}))
 		status, _, err := unstructured.NestedMap(set.Object, "status")
-		if err != nil {
-			return fmt.Errorf("read the status of %s: %w", name, err)
-		}
+		must.Do(err)
 		want := map[string]int{
 			"observedGeneration": int(set.GetGeneration()), "replicas": pods, "availableReplicas": pods, "updatedReplicas": updated, "updatedReadyReplicas": updated,
 		}
 		for field, n := range want {
 			if is, _ := status[field].(int64); is != int64(n) {
-				return fmt.Errorf("%s: %s is %d and not %d", name, field, is, n)
+				must.Failf("%s: %s is %d and not %d", name, field, is, n)
 			}
 		}
-		return nil
 	})
 }
 
@@ -292,19 +232,13 @@ type podWatch struct {
 	events []watch.Event
 }
 
-func watchPods(ctx context.Context, pods kubernetes.Interface) (*podWatch, error) {
-	list, err := pods.CoreV1().Pods(crowdNamespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
-	}
-	follow, err := watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+func watchPods(ctx context.Context, pods kubernetes.Interface) *podWatch {
+	list := must.Get(pods.CoreV1().Pods(crowdNamespace).List(ctx, metav1.ListOptions{}))
+	follow := must.Get(watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return pods.CoreV1().Pods(crowdNamespace).Watch(ctx, o)
 		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch pods: %w", err)
-	}
+	}))
 	w := &podWatch{}
 	go func() {
 		for e := range follow.ResultChan() {
@@ -313,7 +247,7 @@ func watchPods(ctx context.Context, pods kubernetes.Interface) (*podWatch, error
 			w.mu.Unlock()
 		}
 	}()
-	return w, nil
+	return w
 }
 
 // podTally counts the pods of a CloneSet.
@@ -322,18 +256,15 @@ type podTally struct{ active, available int }
 // judge judges each of Keelson's writes by the state of the pods at that moment. A write
 // may not create more pods than the surge allows, and may not take a needed pod out of
 // service.
-func (c *cloneSetFleet) judge(mark int64, promised map[string]bounds) (result, error) {
-	ours, err := c.ours(mark)
-	if err != nil {
-		return c.out, err
-	}
+func (c *cloneSetFleet) judge(mark int64, promised map[string]bounds) {
+	ours := c.ours(mark)
 	c.watch.mu.Lock()
 	defer c.watch.mu.Unlock()
 	pods, tallies, judged := map[types.UID]*corev1.Pod{}, map[string]podTally{}, 0
 	for _, e := range c.watch.events {
 		pod, ok := e.Object.(*corev1.Pod)
 		if !ok {
-			return c.out, fmt.Errorf("the watch of pods broke, and nothing can be said of it: %v", e.Object)
+			must.Failf("the watch of pods broke, and nothing can be said of it: %v", e.Object)
 		}
 		name := pod.Labels["app"]
 		b, before := promised[name], tallies[name]
@@ -358,31 +289,25 @@ func (c *cloneSetFleet) judge(mark int64, promised map[string]bounds) (result, e
 	}
 	c.out.notes = append(c.out.notes, fmt.Sprintf("%d kills, %d writes of pods judged, %d states of pods seen", c.kills, judged, len(c.watch.events)))
 	if judged == 0 || c.kills < c.out.number/crowdSets {
-		return c.out, fmt.Errorf("%d writes judged, %d kills: this shows nothing", judged, c.kills)
+		must.Failf("%d writes judged, %d kills: this shows nothing", judged, c.kills)
 	}
-	return c.out, nil
 }
 
 // ours returns the resourceVersions of pods that Keelson wrote.
-func (c *cloneSetFleet) ours(mark int64) (map[string]bool, error) {
-	events, err := c.since(mark)
-	if err != nil {
-		return nil, err
-	}
+func (c *cloneSetFleet) ours(mark int64) map[string]bool {
+	events := c.since(mark)
 	out := map[string]bool{}
 	for _, e := range events {
 		if e.Resource.Resource != "pods" || !e.Write() || e.Code >= 300 || len(e.Response) == 0 {
 			continue
 		}
 		var pod metav1.PartialObjectMetadata
-		if err := json.Unmarshal(e.Response, &pod); err != nil {
-			return nil, fmt.Errorf("read %s: %w", e, err)
-		}
+		must.Do(json.Unmarshal(e.Response, &pod))
 		if pod.ResourceVersion != "" {
 			out[pod.ResourceVersion] = true
 		}
 	}
-	return out, nil
+	return out
 }
 
 func (t podTally) less(p *corev1.Pod) podTally {

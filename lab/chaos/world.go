@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -12,12 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
@@ -49,23 +49,19 @@ type world struct {
 	started   int
 }
 
-func (c *chaos) newWorld(ctx context.Context, s scenario) (*world, error) {
+func (c *chaos) newWorld(ctx context.Context, s scenario) *world {
 	folder := filepath.Join(c.folder, s.name)
 	w := &world{
 		chaos: c, name: s.name, folder: folder, rand: c.chance(s.name), ledger: oracle.NewLedger(), clear: map[string]bool{},
 		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters")},
 	}
 	for _, dir := range []string{"logs", "captured"} {
-		if err := os.MkdirAll(filepath.Join(folder, dir), 0o700); err != nil {
-			return nil, fmt.Errorf("make a folder: %w", err)
-		}
+		must.Do(os.MkdirAll(filepath.Join(folder, dir), 0o700))
 	}
 	change := s.cluster
 	change.Audit = new(cluster.AuditSecrets) // all Secrets are made up, and the oracle reads their guards
-	if err := w.lab.Up(ctx, target, change, c.set); err != nil {
-		return nil, fmt.Errorf("start the cluster: %w", err)
-	}
-	return w, nil
+	must.Do(w.lab.Up(ctx, target, change, c.set))
+	return w
 }
 
 // close ends the processes and the cluster of the world. Logs stay until the end of the
@@ -89,81 +85,52 @@ func (w *world) path(elem ...string) string {
 	return filepath.Join(append([]string{w.folder}, elem...)...)
 }
 
-// admin returns the client configuration of the administrator.
-func (w *world) admin() (*rest.Config, error) { return w.client(cluster.Admin) }
-
 // client returns the client configuration of a user, without a proxy.
-func (w *world) client(user string) (*rest.Config, error) {
-	path, err := w.lab.Kubeconfig(target, user)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig of %s: %w", user, err)
-	}
-	c, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig of %s: %w", user, err)
-	}
-	c.QPS = -1
-	c.WarningHandlerWithContext = rest.NoWarnings{} // kinds are also listed that no test writes
-	return c, nil
+func (w *world) client(user string) *rest.Config {
+	return must.Get(harness.Config(w.lab, target, user))
 }
 
 // dynamic returns a client with the administrator's rights.
-func (w *world) dynamic() (dynamic.Interface, error) {
-	c, err := w.admin()
-	if err != nil {
-		return nil, err
-	}
-	d, err := dynamic.NewForConfig(c)
-	if err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
-	}
-	return d, nil
-}
+func (w *world) dynamic() dynamic.Interface { return must.Get(harness.Admin(w.lab, target)) }
 
 // direct returns the path of Keelson's kubeconfig without a proxy.
-func (w *world) direct() (string, error) {
-	path, err := w.lab.Kubeconfig(target, cluster.Keelson)
-	if err != nil {
-		return "", fmt.Errorf("kubeconfig of keelson: %w", err)
-	}
-	return path, nil
+func (w *world) direct() string { return must.Get(w.lab.Kubeconfig(target, cluster.Keelson)) }
+
+// directNamed writes a copy of that kubeconfig, with contexts as [world.kubeconfig].
+func (w *world) directNamed() string {
+	return w.kubeconfig("direct", must.Get(harness.Kubeconfig(w.lab, target, cluster.Keelson)))
 }
 
 // kubeconfig writes a kubeconfig, such as a proxy's, and returns its path. The contexts
-// are called as [shardNames]; target is the current one.
-func (w *world) kubeconfig(name string, content []byte) (string, error) {
-	config, err := clientcmd.Load(content)
-	if err != nil {
-		return "", fmt.Errorf("read kubeconfig: %w", err)
+// are called as [shardNames], since each cluster needs its own; target is the current one.
+func (w *world) kubeconfig(name string, content []byte) string {
+	contexts := map[string][]byte{}
+	for _, name := range shardNames() {
+		contexts[name] = content
 	}
-	for _, name := range shardNames() { // each cluster needs its own context
-		config.Contexts[name] = config.Contexts[config.CurrentContext]
-	}
-	config.CurrentContext = target
 	path := w.path(name + ".kubeconfig.yaml")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		return "", fmt.Errorf("write kubeconfig: %w", err)
-	}
-	return path, nil
+	must.Do(harness.WriteKubeconfig(path, target, contexts))
+	return path
 }
 
 const apiVersion = "apiVersion: keelson.io/v1alpha1\n"
 
 // repository makes a fleet repository with the target cluster and the given files. It
 // returns the path of the repository.
-func (w *world) repository(ctx context.Context, name string, files map[string]string) (string, error) {
+func (w *world) repository(ctx context.Context, name string, files map[string]string) string {
 	path := w.path("repositories", name+".git")
 	all := map[string]string{
 		"fleet.yaml":                           apiVersion + "kind: Fleet\nname: chaos\n",
 		"clusters/" + target + "/cluster.yaml": apiVersion + "kind: Cluster\nconnection:\n  context: " + target + "\n",
 	}
 	maps.Copy(all, files)
-	return path, fleet.Create(ctx, path, commitOf(all))
+	must.Do(fleet.Create(ctx, path, commitOf(all)))
+	return path
 }
 
 // push commits files to a repository. An empty content removes the file.
-func (w *world) push(ctx context.Context, repository string, files map[string]string) error {
-	return fleet.Push(ctx, repository, commitOf(files))
+func (w *world) push(ctx context.Context, repository string, files map[string]string) {
+	must.Do(fleet.Push(ctx, repository, commitOf(files)))
 }
 
 func commitOf(files map[string]string) fleet.Commit {
@@ -178,124 +145,58 @@ func commitOf(files map[string]string) fleet.Commit {
 }
 
 // judge saves the ledger, and returns the violations that the oracle finds in the audit log.
-func (w *world) judge() ([]string, error) {
-	path, err := w.lab.AuditLog(target)
-	if err != nil {
-		return nil, fmt.Errorf("audit log: %w", err)
-	}
-	if err := w.ledger.Save(w.path("ledger.json")); err != nil {
-		return nil, err
-	}
-	events, _, err := audit.Read(path, 0)
-	if err != nil {
-		return nil, fmt.Errorf("audit log: %w", err)
-	}
-	var out []string
-	verdict := oracle.Judge(events, w.ledger)
+func (w *world) judge() (out []string) {
+	must.Do(w.ledger.Save(w.path("ledger.json")))
+	verdict := oracle.Judge(must.Get(harness.Audit(w.lab, target, 0)), w.ledger)
 	for _, v := range verdict.Violations {
 		out = append(out, v.String())
 	}
-	say("%s: the oracle read %s", w.name, verdict)
-	return out, nil
+	harness.Say("%s: the oracle read %s", w.name, verdict)
+	return out
 }
 
-// since returns the requests of the user keelson that were logged after a mark: watches
-// when they began, other requests when they were answered.
-func (w *world) since(mark int64) ([]audit.Event, error) {
-	path, err := w.lab.AuditLog(target)
-	if err != nil {
-		return nil, fmt.Errorf("audit log: %w", err)
-	}
-	events, _, err := audit.Read(path, mark)
-	if err != nil {
-		return nil, fmt.Errorf("audit log: %w", err)
-	}
-	var out []audit.Event
-	for _, e := range events {
-		if e.User == cluster.Keelson && e.Watch() == (e.Stage == audit.ResponseStarted) {
-			out = append(out, e)
-		}
-	}
-	return out, nil
+// since returns Keelson's requests that were logged after a mark.
+func (w *world) since(mark int64) []audit.Event {
+	return must.Get(harness.KeelsonRequests(w.lab, target, mark))
 }
 
 // mark returns the current end of the audit log, as an offset in bytes.
-func (w *world) mark() (int64, error) {
-	path, err := w.lab.AuditLog(target)
-	if err != nil {
-		return 0, fmt.Errorf("audit log: %w", err)
-	}
-	n, err := audit.End(path)
-	if err != nil {
-		return 0, fmt.Errorf("audit log: %w", err)
-	}
-	return n, nil
-}
+func (w *world) mark() int64 { return must.Get(harness.AuditEnd(w.lab, target)) }
 
 // capture saves Keelson's readable output in the cluster: Events, Deliveries and records.
 // leaks searches the copies for secrets after the cluster has been removed.
-func (w *world) capture(ctx context.Context) error {
-	d, err := w.dynamic()
-	if err != nil {
-		return err
-	}
-	for _, gvr := range []schema.GroupVersionResource{
-		{Version: "v1", Resource: "events"},
-		{Group: "events.k8s.io", Version: "v1", Resource: "events"},
-		{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"},
-	} {
+func (w *world) capture(ctx context.Context) {
+	d := w.dynamic()
+	for _, name := range []string{"v1/events", "events.k8s.io/v1/events", "keelson.io/v1alpha1/deliveries"} {
+		gvr := harness.Resource(name)
 		list, err := d.Resource(gvr).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			continue // a world without a controller has no deliveries
 		}
-		data, err := json.Marshal(list)
-		if err != nil {
-			return fmt.Errorf("capture %s: %w", gvr.Resource, err)
-		}
-		if err := w.keepCopy(gvr.Group+"-"+gvr.Resource+".json", data); err != nil {
-			return err
+		w.keepCopy(gvr.Group+"-"+gvr.Resource+".json", must.Get(json.Marshal(list)))
+	}
+	for name, r := range w.records(ctx) {
+		if !w.clear[name] {
+			w.keepCopy("record-"+name+".json", r.raw)
 		}
 	}
-	records, err := w.inventories(ctx)
-	if err != nil {
-		return err
-	}
-	for name, r := range records {
-		if w.clear[name] {
-			continue
-		}
-		if err := w.keepCopy("record-"+name+".json", r.raw); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // keepCopy saves an output of Keelson, so that leaks searches it for secrets.
-func (w *world) keepCopy(name string, content []byte) error {
-	if err := os.WriteFile(w.path("captured", name), content, 0o600); err != nil {
-		return fmt.Errorf("capture: %w", err)
-	}
-	return nil
+func (w *world) keepCopy(name string, content []byte) {
+	must.Do(os.WriteFile(w.path("captured", name), content, 0o600))
 }
 
 // hungAfter is the limit of waits without a promised duration. Even on the busiest machine
 // they end much earlier.
 const hungAfter = 15 * time.Minute
 
-// until waits until condition returns nil, at most for patience. On a timeout the error
-// wraps the last error of condition.
-func until(ctx context.Context, patience time.Duration, condition func(context.Context) error) error {
-	last := errors.New("never tried")
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		err := condition(ctx)
-		if err == nil || ctx.Err() == nil { // an error after the end of patience is not the cause
-			last = err
-		}
-		return err == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("not within %s: %w", patience, last)
-	}
-	return nil
+// until waits until condition does not fail, at most for patience.
+func until(ctx context.Context, patience time.Duration, condition func(context.Context)) {
+	must.Limits{Patience: patience, Every: 20 * time.Millisecond}.Until(ctx, condition)
+}
+
+// newRand returns a random source that is drawn from the world's.
+func (w *world) newRand() *rand.Rand {
+	return rand.New(rand.NewPCG(w.rand.Uint64(), 0)) //nolint:gosec // chance to be repeated
 }

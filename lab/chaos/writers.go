@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // maxStep is the highest number of the write at which a process is stopped. The number is
@@ -16,21 +18,18 @@ const moreAfter = 10 * time.Second
 
 // runWriters stops the process that has the cluster in the middle of an apply. The other
 // process takes over after the Lease has expired. Then the first process is resumed.
-func runWriters(ctx context.Context, w *world) (result, error) {
-	r := result{did: "controllers stopped past their Lease, then let go on", must: w.Rounds}
-	g, err := w.newFixtureFleet(ctx, "writer", 8)
-	if err != nil {
-		return r, err
-	}
+func runWriters(ctx context.Context, w *world, r *result) {
+	r.did, r.must = "controllers stopped past their Lease, then let go on", w.Rounds
+	g := w.newFixtureFleet(ctx, "writer", 8)
 	d := &writerPair{controllerSet: controllerSet{fixtureFleet: g}}
 	defer d.dismiss()
-	if err := d.rounds(ctx, &r, 2, func(ctx context.Context) (time.Duration, error) { return d.round(ctx, r.number%2 == 0) }); err != nil || len(r.violations) > 0 {
-		return r, err
+	d.rounds(ctx, r, 2, func(ctx context.Context) time.Duration { return d.round(ctx, r.number%2 == 0) })
+	if len(r.violations) > 0 {
+		return
 	}
-	verdict, _, err := d.judge(&r)
+	verdict, _ := d.judge(r)
 	r.notes = append(r.notes, fmt.Sprintf("%d components taken over from a process that then went on; %d of its writes were held back on their way and let go afterwards; %d writes of deposed processes refused by the API server, %d accepted",
 		verdict.takeOvers, d.held, verdict.refused, len(verdict.violations)))
-	return r, err
 }
 
 // writerPair is a controllerSet of two processes that compete for the same cluster.
@@ -42,30 +41,26 @@ type writerPair struct {
 // round carries out one takeover. With hold, the proxy holds the write at which the
 // process is stopped until the other process has taken over. round returns the time from
 // the strike until the fleet matched git again.
-func (d *writerPair) round(ctx context.Context, hold bool) (time.Duration, error) {
-	holders, err := d.settled(ctx)
-	if err != nil {
-		return 0, err
-	}
+func (d *writerPair) round(ctx context.Context, hold bool) time.Duration {
+	holders := d.settled(ctx)
 	has := holders[target]
 	t := &writeTrap{left: 1 + d.rand.IntN(maxStep), strike: has.freeze, hold: hold}
-	_, took, err := d.deal(ctx, strike{
+	_, took := d.deal(ctx, strike{
 		victim: has, clusters: []string{target}, trap: t,
-		struck: func(ctx context.Context) error {
-			err := d.sprung(ctx, t, has)
-			if err == nil && hold {
+		struck: func(ctx context.Context) {
+			d.sprung(ctx, t, has)
+			if hold {
 				d.held++
 			}
-			return err
 		},
-		end: func(ctx context.Context) error { return d.goOn(ctx, has) },
+		end: func(ctx context.Context) { d.goOn(ctx, has) },
 	})
-	return took, err
+	return took
 }
 
 // sprung waits until a trap has struck. A commit may change too little to cause the
 // write at which the trap strikes. So sprung commits again every [moreAfter].
-func (d *writerPair) sprung(ctx context.Context, t *writeTrap, wr *writer) error {
+func (d *writerPair) sprung(ctx context.Context, t *writeTrap, wr *writer) {
 	ctx, cancel := context.WithTimeoutCause(ctx, recovery,
 		fmt.Errorf("%s made too few writes to be stopped at one (its log: %s)", wr.agent, wr.log))
 	defer cancel()
@@ -74,13 +69,12 @@ func (d *writerPair) sprung(ctx context.Context, t *writeTrap, wr *writer) error
 	for {
 		select {
 		case <-t.sprung:
-			return t.err
+			must.Do(t.err)
+			return
 		case <-more.C:
-			if err := d.grow(ctx, d.rand, 2*len(d.components)); err != nil {
-				return err
-			}
+			d.grow(ctx, d.rand, 2*len(d.components))
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			must.Do(context.Cause(ctx))
 		}
 	}
 }

@@ -2,18 +2,11 @@
 package keelson
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"fmt"
-	"net/http"
-	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
@@ -62,57 +55,15 @@ func Start(o Options) (*Controller, error) {
 // Stop ends the controller as a Deployment would, within a minute.
 func (c *Controller) Stop() error { return c.Child.Stop(grace) }
 
-// Serves returns the address at which the controller serves "/metrics" or "webhooks". It reads the
-// address from the log, and fails if the log has none yet.
-func (c *Controller) Serves(what string) (string, error) {
-	log, err := os.ReadFile(c.Log)
-	if err != nil {
-		return "", fmt.Errorf("look for the controller's address: %w", err)
-	}
-	found := regexp.MustCompile(`serving ` + regexp.QuoteMeta(what) + `\b.* address=(\S+)`).FindSubmatch(log)
-	if found == nil {
-		return "", fmt.Errorf("the controller serves no %s yet (its log: %s)", what, c.Log)
-	}
-	return string(found[1]), nil
-}
+// Serves returns [harness.Served] of the controller.
+func (c *Controller) Serves(what string) (string, error) { return harness.Served(c.Log, what) }
 
-// Metrics returns, for each pattern, the sum of the samples whose line starts with a match.
+// Metrics returns [harness.Metrics] of the controller.
 func (c *Controller) Metrics(ctx context.Context, patterns ...string) (_ []float64, err error) {
 	if c.metrics == "" {
 		if c.metrics, err = c.Serves("/metrics"); err != nil {
 			return nil, err
 		}
 	}
-	wanted := make([]*regexp.Regexp, len(patterns))
-	for i, p := range patterns {
-		wanted[i] = regexp.MustCompile("^" + p)
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.metrics+"/metrics", nil)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	defer func() { err = errors.Join(err, answer.Body.Close()) }()
-	out := make([]float64, len(patterns))
-	lines := bufio.NewScanner(answer.Body)
-	for lines.Scan() {
-		at := strings.LastIndexByte(lines.Text(), ' ')
-		for i, w := range wanted {
-			if at < 0 || !w.MatchString(lines.Text()) {
-				continue
-			}
-			n, err := strconv.ParseFloat(lines.Text()[at+1:], 64)
-			if err != nil {
-				return nil, fmt.Errorf("metric %s: %w", lines.Text(), err)
-			}
-			out[i] += n
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	return out, nil
+	return harness.Metrics(ctx, c.metrics, patterns...)
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
-// Way holds the rules for the changes of one component from cluster to cluster, as the
+// Course holds the rules for the changes of one component from cluster to cluster, as the
 // pipeline's author wrote them. It also holds the inputs from outside Keelson: the answers
 // of checks and the approvals, with their times.
-type Way struct {
+type Course struct {
 	// Component is the name of the component and of its namespace.
-	Component string     `json:"component"`
-	Stages    []WayStage `json:"stages"`
+	Component string        `json:"component"`
+	Stages    []CourseStage `json:"stages"`
 	// Answers are the answers of the server that serves the checks.
 	Answers []Answer `json:"answers,omitempty"`
 	// Approvals are the approvals in git, with the times of their commits.
 	Approvals []Approval `json:"approvals,omitempty"`
 }
 
-// WayStage is one stage, with its clusters in release order.
-type WayStage struct {
+// CourseStage is one stage, with its clusters in release order.
+type CourseStage struct {
 	Name          string        `json:"name"`
 	Clusters      []string      `json:"clusters"`
 	MaxConcurrent int           `json:"maxConcurrent"`
@@ -63,8 +63,8 @@ const VersionNote = "example.com/version"
 // have been in flight.
 const inFlight = 5 * time.Second
 
-// WayVerdict is the result of [JudgeWay].
-type WayVerdict struct {
+// CourseVerdict is the result of [JudgeCourse].
+type CourseVerdict struct {
 	// Statuses is the number of judged statuses of the Rollout. Releases and Passes are
 	// the numbers of cluster releases and of passed stages in the statuses.
 	Statuses, Releases, Passes int
@@ -73,19 +73,19 @@ type WayVerdict struct {
 	Violations []string
 }
 
-func (v WayVerdict) String() string {
-	return fmt.Sprintf("%d statuses: %d clusters let go, %d stages passed; %d arrivals of a version on a cluster; %d violations",
+func (v CourseVerdict) String() string {
+	return fmt.Sprintf("%d statuses: %d clusters released, %d stages passed; %d arrivals of a version on a cluster; %d violations",
 		v.Statuses, v.Releases, v.Passes, v.Arrivals, len(v.Violations))
 }
 
 // Empty reports whether there was too little to judge.
-func (v WayVerdict) Empty() bool {
+func (v CourseVerdict) Empty() bool {
 	return v.Statuses == 0 || v.Releases == 0 || v.Passes == 0 || v.Arrivals == 0
 }
 
-// JudgeWay checks the audit logs of the hub and of the clusters, by name, against a way.
+// JudgeCourse checks the audit logs of the hub and of the clusters, by name, against a course.
 //
-// For each status that the hub accepted, JudgeWay checks:
+// For each status that the hub accepted, JudgeCourse checks:
 //   - A cluster is released after all earlier stages have passed. The checks before its
 //     stage were answered with yes since the stage got its current evidence.
 //   - No more clusters are in progress than MaxConcurrent allows.
@@ -95,8 +95,8 @@ func (v WayVerdict) Empty() bool {
 // Before a write brings another version to a cluster, the hub must have released the
 // cluster to that version, and earlier clusters must have the version. If a stage fails,
 // its clusters may return to their previous version.
-func JudgeWay(w Way, hub []audit.Event, clusters map[string][]audit.Event) WayVerdict {
-	j := &wayJudge{way: w, stage: map[string]int{}, versions: versionsIn(hub, w.Component), evidence: map[string]evidence{}, permits: map[string][]permit{}}
+func JudgeCourse(w Course, hub []audit.Event, clusters map[string][]audit.Event) CourseVerdict {
+	j := &courseJudge{course: w, stage: map[string]int{}, versions: versionsIn(hub, w.Component), evidence: map[string]evidence{}, permits: map[string][]permit{}}
 	for i, s := range w.Stages {
 		for _, c := range s.Clusters {
 			j.stage[c] = i
@@ -104,12 +104,12 @@ func JudgeWay(w Way, hub []audit.Event, clusters map[string][]audit.Event) WayVe
 	}
 	j.statuses(hub)
 	j.writes(clusters)
-	return j.WayVerdict
+	return j.CourseVerdict
 }
 
-type wayJudge struct {
-	WayVerdict
-	way      Way
+type courseJudge struct {
+	CourseVerdict
+	course   Course
 	stage    map[string]int // index of the stage, by cluster
 	versions map[string]string
 	evidence map[string]evidence // by stage
@@ -130,8 +130,8 @@ type permit struct {
 	from, until time.Time
 }
 
-func (j *wayJudge) violate(format string, args ...any) {
-	j.Violations = append(j.Violations, j.way.Component+": "+fmt.Sprintf(format, args...))
+func (j *courseJudge) violate(format string, args ...any) {
+	j.Violations = append(j.Violations, j.course.Component+": "+fmt.Sprintf(format, args...))
 }
 
 // Rollout holds the fields of a Rollout's status that the oracle reads.
@@ -243,7 +243,7 @@ func versionsIn(hub []audit.Event, component string) map[string]string {
 }
 
 // statuses judges each status that the hub accepted, compared with the previous status.
-func (j *wayJudge) statuses(hub []audit.Event) {
+func (j *courseJudge) statuses(hub []audit.Event) {
 	type written struct {
 		audit.Event
 		Rollout
@@ -251,7 +251,7 @@ func (j *wayJudge) statuses(hub []audit.Event) {
 	}
 	var all []written
 	for _, e := range hub {
-		if !accepted(e) || e.Verb != "update" || e.Resource.Resource != "rollouts" || e.Resource.Subresource != "status" || e.Resource.Name != j.way.Component {
+		if !accepted(e) || e.Verb != "update" || e.Resource.Resource != "rollouts" || e.Resource.Subresource != "status" || e.Resource.Name != j.course.Component {
 			continue
 		}
 		var answer struct {
@@ -280,11 +280,11 @@ func (j *wayJudge) statuses(hub []audit.Event) {
 	}
 }
 
-func (j *wayJudge) status(was, now Rollout, e audit.Event) {
+func (j *courseJudge) status(was, now Rollout, e audit.Event) {
 	violate := func(format string, args ...any) {
 		j.violate("%s: %s, audit %s", fmt.Sprintf(format, args...), e, e.ID)
 	}
-	for i, stage := range j.way.Stages {
+	for i, stage := range j.course.Stages {
 		is, before := now.StageNamed(stage.Name), was.StageNamed(stage.Name)
 		if j.evidence[stage.Name].hash != is.Evidence {
 			j.evidence[stage.Name] = evidence{is.Evidence, j.last}
@@ -292,7 +292,7 @@ func (j *wayJudge) status(was, now Rollout, e audit.Event) {
 		for _, name := range stage.Clusters {
 			c := now.ClusterNamed(name)
 			for _, why := range j.released(was, now, i, c) {
-				violate("%s let go to %s, and %s", name, j.named(c.Want), why)
+				violate("%s released to %s, and %s", name, j.named(c.Want), why)
 			}
 			j.permit(c, e)
 		}
@@ -311,7 +311,7 @@ func (j *wayJudge) status(was, now Rollout, e audit.Event) {
 
 // released returns the reasons why the release of a cluster in a status was wrong. It
 // returns nil if the status doesn't release the cluster.
-func (j *wayJudge) released(was, now Rollout, stage int, c RolloutCluster) []string {
+func (j *courseJudge) released(was, now Rollout, stage int, c RolloutCluster) []string {
 	had := was.ClusterNamed(c.Name)
 	if c.Released == nil || had.Released != nil && had.Want == c.Want && had.Released.Equal(*c.Released) {
 		return nil
@@ -321,8 +321,8 @@ func (j *wayJudge) released(was, now Rollout, stage int, c RolloutCluster) []str
 }
 
 // release returns the reasons why a cluster of a stage may not be released yet.
-func (j *wayJudge) release(was, now Rollout, stage int, c RolloutCluster) (why []string) {
-	for _, before := range j.way.Stages[:stage] {
+func (j *courseJudge) release(was, now Rollout, stage int, c RolloutCluster) (why []string) {
+	for _, before := range j.course.Stages[:stage] {
 		if now.StageNamed(before.Name).Passed == nil {
 			why = append(why, fmt.Sprintf("stage %s before it has not passed", before.Name))
 		}
@@ -330,7 +330,7 @@ func (j *wayJudge) release(was, now Rollout, stage int, c RolloutCluster) (why [
 	if was.Phase != "" && was.Phase == now.Phase && now.Phase != "Progressing" {
 		why = append(why, "the rollout is "+now.Phase)
 	}
-	s := j.way.Stages[stage]
+	s := j.course.Stages[stage]
 	is := now.StageNamed(s.Name)
 	if now.Back || is.Promoted != "" {
 		return why // a rollback or a promoted stage waits for nothing else
@@ -343,7 +343,7 @@ func (j *wayJudge) release(was, now Rollout, stage int, c RolloutCluster) (why [
 		other := now.ClusterNamed(name)
 		for _, t := range []*time.Time{other.Released, other.Settled} {
 			if name != c.Name && t != nil && !t.After(*c.Released) && c.Released.Sub(*t) < s.Silence {
-				why = append(why, fmt.Sprintf("%s was let go, or settled, %s before, in a silence of %s", name, c.Released.Sub(*t), s.Silence))
+				why = append(why, fmt.Sprintf("%s was released, or settled, %s before, in a silence of %s", name, c.Released.Sub(*t), s.Silence))
 			}
 		}
 	}
@@ -351,8 +351,8 @@ func (j *wayJudge) release(was, now Rollout, stage int, c RolloutCluster) (why [
 }
 
 // pass returns the reasons why a stage may not have passed yet.
-func (j *wayJudge) pass(now Rollout, stage int) (why []string) {
-	s := j.way.Stages[stage]
+func (j *courseJudge) pass(now Rollout, stage int) (why []string) {
+	s := j.course.Stages[stage]
 	is := now.StageNamed(s.Name)
 	var last time.Time
 	moved := false
@@ -385,9 +385,9 @@ func (j *wayJudge) pass(now Rollout, stage int) (why []string) {
 
 // unasked returns a reason for each check that has not passed, or that the server has not
 // answered with yes since a time.
-func (j *wayJudge) unasked(is RolloutStage, checks []string, after bool, since time.Time) (why []string) {
+func (j *courseJudge) unasked(is RolloutStage, checks []string, after bool, since time.Time) (why []string) {
 	for _, name := range checks {
-		yes := slices.ContainsFunc(j.way.Answers, func(a Answer) bool {
+		yes := slices.ContainsFunc(j.course.Answers, func(a Answer) bool {
 			return a.Yes && a.Stage == is.Name && a.Check == name && a.Time.After(since)
 		})
 		switch {
@@ -400,14 +400,14 @@ func (j *wayJudge) unasked(is RolloutStage, checks []string, after bool, since t
 	return why
 }
 
-func (j *wayJudge) approved(is RolloutStage, at time.Time) bool {
-	return slices.ContainsFunc(j.way.Approvals, func(a Approval) bool {
+func (j *courseJudge) approved(is RolloutStage, at time.Time) bool {
+	return slices.ContainsFunc(j.course.Approvals, func(a Approval) bool {
 		return a.Stage == is.Name && a.Hash == is.Evidence && !a.Time.After(at)
 	})
 }
 
 // onTheirWay returns the clusters of a stage that were released and have not settled.
-func onTheirWay(r Rollout, stage WayStage) (out []string) {
+func onTheirWay(r Rollout, stage CourseStage) (out []string) {
 	for _, name := range stage.Clusters {
 		if c := r.ClusterNamed(name); c.Released != nil && c.Settled == nil && !c.Back {
 			out = append(out, name)
@@ -417,7 +417,7 @@ func onTheirWay(r Rollout, stage WayStage) (out []string) {
 }
 
 // permit records the version that a cluster may have from a status on.
-func (j *wayJudge) permit(c RolloutCluster, e audit.Event) {
+func (j *courseJudge) permit(c RolloutCluster, e audit.Event) {
 	next := permit{from: e.Received}
 	switch {
 	case c.Back:
@@ -436,7 +436,7 @@ func (j *wayJudge) permit(c RolloutCluster, e audit.Event) {
 }
 
 // named returns the version of a target hash.
-func (j *wayJudge) named(hash string) string {
+func (j *courseJudge) named(hash string) string {
 	if v := j.versions[hash]; v != "" {
 		return v
 	}
@@ -450,11 +450,11 @@ type arrival struct {
 }
 
 // writes judges the writes to the clusters.
-func (j *wayJudge) writes(clusters map[string][]audit.Event) {
+func (j *courseJudge) writes(clusters map[string][]audit.Event) {
 	var all []arrival
 	for name, events := range clusters {
 		for _, e := range events {
-			if v := versionOf(e); accepted(e) && e.Resource.Namespace == j.way.Component && v != "" {
+			if v := versionOf(e); accepted(e) && e.Resource.Namespace == j.course.Component && v != "" {
 				all = append(all, arrival{e, name, v})
 			}
 		}
@@ -489,7 +489,7 @@ func versionOf(e audit.Event) string {
 
 // arrive returns the reasons why a version may not be on a cluster yet; has are the
 // versions on the clusters.
-func (j *wayJudge) arrive(a arrival, has map[string]string) (why []string) {
+func (j *courseJudge) arrive(a arrival, has map[string]string) (why []string) {
 	var by *permit
 	for i, p := range j.permits[a.on] {
 		if p.version == a.version && !a.Received.Before(p.from) && (p.until.IsZero() || a.Received.Before(p.until.Add(inFlight))) {
@@ -503,7 +503,7 @@ func (j *wayJudge) arrive(a arrival, has map[string]string) (why []string) {
 		return nil
 	}
 	at := j.stage[a.on]
-	for i, stage := range j.way.Stages[:at+1] {
+	for i, stage := range j.course.Stages[:at+1] {
 		for _, name := range stage.Clusters {
 			if i == at && (stage.MaxConcurrent > 1 || name == a.on) {
 				break

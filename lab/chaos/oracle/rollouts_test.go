@@ -76,7 +76,7 @@ func orNull(seconds float64) string {
 
 // well is a change to v1 as it should be: a in the first stage, then b and c in the
 // second, which is silent for 2s and bakes for 2s.
-func well() (*logs, oracle.Way) {
+func well() (*logs, oracle.Course) {
 	l := &logs{clusters: map[string][]audit.Event{}}
 	l.wants(1)
 	l.says(1, "", []string{firstStage(1, 0), secondStage(0, 0, 0, 0)}, []string{entry("a", 1, 1, 0)})
@@ -90,9 +90,9 @@ func well() (*logs, oracle.Way) {
 	l.brings(10, "c", 1)
 	l.says(11, "", []string{firstStage(1, 4), secondStage(1, 5, 0, 0)}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 7), entry("c", 1, 9, 11)})
 	l.says(14, "", []string{firstStage(1, 4), secondStage(1, 5, 14, 14)}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 7), entry("c", 1, 9, 11)})
-	return l, oracle.Way{
+	return l, oracle.Course{
 		Component: "ferry",
-		Stages: []oracle.WayStage{
+		Stages: []oracle.CourseStage{
 			{Name: "first", Clusters: []string{"a"}, MaxConcurrent: 1},
 			{
 				Name: "second", Clusters: []string{"b", "c"}, MaxConcurrent: 1, Silence: 2 * time.Second, Bake: 2 * time.Second,
@@ -112,43 +112,43 @@ func (l *logs) replace(seconds float64, more string, stages, clusters []string) 
 	l.says(seconds, more, stages, clusters)
 }
 
-// TestJudgeWay plants one defect a case into logs of a change that is all well.
-func TestJudgeWay(t *testing.T) {
+// TestJudgeCourse plants one defect a case into logs of a change that is all well.
+func TestJudgeCourse(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		why   string
-		plant func(*logs, *oracle.Way)
+		plant func(*logs, *oracle.Course)
 		want  string // part of each violation; empty: there is none
 	}{
-		"Well":      {why: "The rollout has no defect.", plant: func(*logs, *oracle.Way) {}},
-		"Elsewhere": {why: "A write to another component is not judged.", plant: func(l *logs, _ *oracle.Way) { l.clusters["c"][0].Resource.Namespace = "other" }},
-		"Refused": {why: "A write that the API server refused does not count.", plant: func(l *logs, _ *oracle.Way) {
+		"Well":      {why: "The rollout has no defect.", plant: func(*logs, *oracle.Course) {}},
+		"Elsewhere": {why: "A write to another component is not judged.", plant: func(l *logs, _ *oracle.Course) { l.clusters["c"][0].Resource.Namespace = "other" }},
+		"Refused": {why: "A write that the API server refused does not count.", plant: func(l *logs, _ *oracle.Course) {
 			l.brings(1.5, "c", 1)
 			l.clusters["c"][1].Code = 409
 		}},
-		"AgainAfterAKill": {why: "After a kill, the next process may write the same version again.", plant: func(l *logs, _ *oracle.Way) { l.brings(6.5, "b", 1) }},
+		"AgainAfterAKill": {why: "After a kill, the next process may write the same version again.", plant: func(l *logs, _ *oracle.Course) { l.brings(6.5, "b", 1) }},
 		"NotLetGo": {
 			why: "A cluster got the version without a release.", want: "c got v1, and no status in the hub let it go",
-			plant: func(l *logs, _ *oracle.Way) { l.brings(8, "c", 1) },
+			plant: func(l *logs, _ *oracle.Course) { l.brings(8, "c", 1) },
 		},
 		"LetGoToAnother": {
 			why: "A cluster that was released to v1 got v2.", want: "c got v2, and no status in the hub let it go",
-			plant: func(l *logs, _ *oracle.Way) { l.brings(12, "c", 2) },
+			plant: func(l *logs, _ *oracle.Course) { l.brings(12, "c", 2) },
 		},
 		"StageSkipped": {
 			why: "The first stage has not got the version, although the Rollout says so.", want: `b got v1, and a before it has ""`,
-			plant: func(l *logs, _ *oracle.Way) {
+			plant: func(l *logs, _ *oracle.Course) {
 				delete(l.clusters, "a")
 				l.clusters["c"] = nil
 			},
 		},
 		"OutOfOrder": {
 			why: "The clusters of a stage must get the version in order.", want: `c got v1, and b before it has ""`,
-			plant: func(l *logs, _ *oracle.Way) { delete(l.clusters, "b") },
+			plant: func(l *logs, _ *oracle.Course) { delete(l.clusters, "b") },
 		},
 		"StageNotPassed": {
-			why: "The second stage begins before the first has passed.", want: "b let go to v1, and stage first before it has not passed",
-			plant: func(l *logs, _ *oracle.Way) {
+			why: "The second stage begins before the first has passed.", want: "b released to v1, and stage first before it has not passed",
+			plant: func(l *logs, _ *oracle.Course) {
 				for _, s := range []float64{4, 5, 7, 9, 11, 14} {
 					l.hub = slices.DeleteFunc(l.hub, func(e audit.Event) bool { return e.Received.Equal(at(s)) })
 				}
@@ -158,38 +158,38 @@ func TestJudgeWay(t *testing.T) {
 			},
 		},
 		"CheckNotPassed": {
-			why: "The check before the stage has no answer yet.", want: "b let go to v1, and check ready has not passed",
-			plant: func(l *logs, _ *oracle.Way) {
+			why: "The check before the stage has no answer yet.", want: "b released to v1, and check ready has not passed",
+			plant: func(l *logs, _ *oracle.Course) {
 				l.replace(5, "", []string{firstStage(1, 4), `"name":"second","evidence":"f1"`}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 0), entry("c", 1, 0, 0)})
 			},
 		},
 		"NeverAsked": {
 			why: "The Rollout says that a check has passed, but the server was never asked.", want: "check ready was last answered with yes before",
-			plant: func(_ *logs, w *oracle.Way) { w.Answers = w.Answers[1:] },
+			plant: func(_ *logs, w *oracle.Course) { w.Answers = w.Answers[1:] },
 		},
 		"StaleAnswer": {
 			why: "The yes was about the previous evidence of the stage.", want: "check ready was last answered with yes before",
-			plant: func(_ *logs, w *oracle.Way) { w.Answers[0].Time = at(0.9) },
+			plant: func(_ *logs, w *oracle.Course) { w.Answers[0].Time = at(0.9) },
 		},
 		"SaidNo": {
 			why: "The server said no.", want: "check good was last answered with yes before",
-			plant: func(_ *logs, w *oracle.Way) { w.Answers[1].Yes = false },
+			plant: func(_ *logs, w *oracle.Course) { w.Answers[1].Yes = false },
 		},
 		"AskedTooEarly": {
 			why: "The check after a stage was asked before its last cluster had settled.", want: "check good was last answered with yes before",
-			plant: func(_ *logs, w *oracle.Way) { w.Answers[1].Time = at(10.5) },
+			plant: func(_ *logs, w *oracle.Course) { w.Answers[1].Time = at(10.5) },
 		},
 		"NotApproved": {
 			why: "Git approves another hash.", want: "git does not approve f1",
-			plant: func(_ *logs, w *oracle.Way) { w.Approvals[0].Hash = "f0" },
+			plant: func(_ *logs, w *oracle.Course) { w.Approvals[0].Hash = "f0" },
 		},
 		"ApprovedLater": {
-			why: "The approval comes after the cluster was let go.", want: "git does not approve f1",
-			plant: func(_ *logs, w *oracle.Way) { w.Approvals[0].Time = at(5.5) },
+			why: "The approval comes after the cluster was released.", want: "git does not approve f1",
+			plant: func(_ *logs, w *oracle.Course) { w.Approvals[0].Time = at(5.5) },
 		},
 		"TooMany": {
 			why: "Two clusters change at the same time.", want: "[b c] on their way in stage second, of at most 1",
-			plant: func(l *logs, w *oracle.Way) {
+			plant: func(l *logs, w *oracle.Course) {
 				w.Stages[1].Silence = 0
 				l.replace(7, "", []string{firstStage(1, 4), secondStage(1, 5, 0, 0)}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 0), entry("c", 1, 6.9, 0)})
 				l.replace(9, "", []string{firstStage(1, 4), secondStage(1, 5, 0, 0)}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 9), entry("c", 1, 6.9, 0)})
@@ -199,28 +199,28 @@ func TestJudgeWay(t *testing.T) {
 		},
 		"NoSilence": {
 			why: "The next cluster is released before the silence is over.", want: "in a silence of 3s",
-			plant: func(_ *logs, w *oracle.Way) { w.Stages[1].Silence = 3 * time.Second },
+			plant: func(_ *logs, w *oracle.Course) { w.Stages[1].Silence = 3 * time.Second },
 		},
 		"NoBake": {
 			why: "The stage passes before it has baked.", want: "it bakes for 5s",
-			plant: func(_ *logs, w *oracle.Way) { w.Stages[1].Bake = 5 * time.Second },
+			plant: func(_ *logs, w *oracle.Course) { w.Stages[1].Bake = 5 * time.Second },
 		},
 		"NotSettled": {
 			why: "The stage passes while a cluster has not settled.", want: "c has not settled",
-			plant: func(l *logs, _ *oracle.Way) {
+			plant: func(l *logs, _ *oracle.Course) {
 				l.replace(14, "", []string{firstStage(1, 4), secondStage(1, 5, 14, 14)}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 7), entry("c", 1, 9, 0)})
 			},
 		},
 		"WhilePaused": {
 			why: "A paused rollout must not release a cluster.", want: "the rollout is Paused",
-			plant: func(l *logs, _ *oracle.Way) {
+			plant: func(l *logs, _ *oracle.Course) {
 				l.replace(7, `,"phase":"Paused"`, []string{firstStage(1, 4), secondStage(1, 5, 0, 0)}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 7), entry("c", 1, 0, 0)})
 				l.replace(9, `,"phase":"Paused"`, []string{firstStage(1, 4), secondStage(1, 5, 0, 0)}, []string{entry("a", 1, 1, 3), entry("b", 1, 5, 7), entry("c", 1, 9, 0)})
 			},
 		},
 		"TakenBack": {
 			why: "A change that is taken back waits for no check, silence or bake, but keeps the order of clusters.",
-			plant: func(l *logs, w *oracle.Way) {
+			plant: func(l *logs, w *oracle.Course) {
 				w.Answers, w.Approvals = nil, nil
 				w.Stages[1].Silence, w.Stages[1].Bake = time.Hour, time.Hour
 				for i := range l.hub {
@@ -230,7 +230,7 @@ func TestJudgeWay(t *testing.T) {
 		},
 		"RolledBack": {
 			why: "A cluster of a rolled-back stage returns to its previous version. Clusters before it need not have that version.",
-			plant: func(l *logs, _ *oracle.Way) {
+			plant: func(l *logs, _ *oracle.Course) {
 				l.wants(2)
 				l.says(20, `,"change":"2"`, []string{firstStage(2, 0), secondStage(2, 0, 0, 0)}, []string{entry("a", 2, 20, 0)})
 				l.brings(21, "a", 2)
@@ -240,7 +240,7 @@ func TestJudgeWay(t *testing.T) {
 		},
 		"RolledBackElsewhere": {
 			why: "A rolled-back cluster may get only its previous version.", want: "a got v3, and no status",
-			plant: func(l *logs, _ *oracle.Way) {
+			plant: func(l *logs, _ *oracle.Course) {
 				l.wants(3)
 				l.says(22, `,"phase":"RollingBack"`, []string{firstStage(2, 0), secondStage(2, 0, 0, 0)}, []string{entry("a", 2, 20, 0) + `,"back":true,"from":"h1"`})
 				l.brings(23, "a", 3)
@@ -248,7 +248,7 @@ func TestJudgeWay(t *testing.T) {
 		},
 		"Withdrawn": {
 			why: "A Rollout for an older version in git must not release a cluster.", want: "c got v1, and no status in the hub let it go",
-			plant: func(l *logs, _ *oracle.Way) {
+			plant: func(l *logs, _ *oracle.Course) {
 				l.wants(2)
 				l.clusters["c"] = nil
 				l.says(20, "", []string{firstStage(2, 0), secondStage(2, 0, 0, 0)}, []string{entry("a", 2, 0, 0), entry("b", 2, 0, 0), entry("c", 2, 0, 0)})
@@ -257,7 +257,7 @@ func TestJudgeWay(t *testing.T) {
 		},
 		"OnItsWay": {
 			why: "A write that was on its way when that changed is none the worse.",
-			plant: func(l *logs, _ *oracle.Way) {
+			plant: func(l *logs, _ *oracle.Course) {
 				l.wants(2)
 				l.clusters["c"] = nil
 				l.says(20, "", []string{firstStage(2, 0), secondStage(2, 0, 0, 0)}, []string{entry("a", 2, 0, 0), entry("b", 2, 0, 0), entry("c", 2, 0, 0)})
@@ -268,9 +268,9 @@ func TestJudgeWay(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, way := well()
-			tc.plant(l, &way)
-			v := oracle.JudgeWay(way, l.hub, l.clusters)
+			l, course := well()
+			tc.plant(l, &course)
+			v := oracle.JudgeCourse(course, l.hub, l.clusters)
 			switch {
 			case v.Empty():
 				t.Fatalf("too little to judge: %s", v)
@@ -283,11 +283,11 @@ func TestJudgeWay(t *testing.T) {
 	}
 }
 
-// TestJudgeWayEmpty: logs that show nothing prove nothing.
-func TestJudgeWayEmpty(t *testing.T) {
+// TestJudgeCourseEmpty: logs that show nothing prove nothing.
+func TestJudgeCourseEmpty(t *testing.T) {
 	t.Parallel()
-	_, way := well()
-	if v := oracle.JudgeWay(way, nil, nil); !v.Empty() {
+	_, course := well()
+	if v := oracle.JudgeCourse(course, nil, nil); !v.Empty() {
 		t.Errorf("%s", v)
 	}
 }

@@ -99,13 +99,13 @@ spec:
 	turn(corev1.ConditionTrue)
 	r.until("ready", ready(corev1.ConditionTrue))
 	n.Do("annotate", "pod/web", "lab.keelson.io/ready=false")
-	r.until("not ready, since its probe fails", func(now world) bool {
+	r.until("not ready, since its readiness probe fails", func(now world) bool {
 		return condition(pod(now), corev1.ContainersReady).Status == corev1.ConditionFalse && condition(pod(now), corev1.PodReady).Status == corev1.ConditionFalse
 	})
 	n.Do("annotate", "pod/web", "lab.keelson.io/ready-")
 	r.until("ready again", ready(corev1.ConditionTrue))
 	if c := workloadtest.Containers(*pod(r.last()))["web"]; c.RestartCount != is["web"].RestartCount || c.ContainerID != is["web"].ContainerID {
-		t.Errorf("a probe that failed restarted it: %+v", c)
+		t.Errorf("a readiness probe that failed restarted it: %+v", c)
 	}
 }
 

@@ -98,6 +98,22 @@ func TryGet[T any](step func() T) (v T, err error) {
 	return v, err
 }
 
+// Wrap calls step, and ends the caller's step with its failure after a formatted text.
+func Wrap(step func(), format string, args ...any) {
+	if err := Try(step); err != nil {
+		Failf(format+": %w", append(args, err)...)
+	}
+}
+
+// Each calls all steps, and ends the caller's step with the failures of all of them.
+func Each(steps ...func()) {
+	var errs []error
+	for _, step := range steps {
+		errs = append(errs, Try(step))
+	}
+	Do(errors.Join(errs...))
+}
+
 // All calls n steps at the same time, and ends the caller's step if one of them failed.
 func All(n int, step func(i int)) {
 	errs := make([]error, n)

@@ -7,20 +7,20 @@ import (
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 )
 
-// waysToGoWrong returns the ways in which Keelson can't know the complete desired state or
+// breakages returns the ways in which Keelson can't know the complete desired state or
 // the complete live state.
-func waysToGoWrong() []way {
+func breakages() []breakage {
 	return append(brokenGit(), brokenAnswers()...)
 }
 
-func brokenGit() []way {
+func brokenGit() []breakage {
 	template := func(c *component, name string) string { return "components/" + c.name + "/template/" + name }
 	add := func(name, content string) func(*component, map[string]string) {
 		return func(c *component, files map[string]string) { files[template(c, name)] = content }
 	}
 	remove := func(name string) func(*component, map[string]string) { return add(name, "") }
 	all := func(c *component) string { return template(c, "templates/all.yaml") }
-	return []way{
+	return []breakage{
 		{name: "a template fails", edit: add("templates/zz.yaml", `{{ fail "not today" }}`)},
 		{name: "a template calls what is not there", edit: add("templates/zz.yaml", `{{ include "undefined" . }}`)},
 		{name: "a template needs a value", edit: add("templates/zz.yaml", `{{ required "a value is missing" .Values.nothing }}`)},
@@ -71,7 +71,7 @@ func answers(v proxy.Verdict, match func(proxy.Request) bool) func(proxy.Request
 	}
 }
 
-func brokenAnswers() []way {
+func brokenAnswers() []breakage {
 	unavailable := proxy.Verdict{Fault: proxy.Status, Code: http.StatusServiceUnavailable}
 	// The answer of an intermediary, such as a load balancer without a backend. It doesn't
 	// come from an API server, and doesn't prove that an object is absent.
@@ -85,7 +85,7 @@ func brokenAnswers() []way {
 	records := func(r proxy.Request) bool { return r.Resource == "secrets" && r.Namespace == systemNS && !r.Write() }
 	// In most ways the ConfigMaps that git lost can be read. Keelson must not delete
 	// them while it can't read another group.
-	return []way{
+	return []breakage{
 		{name: "groups can't be discovered", fault: answers(unavailable, path("/apis"))},
 		{name: "groups are not found", fault: answers(notFound, path("/apis"))},
 		{name: "the core group can't be discovered", fault: answers(unavailable, path("/api"))},
