@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -52,24 +53,37 @@ func (e *ForbiddenError) Error() string { return e.message }
 
 func (e *ForbiddenError) Unwrap() error { return e.err }
 
-// account returns the account that writes the objects of a component.
-func (c *Cluster) account(w Desired) (*account, error) {
+// accounts are those that write objects of a cluster.
+type accounts struct {
+	config *rest.Config
+	own    *account // that Keelson connects with
+
+	mu     sync.Mutex
+	byName map[string]*account // by NAMESPACE/NAME
+}
+
+func newAccounts(config *rest.Config, own dynamic.Interface) *accounts {
+	return &accounts{config: config, own: &account{dynamic: own}, byName: map[string]*account{}}
+}
+
+// of returns the account that writes the objects of a component.
+func (s *accounts) of(w Desired) (*account, error) {
 	if w.ServiceAccount == "" {
-		return &account{dynamic: c.dynamic}, nil
+		return s.own, nil
 	}
 	if w.Namespace == "" {
 		return nil, fmt.Errorf("the service account %s has no namespace", w.ServiceAccount)
 	}
 	key := w.Namespace + "/" + w.ServiceAccount
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a := c.accounts[key]; a != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.byName[key]; a != nil {
 		return a, nil
 	}
-	if as := c.config.Impersonate; as.UserName != "" || as.UID != "" || len(as.Groups) > 0 || len(as.Extra) > 0 {
+	if as := s.config.Impersonate; as.UserName != "" || as.UID != "" || len(as.Groups) > 0 || len(as.Extra) > 0 {
 		return nil, fmt.Errorf("service account %s can't be impersonated: the connection impersonates %q already, and Kubernetes knows no more than one", key, as.UserName)
 	}
-	config := rest.CopyConfig(c.config)
+	config := rest.CopyConfig(s.config)
 	// Without groups the API server fills in those of service accounts.
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + w.Namespace + ":" + w.ServiceAccount}
 	d, err := dynamic.NewForConfig(config)
@@ -77,7 +91,7 @@ func (c *Cluster) account(w Desired) (*account, error) {
 		return nil, fmt.Errorf("service account %s: %w", key, err)
 	}
 	a := &account{namespace: w.Namespace, name: w.ServiceAccount, dynamic: d}
-	c.accounts[key] = a
+	s.byName[key] = a
 	return a, nil
 }
 

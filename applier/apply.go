@@ -275,7 +275,7 @@ func (a *applying) judged(history []records.HistoryEntry) []records.HistoryEntry
 
 // lastHealth returns the health of the last delivery, from the objects that the plan read.
 func (a *applying) lastHealth() v1alpha1.Health {
-	if a.cluster.wasHealthy(a.want.Component, a.record.Delivered()) {
+	if a.cluster.settled.wasHealthy(a.want.Component, a.record.Delivered()) {
 		return v1alpha1.HealthHealthy
 	}
 	var objects []health.Result
@@ -312,7 +312,7 @@ func (a *applying) one(ctx context.Context, c *differ.Change) error {
 	if err != nil {
 		return err
 	}
-	defer a.cluster.forgetAnswers(c.ID)
+	defer a.cluster.dryRuns.forget(c.ID)
 	switch c.Op {
 	case differ.OpDelete:
 		return a.delete(ctx, m, c)
@@ -351,7 +351,7 @@ func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.
 	}
 	var left *unstructured.Unstructured
 	err = wait.PollUntilContextTimeout(ctx, pollInterval, a.timeout, true, func(ctx context.Context) (bool, error) {
-		live, err := a.cluster.reader.Fresh(ctx, m, c.ID)
+		live, err := a.cluster.live.Fresh(ctx, m, c.ID)
 		if err != nil {
 			return false, err
 		}
@@ -398,7 +398,7 @@ func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Cha
 		}
 		base = answer
 	}
-	a.cluster.reader.Wrote(c.ID, base.Object)
+	a.cluster.live.Wrote(c.ID, base.Object)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.live[c.ID] = base.Object

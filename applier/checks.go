@@ -87,7 +87,7 @@ func (c *Cluster) BeginCheck(ctx context.Context, j CheckJob, begun bool) (live 
 }
 
 func (c *Cluster) createCheck(ctx context.Context, m *meta.RESTMapping, id differ.ID, j CheckJob) (map[string]any, error) {
-	as, err := c.account(j.Want)
+	as, err := c.accounts.of(j.Want)
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +95,11 @@ func (c *Cluster) createCheck(ctx context.Context, m *meta.RESTMapping, id diffe
 	if err != nil {
 		return nil, err
 	}
-	policy, err := c.policy(ctx, j.Want)
+	policy, err := c.planner.policy(ctx, j.Want)
 	if err != nil {
 		return nil, err
 	}
-	change, err := c.judge(ctx, o, policy)
+	change, err := c.judge.creation(ctx, o, policy)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (c *Cluster) EndCheck(ctx context.Context, w Desired, is FoundCheck) error 
 	if live == nil || u.GetAnnotations()[v1alpha1.AnnotationCheckRun] != is.Run || u.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	as, err := c.account(w)
+	as, err := c.accounts.of(w)
 	if err != nil {
 		return err
 	}

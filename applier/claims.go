@@ -145,7 +145,7 @@ func (c *Claims) unknowns() (component, why string) {
 
 // askOthers finds out what the other components of the cluster want, if this matters: before a
 // deletion, and before a takeover. A converged cluster does not need it.
-func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
+func (pl *planner) askOthers(ctx context.Context, p *Prepared) error {
 	concerned := false
 	for i := range p.Plan.Changes {
 		concerned = concerned || p.concernsOthers(i)
@@ -162,21 +162,21 @@ func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
 		switch {
 		case !p.concernsOthers(i):
 		case s.Target == nil && p.Plan.Changes[i].Op == differ.OpForget:
-			if s.Waits, err = c.waitsForRecord(ctx, claims, s); err != nil {
+			if s.Waits, err = pl.waitsForRecord(ctx, claims, s); err != nil {
 				return err
 			}
 		case s.Target == nil:
 			s.Waits = claims.waits(s.ID)
 		default:
-			if err := c.contest(ctx, claims, s, p.want.Pin); err != nil {
+			if err := pl.contest(ctx, claims, s, p.want.Pin); err != nil {
 				return err
 			}
 		}
 	}
-	if p.Plan, err = differ.Compare(ctx, p.schemas, p.states, p.policy); err != nil {
-		return fmt.Errorf("compare: %w", err)
+	if err := p.compare(ctx); err != nil {
+		return err
 	}
-	return c.readOwners(ctx, p) // of the objects to take over
+	return pl.readOwners(ctx, p) // of the objects to take over
 }
 
 // concernsOthers reports whether a change depends on what other components want. This holds for a
@@ -194,15 +194,26 @@ func (p *Prepared) concernsOthers(i int) bool {
 	return ch.Op == differ.OpDelete || ch.State == differ.StateHeld
 }
 
+// waits returns what the deletion of an object waits for; empty: nothing.
+func (c *Claims) waits(id differ.ID) string {
+	if by := c.claimsOn(id); len(by) > 0 {
+		return "waits until " + by[0].describe(" has taken it over, which wants it")
+	}
+	if name, why := c.unknowns(); name != "" {
+		return fmt.Sprintf("waits until it is known whether component %s wants it: %s", name, why)
+	}
+	return ""
+}
+
 // waitsForRecord returns what an entry of the record waits for before it is forgotten; empty:
 // nothing. The component that wants the object now must have it in its record, as applied.
 // Otherwise a deletion by another client would approve what git changes.
 //
 // A component whose target is unknown holds nothing up: the object is not deleted.
-func (c *Cluster) waitsForRecord(ctx context.Context, claims *Claims, s *differ.State) (string, error) {
+func (pl *planner) waitsForRecord(ctx context.Context, claims *Claims, s *differ.State) (string, error) {
 	by := claims.claimsOn(s.ID)
 	for _, one := range by {
-		rec, err := c.records.Read(ctx, one.component)
+		rec, err := pl.records.Read(ctx, one.component)
 		if records.Damaged(err) {
 			continue
 		}
@@ -219,20 +230,9 @@ func (c *Cluster) waitsForRecord(ctx context.Context, claims *Claims, s *differ.
 	return "waits until " + by[0].describe(" has it, which wants it"), nil
 }
 
-// waits returns what the deletion of an object waits for; empty: nothing.
-func (c *Claims) waits(id differ.ID) string {
-	if by := c.claimsOn(id); len(by) > 0 {
-		return "waits until " + by[0].describe(" has taken it over, which wants it")
-	}
-	if name, why := c.unknowns(); name != "" {
-		return fmt.Sprintf("waits until it is known whether component %s wants it: %s", name, why)
-	}
-	return ""
-}
-
 // contest decides which component has an object that carries another component's label. The object
 // is taken over if the other component's record has it, and its target does not.
-func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, pin *records.Pin) error {
+func (pl *planner) contest(ctx context.Context, claims *Claims, s *differ.State, pin *records.Pin) error {
 	from := (&unstructured.Unstructured{Object: s.Live}).GetLabels()[v1alpha1.LabelComponent]
 	if by := claims.claimsOn(s.ID); len(by) > 0 {
 		what := "leave it out of one of them"
@@ -249,7 +249,7 @@ func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, 
 		s.Contested = fmt.Sprintf("it belongs to component %s, and it is not known whether that wants it still: %s", from, why)
 		return nil
 	}
-	rec, err := c.records.Read(ctx, from)
+	rec, err := pl.records.Read(ctx, from)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"sync"
-	"unique"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,72 +19,35 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/keelson-io/keelson/applier/fingerprint"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
-
-// Reader finds live objects, from a cache or from the API server.
-// Implementations are safe for concurrent use.
-type Reader interface {
-	// Get returns the object at the mapping's version, or nil when it is not known to exist. The
-	// API server then decides whether it exists. Get may leave out managedFields.
-	Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
-	// Fresh returns the object with managedFields, not older than what Get
-	// returned last.
-	Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
-	// Scaled returns what autoscalers own, by object. served lists the kinds of autoscalers
-	// ([Autoscalers]) that the cluster serves.
-	Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error)
-	// Wrote receives the object that the API server returned for a write; nil: deleted.
-	Wrote(id differ.ID, object map[string]any)
-}
 
 // Cluster is one target cluster. It is safe for concurrent use by different
 // components.
 type Cluster struct {
-	name      string
-	config    *rest.Config
-	dynamic   dynamic.Interface // with Keelson's own rights
-	discovery *discoverer
-	reader    Reader
-	keeper    Keeper // the reader, if it implements Keeper; else nil
-	diagnoser health.Diagnoser
-	progress  func(Step)
-	limits    instanceLimits
-	redactor  *redact.Redactor
-	// skipsDryRuns: a familiar change needs no dry run.
-	skipsDryRuns bool
-	hiding       string // prefix of this cluster's names in the redactor
-	secrets      records.Secrets
-	records      *records.Store
-	metadata     metadata.Interface
-	nodes        nodeReader
+	name     string
+	dynamic  dynamic.Interface // with Keelson's own rights
+	metadata metadata.Interface
+	progress func(Step)
 
-	mu sync.Mutex
-	// healthy holds, by component, the delivery that was last found settled and healthy.
-	healthy map[string]unique.Handle[records.Delivered]
-	// namespaces that existed when they were read.
-	namespaces map[string]bool
-	mayCreate  *bool // whether Keelson may create namespaces; nil: not asked yet
-	// distrusted are objects that exist although the cache lacked them.
-	distrusted map[differ.ID]bool
-	maskKey    []byte
-	// named: the Secret mask-key has this cluster's name. It got the name when kube-system had the
-	// UID namedUID. sure: the name was confirmed for this API server.
-	named, sure bool
-	namedUID    string
-	// accounts that write objects, by NAMESPACE/NAME.
-	accounts map[string]*account
-	answers  map[differ.ID]answered
-	// familiar are the kinds of changes of which the API server accepted one in a dry run.
-	familiar map[fingerprint.Sum]bool
-	// judgedCustomResources holds the findings about the custom resources of CRDs.
-	judgedCustomResources map[differ.ID]judgedCRD
-	// settled holds the inputs of the objects that were found settled, by component.
-	settled map[string]map[differ.ID]differ.Inputs
+	clusterName     *clusterName
+	records         *records.Store
+	accounts        *accounts
+	namespaces      *namespaces
+	discovery       *discoverer
+	live            *liveObjects
+	nodes           *nodeReader
+	dryRuns         *dryRuns
+	customResources *customResourceReader
+	settled         *settledComponents
+	secrets         secretRegister
+	planner         *planner
+	judge           objectJudge
+	diagnoser       health.Diagnoser
 }
 
 // Options configure the access to a cluster.
@@ -131,36 +92,112 @@ func New(o Options) (*Cluster, error) {
 	if o.Writer.Identity == "" {
 		o.Writer.Identity = rand.Text()
 	}
-	c := &Cluster{
-		redactor: o.Redactor, hiding: o.Name + "/" + rand.Text() + "/", secrets: secrets, metadata: meta,
-		name: o.Name, config: o.Config, accounts: map[string]*account{}, dynamic: dyn, reader: o.Reader, progress: o.Progress,
-		discovery: newDiscoverer(disco, o.Schemas), diagnoser: health.NewDiagnoser(dyn),
-		namespaces: map[string]bool{}, distrusted: map[differ.ID]bool{},
-		answers: map[differ.ID]answered{}, familiar: map[fingerprint.Sum]bool{}, skipsDryRuns: o.SkipDryRuns,
-		settled: map[string]map[differ.ID]differ.Inputs{}, healthy: map[string]unique.Handle[records.Delivered]{},
-		limits: defaultInstanceLimits(), judgedCustomResources: map[differ.ID]judgedCRD{},
+	if o.Reader == nil {
+		o.Reader = &directReader{dynamic: dyn}
 	}
+	if o.Progress == nil {
+		o.Progress = func(Step) {}
+	}
+	c := &Cluster{
+		name: o.Name, dynamic: dyn, metadata: meta, progress: o.Progress,
+		accounts: newAccounts(o.Config, dyn), discovery: newDiscoverer(disco, o.Schemas), live: newLiveObjects(o.Reader, dyn),
+		nodes: &nodeReader{client: dyn}, dryRuns: newDryRuns(o.SkipDryRuns), customResources: newCustomResourceReader(dyn),
+		secrets: newSecretRegister(o.Redactor, o.Name), diagnoser: health.NewDiagnoser(dyn),
+	}
+	c.namespaces = newNamespaces(o.Name, c.accounts.own)
+	c.clusterName = &clusterName{name: o.Name, secrets: secrets, client: dyn, namespaces: c.namespaces}
 	c.records = records.NewStore(records.Options{
 		Cluster: o.Name, Secrets: secrets, Packer: &c.discovery.schemas.packer, Writer: o.Writer,
-		Check: func(ctx context.Context) error { _, err := c.key(ctx); return err },
+		Check: func(ctx context.Context) error { _, err := c.clusterName.maskKey(ctx); return err },
 	})
-	if c.reader == nil {
-		c.reader = &directReader{dynamic: dyn}
-	}
-	c.keeper, _ = c.reader.(Keeper)
-	if c.progress == nil {
-		c.progress = func(Step) {}
+	c.settled = newSettledComponents(o.Reader, c.records)
+	c.judge = objectJudge{discovery: c.discovery, nodes: c.nodes}
+	c.planner = &planner{
+		name: c.clusterName, records: c.records, accounts: c.accounts, discovery: c.discovery, live: c.live, nodes: c.nodes,
+		dryRuns: c.dryRuns, customResources: c.customResources, settled: c.settled, secrets: c.secrets,
 	}
 	return c, nil
 }
 
 // Close removes the cluster's data from the redactor. Nothing about the cluster may be printed
 // afterwards.
-func (c *Cluster) Close() { c.redactor.Forget(c.hiding) }
+func (c *Cluster) Close() { c.secrets.close() }
 
-func resourceOf(d dynamic.Interface, m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {
-	if m.Scope.Name() == meta.RESTScopeNameNamespace {
-		return d.Resource(m.Resource).Namespace(id.Namespace)
+// Prepare makes the cluster ready for records: the namespace, the key, and the name of the cluster.
+// An apply does so, too, but then an earlier plan must be made again. The error is an
+// [*OtherClusterError] when the API server is of another cluster.
+func (c *Cluster) Prepare(ctx context.Context) error {
+	if err := c.clusterName.prepare(ctx); err != nil {
+		return fmt.Errorf("cluster %s: %w", c.name, err)
 	}
-	return d.Resource(m.Resource)
+	return nil
+}
+
+// Plan computes what applying would change. It writes nothing. The error wraps [ErrStale] when the
+// record has another version than w.From.
+func (c *Cluster) Plan(ctx context.Context, w Desired) (*Prepared, error) {
+	p, err := (*Prepared)(nil), c.secrets.addTarget(w)
+	if err == nil {
+		p, err = c.planner.plan(ctx, w)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: component %s: %w", c.name, w.Component, err)
+	}
+	return p, nil
+}
+
+// Predict makes dry runs of the objects that a plan creates. [Cluster.Plan] has already made those
+// of updates.
+func (c *Cluster) Predict(ctx context.Context, p *Prepared) error {
+	if err := c.planner.predict(ctx, p, differ.OpCreate); err != nil {
+		return fmt.Errorf("cluster %s: component %s: %w", c.name, p.want.Component, err)
+	}
+	p.Plan.NoteApprovals(p.want.Approvals)
+	return nil
+}
+
+// Mapping finds the resource of a kind that the cluster serves. See
+// [IsNotServed].
+func (c *Cluster) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	s, err := c.discovery.surface(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", c.name, err)
+	}
+	return s.mapping(gvk)
+}
+
+// Capabilities returns what a chart may read about the cluster.
+func (c *Cluster) Capabilities(ctx context.Context) (renderer.Capabilities, error) {
+	s, err := c.discovery.surface(ctx)
+	if err != nil {
+		return renderer.Capabilities{}, fmt.Errorf("cluster %s: %w", c.name, err)
+	}
+	return s.capabilities, nil
+}
+
+// Forget drops what is known about the cluster's API, because another API server may answer.
+func (c *Cluster) Forget() {
+	c.discovery.forget()
+	c.dryRuns.reset()
+}
+
+// Restart drops what was read of the cluster, records too, after the cluster was away for a while.
+// Its store may have been restored to an older state, in which known resourceVersions mean
+// something else.
+func (c *Cluster) Restart() {
+	c.Forget()
+	c.records.Drop()
+	c.nodes.forget()
+	c.namespaces.reset()
+	c.live.reset()
+	c.customResources.reset()
+	c.settled.reset()
+	c.clusterName.reset()
+}
+
+// Rediscover makes the next calls ask what the cluster serves, and read the schemas of the given
+// groups: one of their CRDs or APIServices has changed.
+func (c *Cluster) Rediscover(groups ...string) {
+	c.discovery.rediscover(groups...)
+	c.dryRuns.reset()
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/records"
 )
 
 // maskKeyName is the Secret with the name of the API server's cluster, and with the key of the
@@ -40,12 +43,35 @@ func (e *OtherClusterError) Error() string {
 		e.Other, v1alpha1.Namespace, maskKeyName, e.Cluster, v1alpha1.Namespace, maskKeyName, keyCluster)
 }
 
-// key returns the key of the hashes that stand for Secret data in this cluster, or nil before
-// [Cluster.Prepare] has made it. It never leaves the cluster and the process. The error is an
-// [*OtherClusterError] when the API server is of another cluster.
-func (c *Cluster) key(ctx context.Context) ([]byte, error) {
+// clusterName makes sure that an API server is that of the cluster, and holds the key of its
+// records. Both are in one Secret of the cluster.
+type clusterName struct {
+	name       string
+	secrets    records.Secrets
+	client     dynamic.Interface
+	namespaces *namespaces
+
+	mu  sync.Mutex
+	key []byte // nil: not read yet
+	// named: the Secret has this cluster's name. It got the name when kube-system had the UID
+	// namedUID. sure: the name was confirmed for this API server.
+	named, sure bool
+	namedUID    string
+}
+
+// reset forgets what was read.
+func (c *clusterName) reset() {
 	c.mu.Lock()
-	key := c.maskKey
+	defer c.mu.Unlock()
+	c.key, c.named, c.sure = nil, false, false
+}
+
+// maskKey returns the key of the hashes that stand for Secret data in this cluster, or nil before
+// [clusterName.prepare] has made it. It never leaves the cluster and the process. The error is an
+// [*OtherClusterError] when the API server is of another cluster.
+func (c *clusterName) maskKey(ctx context.Context) ([]byte, error) {
+	c.mu.Lock()
+	key := c.key
 	c.mu.Unlock()
 	if key != nil {
 		return key, nil
@@ -56,16 +82,16 @@ func (c *Cluster) key(ctx context.Context) ([]byte, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.maskKey, c.named = s.Data[keyMask], s.names(c.name)
+	c.key, c.named = s.Data[keyMask], s.names(c.name)
 	c.namedUID = string(s.Data[keyUID])
 	c.sure = string(s.Data[keyCluster]) == AnyCluster
-	return c.maskKey, nil
+	return c.key, nil
 }
 
 // sureOfName reports whether the stored name was set for this API server. A cluster restored from a
 // backup has the name of the original, and would accept the original's name for itself. The UID of
 // kube-system shows the difference. A positive answer is remembered.
-func (c *Cluster) sureOfName(ctx context.Context) (bool, error) {
+func (c *clusterName) sureOfName(ctx context.Context) (bool, error) {
 	c.mu.Lock()
 	named, uidThen, sure := c.named, c.namedUID, c.sure
 	c.mu.Unlock()
@@ -94,7 +120,7 @@ func (s nameSecret) names(cluster string) bool {
 
 // readName reads the Secret with the cluster's name, and fails when it names another cluster; nil:
 // there is no Secret yet.
-func (c *Cluster) readName(ctx context.Context) (*nameSecret, error) {
+func (c *clusterName) readName(ctx context.Context) (*nameSecret, error) {
 	found, err := c.secrets.Get(ctx, maskKeyName)
 	if err != nil {
 		return nil, err
@@ -123,8 +149,8 @@ func (c *Cluster) readName(ctx context.Context) (*nameSecret, error) {
 
 // uid returns the UID of the Namespace kube-system, which differs between clusters; empty: it may
 // not be read, or does not exist.
-func (c *Cluster) uid(ctx context.Context) (string, error) {
-	system, err := c.dynamic.Resource(namespaceMapping().Resource).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+func (c *clusterName) uid(ctx context.Context) (string, error) {
+	system, err := c.client.Resource(namespaceMapping().Resource).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		return "", nil
@@ -134,42 +160,34 @@ func (c *Cluster) uid(ctx context.Context) (string, error) {
 	return string(system.GetUID()), nil
 }
 
-// Prepare makes the cluster ready for records: the namespace, the key, and the name of the cluster.
-// An apply does so, too, but then an earlier plan must be made again. The error is an
-// [*OtherClusterError] when the API server is of another cluster.
-func (c *Cluster) Prepare(ctx context.Context) error {
-	if err := c.prepare(ctx); err != nil {
-		return fmt.Errorf("cluster %s: %w", c.name, err)
-	}
-	return nil
-}
-
-func (c *Cluster) prepare(ctx context.Context) error {
-	if _, err := c.key(ctx); err != nil {
+// prepare makes the cluster ready for records: the namespace, the key, and the name of the cluster.
+// The error is an [*OtherClusterError] when the API server is of another cluster.
+func (c *clusterName) prepare(ctx context.Context) error {
+	if _, err := c.maskKey(ctx); err != nil {
 		return err
 	}
 	if sure, err := c.sureOfName(ctx); err != nil || sure {
 		return err
 	}
-	if err := c.ensureNamespace(ctx, v1alpha1.Namespace); err != nil {
+	if err := c.namespaces.ensure(ctx, v1alpha1.Namespace); err != nil {
 		return err
 	}
-	err := c.sayName(ctx)
+	err := c.storeName(ctx)
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
 		return err // else another session was first, and its name counts
 	}
 	c.mu.Lock()
-	c.maskKey = nil // so that it is read again
+	c.key = nil // so that it is read again
 	c.mu.Unlock()
-	key, err := c.key(ctx)
+	key, err := c.maskKey(ctx)
 	if err == nil && key == nil {
 		err = fmt.Errorf("the Secret %s/%s was deleted just now", v1alpha1.Namespace, maskKeyName)
 	}
 	return err
 }
 
-// sayName stores the cluster's name, and a key if there is none.
-func (c *Cluster) sayName(ctx context.Context) error {
+// storeName stores the cluster's name, and a key if there is none.
+func (c *clusterName) storeName(ctx context.Context) error {
 	s, err := c.readName(ctx)
 	if err != nil || s != nil && string(s.Data[keyCluster]) == AnyCluster {
 		return err

@@ -3,10 +3,12 @@ package applier
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/differ"
 )
@@ -25,44 +27,37 @@ type judgedCRD struct {
 	instances *differ.CustomResources
 }
 
-// readCustomResources compares the CRDs again that can't be decided without their custom resources.
-//
-// Findings are reused while the CRD waits: a held component is planned again with every event, and
-// may have many custom resources. But a change that is to be sent is decided by a fresh read.
-func (c *Cluster) readCustomResources(ctx context.Context, p *Prepared) error {
-	remembered := map[differ.ID]bool{}
-	read := func(i int) error {
-		s := &p.states[i]
-		var err error
-		s.CustomResources, remembered[s.ID], err = c.instances(ctx, p, i, !remembered[s.ID])
-		if err != nil {
-			return fmt.Errorf("%s: custom resources: %w", s.ID, err)
-		}
-		return nil
-	}
-	for {
-		asked := false
-		for i := range p.Plan.Changes {
-			ch := &p.Plan.Changes[i]
-			if ch.CustomResourcesUnread || remembered[ch.ID] && ch.Op != differ.OpNone {
-				asked = true
-				if err := read(i); err != nil {
-					return err
-				}
-			}
-		}
-		if !asked {
-			return nil
-		}
-		var err error
-		if p.Plan, err = differ.Compare(ctx, p.schemas, p.states, p.policy); err != nil {
-			return fmt.Errorf("compare: %w", err)
-		}
+// customResourceReader finds out what CRDs would do to their custom resources, and remembers it.
+type customResourceReader struct {
+	client dynamic.Interface
+	limits instanceLimits
+
+	mu     sync.Mutex
+	judged map[differ.ID]judgedCRD
+}
+
+func newCustomResourceReader(client dynamic.Interface) *customResourceReader {
+	return &customResourceReader{client: client, limits: defaultInstanceLimits(), judged: map[differ.ID]judgedCRD{}}
+}
+
+// forget drops the findings about some CRDs.
+func (c *customResourceReader) forget(ids ...differ.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		delete(c.judged, id)
 	}
 }
 
+// reset drops all findings.
+func (c *customResourceReader) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.judged)
+}
+
 // instances returns the findings about a CRD's custom resources, and whether they were remembered.
-func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool) (*differ.CustomResources, bool, error) {
+func (c *customResourceReader) instances(ctx context.Context, p *Prepared, i int, recall bool) (*differ.CustomResources, bool, error) {
 	s := &p.states[i]
 	judge, err := differ.JudgeOf(s, p.states)
 	if err != nil {
@@ -71,7 +66,7 @@ func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool
 	live := unstructured.Unstructured{Object: s.Live}
 	of := fmt.Sprint(live.GetUID(), " ", live.GetGeneration(), " ", p.want.Target.Hash)
 	c.mu.Lock()
-	last := c.judgedCustomResources[s.ID]
+	last := c.judged[s.ID]
 	c.mu.Unlock()
 	if recall && last.instances != nil && last.of == of {
 		if still, err := c.stillRefused(ctx, judge, last.instances); still || err != nil {
@@ -82,20 +77,20 @@ func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool
 		}
 	}
 	for _, version := range judge.Versions() {
-		if err := c.judgeCustomResources(ctx, judge, version); err != nil {
+		if err := c.judgeAll(ctx, judge, version); err != nil {
 			return nil, false, err
 		}
 	}
 	found := judge.Instances()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.judgedCustomResources[s.ID] = judgedCRD{of: of, instances: found}
+	c.judged[s.ID] = judgedCRD{of: of, instances: found}
 	return found, false, nil
 }
 
 // stillRefused reads one refused object again: if it was repaired, others may be, too. A finding
 // that none was refused stays valid.
-func (c *Cluster) stillRefused(ctx context.Context, judge *differ.CRDJudge, last *differ.CustomResources) (bool, error) {
+func (c *customResourceReader) stillRefused(ctx context.Context, judge *differ.CRDJudge, last *differ.CustomResources) (bool, error) {
 	if last.Refused == 0 {
 		return true, nil
 	}
@@ -105,7 +100,7 @@ func (c *Cluster) stillRefused(ctx context.Context, judge *differ.CRDJudge, last
 	if r.Namespace != "" {
 		m.Scope = meta.RESTScopeNamespace
 	}
-	o, err := Get(ctx, c.dynamic, m, differ.ID{Group: gvr.Group, Kind: gvr.Resource, Namespace: r.Namespace, Name: r.Name})
+	o, err := Get(ctx, c.client, m, differ.ID{Group: gvr.Group, Kind: gvr.Resource, Namespace: r.Namespace, Name: r.Name})
 	if o == nil || err != nil {
 		return false, err
 	}
@@ -113,11 +108,11 @@ func (c *Cluster) stillRefused(ctx context.Context, judge *differ.CRDJudge, last
 	return judge.Instances().Refused > 0, err
 }
 
-// judgeCustomResources passes all objects, in a version, to the judge, page by page.
-func (c *Cluster) judgeCustomResources(ctx context.Context, judge *differ.CRDJudge, version string) error {
+// judgeAll passes all objects, in a version, to the judge, page by page.
+func (c *customResourceReader) judgeAll(ctx context.Context, judge *differ.CRDJudge, version string) error {
 	gvr, seen := judge.Resource(version), 0
 	for next := ""; ; {
-		page, err := c.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: c.limits.page, Continue: next})
+		page, err := c.client.Resource(gvr).List(ctx, metav1.ListOptions{Limit: c.limits.page, Continue: next})
 		if err != nil {
 			return fmt.Errorf("list %s: %w", gvr, err)
 		}

@@ -184,58 +184,10 @@ func (s *surface) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error
 	return nil, &NotServedError{GVK: gvk}
 }
 
-// Mapping finds the resource of a kind that the cluster serves. See
-// [IsNotServed].
-func (c *Cluster) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	s, err := c.discovery.surface(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", c.name, err)
-	}
-	return s.mapping(gvk)
-}
-
 // IsNotServed reports whether an error says that a kind is certainly not served.
 func IsNotServed(err error) bool {
 	not, ok := notServed(err)
 	return ok && not.Unknown == nil
-}
-
-// Capabilities returns what a chart may read about the cluster.
-func (c *Cluster) Capabilities(ctx context.Context) (renderer.Capabilities, error) {
-	s, err := c.discovery.surface(ctx)
-	if err != nil {
-		return renderer.Capabilities{}, fmt.Errorf("cluster %s: %w", c.name, err)
-	}
-	return s.capabilities, nil
-}
-
-// Forget drops what is known about the cluster's API, because another API server may answer.
-func (c *Cluster) Forget() {
-	c.discovery.forget()
-	c.forgetAnswers()
-}
-
-// Restart drops what was read of the cluster, records too, after the cluster was away for a while.
-// Its store may have been restored to an older state, in which known resourceVersions mean
-// something else.
-func (c *Cluster) Restart() {
-	c.Forget()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.records.Drop()
-	c.nodes.forget()
-	clear(c.namespaces)
-	clear(c.distrusted)
-	clear(c.judgedCustomResources)
-	clear(c.settled)
-	c.maskKey, c.named, c.sure, c.mayCreate = nil, false, false, nil
-}
-
-// Rediscover makes the next calls ask what the cluster serves, and read the schemas of the given
-// groups: one of their CRDs or APIServices has changed.
-func (c *Cluster) Rediscover(groups ...string) {
-	c.discovery.rediscover(groups...)
-	c.forgetAnswers()
 }
 
 // schemasFor returns the schemas of the given groups and versions. It leaves out schemas that are

@@ -19,7 +19,7 @@ func (a *applying) establish(ctx context.Context, crds []*differ.Change) error {
 			continue
 		}
 		err := wait.PollUntilContextTimeout(ctx, pollInterval, establishTimeout, true, func(ctx context.Context) (bool, error) {
-			live, err := a.cluster.reader.Fresh(ctx, a.mappings[c.ID], c.ID)
+			live, err := a.cluster.live.Fresh(ctx, a.mappings[c.ID], c.ID)
 			if err != nil || live == nil {
 				return false, err
 			}
@@ -37,7 +37,7 @@ func (a *applying) establish(ctx context.Context, crds []*differ.Change) error {
 		c := &a.Plan.Changes[i]
 		versions[c.ID] = schema.FromAPIVersionAndKind(c.APIVersion, c.ID.Kind)
 	}
-	schemas, err := a.cluster.schemas(ctx, versions)
+	schemas, err := a.cluster.discovery.schemasOf(ctx, versions)
 	if err != nil {
 		return err
 	}

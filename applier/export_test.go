@@ -27,11 +27,11 @@ func Batches(plan *differ.Plan) [][]string {
 
 // SetInstanceLimits makes pages and the limit of what is read small.
 func (c *Cluster) SetInstanceLimits(page int64, all int) {
-	c.limits = instanceLimits{page: page, all: all}
+	c.customResources.limits = instanceLimits{page: page, all: all}
 }
 
 // ForgetInstances drops what was found of custom resources.
-func (c *Cluster) ForgetInstances() { clear(c.judgedCustomResources) }
+func (c *Cluster) ForgetInstances() { c.customResources.reset() }
 
 // Soonest is when an apply looks again that has several reasons to.
 func Soonest(words ...time.Duration) time.Duration {
@@ -62,7 +62,7 @@ func (c *Cluster) ObserveObjects(ctx context.Context, n int, get func(context.Co
 		states[i].ID = differ.ID{Kind: "ConfigMap", Name: strconv.Itoa(i)}
 		mappings[states[i].ID] = &meta.RESTMapping{}
 	}
-	return c.observe(ctx, mappings, states, func(ctx context.Context, _ *meta.RESTMapping, s *differ.State) (map[string]any, error) {
+	return c.live.observe(ctx, mappings, states, func(ctx context.Context, _ *meta.RESTMapping, s *differ.State) (map[string]any, error) {
 		return get(ctx, s.ID)
 	})
 }

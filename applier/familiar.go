@@ -84,15 +84,15 @@ func closing(text string) int {
 // nothing else: a refused object blocks hooks, waves and deletions, and a forbidden object ends the
 // plan before other writes. A change that was refused before gets a dry run again, even if another
 // object made its kind familiar.
-func (c *Cluster) skips(p *Prepared, ch *differ.Change) bool {
-	if !c.skipsDryRuns || len(p.want.Target.Hooks) > 0 || !p.writesAlone(ch) {
+func (d *dryRuns) skips(p *Prepared, ch *differ.Change) bool {
+	if !d.skip || len(p.want.Target.Hooks) > 0 || !p.writesAlone(ch) {
 		return false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := c.answers[ch.ID]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := d.answers[ch.ID]
 	refused := last.dryRun != nil && last.dryRun.Answer == nil && last.hash == ch.Hash
-	return !refused && c.familiar[p.familiar(ch)]
+	return !refused && d.familiar[p.familiar(ch)]
 }
 
 // writesAlone reports whether a change is the only one of a plan.
@@ -101,16 +101,23 @@ func (p *Prepared) writesAlone(ch *differ.Change) bool {
 }
 
 // learn records that the API server accepted a change of a kind.
-func (c *Cluster) learn(kind fingerprint.Sum) {
+func (d *dryRuns) learn(kind fingerprint.Sum) {
 	if kind == (fingerprint.Sum{}) {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.familiar) >= maxFamiliar {
-		clear(c.familiar)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.familiar) >= maxFamiliar {
+		clear(d.familiar)
 	}
-	c.familiar[kind] = true
+	d.familiar[kind] = true
+}
+
+// unlearn drops a kind of which a write was refused.
+func (d *dryRuns) unlearn(kind fingerprint.Sum) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.familiar, kind)
 }
 
 // unlearn handles a refused write. If the write had no dry run, the error wraps [ErrStale], and the
@@ -119,9 +126,7 @@ func (a *applying) unlearn(c *differ.Change, err error) error {
 	if unanswered(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	a.cluster.mu.Lock()
-	defer a.cluster.mu.Unlock()
-	delete(a.cluster.familiar, a.familiar(c))
+	a.cluster.dryRuns.unlearn(a.familiar(c))
 	if a.unasked != c.ID {
 		return err
 	}

@@ -82,6 +82,6 @@ func (a *applying) touch(ctx context.Context, id differ.ID, apiVersion string, e
 	if err != nil {
 		return fmt.Errorf("annotate %s with its epoch: %w", id, a.forbidden(ctx, m, id, err, "patch"))
 	}
-	a.cluster.reader.Wrote(id, answer.Object)
+	a.cluster.live.Wrote(id, answer.Object)
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/applier/deletion"
 	"github.com/keelson-io/keelson/applier/records"
@@ -25,7 +24,7 @@ func (a *applying) permitHook(ctx context.Context, event string, id differ.ID, l
 	}
 	if c == nil || c.Op == differ.OpDelete {
 		var err error
-		if c, err = a.judgeDeletion(ctx, id, live, state); err != nil {
+		if c, err = a.cluster.judge.deletion(ctx, ObservedObject{ID: id, Live: live.Object}, state, a.policy.Among(a.states)); err != nil {
 			return deletion.Permit{}, fmt.Errorf("hook %s: %w", event, err)
 		}
 	}
@@ -58,33 +57,6 @@ func (p *Prepared) planned(id differ.ID) (*differ.Change, *differ.State) {
 		}
 	}
 	return nil, nil
-}
-
-// judgeDeletion decides about the deletion of an object in its current state. An object of the plan
-// is compared again: it may have been protected, or taken over, since. For any other object only
-// the danger rules decide. A hook of this component made it, or Helm did and the component adopts
-// Helm's objects.
-func (a *applying) judgeDeletion(ctx context.Context, id differ.ID, live *unstructured.Unstructured, planned *differ.State) (*differ.Change, error) {
-	schemas, err := a.cluster.schemas(ctx, map[differ.ID]schema.GroupVersionKind{id: live.GroupVersionKind()})
-	if err != nil {
-		return nil, err
-	}
-	return a.cluster.withNodes(ctx, a.policy.Among(a.states), func(policy differ.Policy) (*differ.Change, error) {
-		if planned == nil {
-			c, err := differ.JudgeDeletion(ctx, schemas, id, live.Object, policy)
-			if err != nil {
-				return nil, fmt.Errorf("judge its deletion: %w", err)
-			}
-			return &c, nil
-		}
-		state := *planned
-		state.Live, state.OwnersRead = live.Object, true
-		plan, err := differ.Compare(ctx, schemas, []differ.State{state}, policy)
-		if err != nil {
-			return nil, fmt.Errorf("compare: %w", err)
-		}
-		return &plan.Changes[0], nil
-	})
 }
 
 // hooksHeld reports whether a hook of some events can't be created, because a rule holds or

@@ -12,14 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/deletion"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/renderer"
 )
 
 // runHooks runs the hooks of an event one after another: each starts when the one before has ended.
@@ -252,14 +250,14 @@ func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, 
 		}
 		return nil, fmt.Errorf("hook %s: create %s: %w", h.event, h.id, a.forbidden(ctx, m, h.id, err, "patch", "create"))
 	}
-	a.cluster.reader.Wrote(h.id, answer.Object)
+	a.cluster.live.Wrote(h.id, answer.Object)
 	return answer.Object, nil
 }
 
 // judgeHook applies the danger rules to the creation of a hook's object, and returns what to
 // create.
 func (a *applying) judgeHook(ctx context.Context, h hook) (map[string]any, error) {
-	c, err := a.cluster.judge(ctx, h.object, a.policy.Among(a.states))
+	c, err := a.cluster.judge.creation(ctx, h.object, a.policy.Among(a.states))
 	if err != nil {
 		return nil, fmt.Errorf("hook %s: %w", h.event, err)
 	}
@@ -267,40 +265,6 @@ func (a *applying) judgeHook(ctx context.Context, h hook) (map[string]any, error
 		return nil, &HookError{Event: h.event, ID: h.id, Message: why}
 	}
 	return c.Patch, nil
-}
-
-// judge applies the danger rules to the creation of an object outside of a plan.
-func (c *Cluster) judge(ctx context.Context, o *renderer.Object, policy differ.Policy) (*differ.Change, error) {
-	id, gvk := differ.Identify(o.Content)
-	schemas, err := c.schemas(ctx, map[differ.ID]schema.GroupVersionKind{id: gvk})
-	if err != nil {
-		return nil, err
-	}
-	return c.withNodes(ctx, policy, func(policy differ.Policy) (*differ.Change, error) {
-		plan, err := differ.Compare(ctx, schemas, []differ.State{{ID: id, Target: o}}, policy)
-		if err != nil {
-			return nil, fmt.Errorf("compare: %w", err)
-		}
-		return &plan.Changes[0], nil
-	})
-}
-
-// refusal returns why danger rules stop a creation; empty: they do not.
-func refusal(c *differ.Change) string {
-	if c.Op == differ.OpCreate && c.State != differ.StateHeld && c.State != differ.StateDenied {
-		return ""
-	}
-	why := fmt.Sprintf("it is %s: %s (rule %s)", c.State, c.Because, c.Rule)
-	for _, f := range c.Fields {
-		if f.Action == differ.ActionHold || f.Action == differ.ActionDeny {
-			why = fmt.Sprintf("%s is %s: %s (rule %s)", f.Path, c.State, f.Because, f.Rule)
-			break
-		}
-	}
-	if c.Approvable() {
-		why += "; its hash, for an approval: " + c.Hash
-	}
-	return why
 }
 
 // replaceHook makes room for a hook's object: it deletes what an earlier run left behind, if the

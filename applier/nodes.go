@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/differ/jsonsize"
@@ -31,19 +31,21 @@ const (
 // nodeReader reads the nodes of a cluster. One component reads them at a time, and all components
 // use them for a minute. That they are unknown is remembered as long.
 type nodeReader struct {
+	client dynamic.Interface
+
 	mu    sync.Mutex
 	read  bool
 	nodes *differ.Nodes // nil: unknown
 }
 
 // get returns the nodes; nil: unknown, because Keelson may not list nodes, or there are too many.
-func (r *nodeReader) get(ctx context.Context, list func(context.Context, string) (page []map[string]any, next string, err error)) (*differ.Nodes, error) {
+func (r *nodeReader) get(ctx context.Context) (*differ.Nodes, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.read {
 		return r.nodes, nil
 	}
-	nodes, err := readNodePages(ctx, list)
+	nodes, err := readNodePages(ctx, r.list)
 	if err != nil && !apierrors.IsForbidden(err) && !errors.Is(err, errManyNodes) {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
@@ -90,9 +92,9 @@ func readNodePages(ctx context.Context, list func(context.Context, string) ([]ma
 	}
 }
 
-// listNodes reads a page of nodes.
-func (c *Cluster) listNodes(ctx context.Context, next string) ([]map[string]any, string, error) {
-	page, err := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).
+// list reads a page of nodes.
+func (r *nodeReader) list(ctx context.Context, next string) ([]map[string]any, string, error) {
+	page, err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).
 		List(ctx, metav1.ListOptions{Limit: nodePage, Continue: next})
 	if err != nil {
 		return nil, "", fmt.Errorf("page: %w", err)
@@ -104,36 +106,20 @@ func (c *Cluster) listNodes(ctx context.Context, next string) ([]map[string]any,
 	return objects, page.GetContinue(), nil
 }
 
-// readNodes reads the nodes of the cluster if a danger rule counts them, and compares again. If
-// the nodes are unknown, the conditions read null.
-func (c *Cluster) readNodes(ctx context.Context, p *Prepared) (again bool, _ error) {
-	if !slices.ContainsFunc(p.Plan.Changes, func(ch differ.Change) bool { return ch.NodesUnread }) {
-		return false, nil
-	}
-	if err := c.knowNodes(ctx, &p.policy); err != nil {
-		return false, err
-	}
-	var err error
-	if p.Plan, err = differ.Compare(ctx, p.schemas, p.states, p.policy); err != nil {
-		return false, fmt.Errorf("compare: %w", err)
-	}
-	return true, nil
-}
-
-// knowNodes reads the nodes into a policy.
-func (c *Cluster) knowNodes(ctx context.Context, policy *differ.Policy) (err error) {
+// addTo reads the nodes into a policy. If they are unknown, the conditions of rules read null.
+func (r *nodeReader) addTo(ctx context.Context, policy *differ.Policy) (err error) {
 	policy.NodesReadable = false
-	policy.Nodes, err = c.nodes.get(ctx, c.listNodes)
+	policy.Nodes, err = r.get(ctx)
 	return err
 }
 
-// withNodes judges an object outside of a plan, again with the nodes if the rules read them.
-func (c *Cluster) withNodes(ctx context.Context, policy differ.Policy, judge func(differ.Policy) (*differ.Change, error)) (*differ.Change, error) {
+// judge judges an object outside of a plan, again with the nodes if the rules read them.
+func (r *nodeReader) judge(ctx context.Context, policy differ.Policy, judge func(differ.Policy) (*differ.Change, error)) (*differ.Change, error) {
 	ch, err := judge(policy)
 	if err != nil || !ch.NodesUnread {
 		return ch, err
 	}
-	if err := c.knowNodes(ctx, &policy); err != nil {
+	if err := r.addTo(ctx, &policy); err != nil {
 		return nil, err
 	}
 	return judge(policy)

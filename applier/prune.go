@@ -10,9 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
@@ -66,17 +63,6 @@ func (p *Prepared) deletesNow() bool {
 	return slices.ContainsFunc(p.states, func(s differ.State) bool {
 		return s.Target == nil && p.due(s.ID) && p.recorded(s.ID).Intent != records.IntentDelete
 	})
-}
-
-// get reads an object for the plan. An object that may be deleted is read from the API server, with
-// its managedFields.
-func (c *Cluster) get(p *Prepared) getFunc {
-	return func(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
-		if s.Target == nil && p.due(s.ID) {
-			return c.fresh(ctx, m, s)
-		}
-		return c.current(ctx, m, s)
-	}
 }
 
 // markStale reports whether a marked object is in the target again.
@@ -169,17 +155,6 @@ func (a *applying) requestNextPass() {
 	if waits {
 		a.outcome.requeueAfter(waitPass)
 	}
-}
-
-// unread returns why a kind that is no longer wanted can't be looked up: a part of its group could
-// not be discovered. An aggregated API that is down answers 404, too.
-func (s *surface) unread(gvk schema.GroupVersionKind) string {
-	for gv, err := range s.failed {
-		if gv.Group == gvk.Group {
-			return fmt.Sprintf("waits until the API group %s can be discovered: %v", gv, err)
-		}
-	}
-	return ""
 }
 
 // remove runs the last hooks of a component without remaining objects, and deletes its record.

@@ -12,9 +12,40 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/applier/pages"
 	"github.com/keelson-io/keelson/differ"
 )
+
+// Reader finds live objects, from a cache or from the API server.
+// Implementations are safe for concurrent use.
+type Reader interface {
+	// Get returns the object at the mapping's version, or nil when it is not known to exist. The
+	// API server then decides whether it exists. Get may leave out managedFields.
+	Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
+	// Fresh returns the object with managedFields, not older than what Get
+	// returned last.
+	Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
+	// Scaled returns what autoscalers own, by object. served lists the kinds of autoscalers
+	// ([Autoscalers]) that the cluster serves.
+	Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error)
+	// Wrote receives the object that the API server returned for a write; nil: deleted.
+	Wrote(id differ.ID, object map[string]any)
+}
+
+// Keeper is a [Reader] that holds objects in memory, and drops those of a settled component: all
+// its objects are as wanted, and healthy.
+type Keeper interface {
+	Reader
+	// Wake begins a plan of a component, and ends its rest. The mark differs after any change of
+	// its objects.
+	Wake(component string) (mark uint64)
+	// Rest drops the objects that the plan has read. It returns false, and drops nothing, if an
+	// object has changed since the mark, or may soon.
+	Rest(component string, mark uint64, ids []differ.ID, health health.Rules) bool
+	// AtRest reports whether no object has changed since Rest, in content or in health.
+	AtRest(component string) bool
+}
 
 // directReader reads from the API server each time.
 type directReader struct {
@@ -129,4 +160,11 @@ func verticalScaling(vpa *unstructured.Unstructured) differ.Scaling {
 		}
 	}
 	return differ.ScalesRequests | differ.ScalesLimits
+}
+
+func resourceOf(d dynamic.Interface, m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		return d.Resource(m.Resource).Namespace(id.Namespace)
+	}
+	return d.Resource(m.Resource)
 }

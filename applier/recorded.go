@@ -11,27 +11,27 @@ import (
 func (c *Cluster) Record(ctx context.Context, component string) (records.Record, error) {
 	r, err := c.records.Read(ctx, component)
 	if err != nil {
-		return records.Record{}, err //nolint:wrapcheck // it names the cluster and the record
+		return records.Record{}, err
 	}
 	return r.Record, nil
 }
 
 // Pin returns the pin in a component's record; nil: not pinned.
 func (c *Cluster) Pin(ctx context.Context, component string) (*records.Pin, error) {
-	return c.records.Pin(ctx, component) //nolint:wrapcheck // as above
+	return c.records.Pin(ctx, component)
 }
 
 // RecordVersion returns the known resourceVersion of a component's record; empty: no record. For a
 // settled component it makes no request. Called before [Cluster.Pin] and [Cluster.Delivered], it
 // returns the version of their answers, or an earlier one.
 func (c *Cluster) RecordVersion(ctx context.Context, component string) (string, error) {
-	return c.records.Version(ctx, component) //nolint:wrapcheck // as above
+	return c.records.Version(ctx, component)
 }
 
 // Recorded returns the components that have a record in the cluster, in order,
 // and remembers their records.
 func (c *Cluster) Recorded(ctx context.Context) ([]string, error) {
-	return c.records.List(ctx) //nolint:wrapcheck // it names the cluster
+	return c.records.List(ctx)
 }
 
 // RecordSeen receives the resourceVersion of a component's record from a watch. When the remembered
@@ -44,7 +44,7 @@ func (c *Cluster) RecordSeen(component, version string) bool {
 // Delivered returns the last delivery of a component that was applied in whole, from its record.
 // For a settled component it makes no request.
 func (c *Cluster) Delivered(ctx context.Context, component string) (records.Delivered, error) {
-	return c.records.Delivered(ctx, component) //nolint:wrapcheck // it names the cluster and the record
+	return c.records.Delivered(ctx, component)
 }
 
 // DeliveredAs returns the last delivery of a component that had a target; false: its history has

@@ -1,6 +1,7 @@
 package applier
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -27,10 +28,23 @@ func (e *MalformedSecretError) Error() string {
 	return fmt.Sprintf("%s: %s: %s has to be %s", e.At, e.ID, e.Path, e.Want)
 }
 
-// registerTargetSecrets registers the secrets of a target with the redactor, before any step that could quote
+// secretRegister registers the secrets of a cluster's components with the redactor.
+type secretRegister struct {
+	redactor *redact.Redactor // nil: the data is not redacted
+	prefix   string           // of this cluster's names in the redactor
+}
+
+func newSecretRegister(redactor *redact.Redactor, cluster string) secretRegister {
+	return secretRegister{redactor: redactor, prefix: cluster + "/" + rand.Text() + "/"}
+}
+
+// close removes the cluster's data. Nothing about the cluster may be printed afterwards.
+func (r secretRegister) close() { r.redactor.Forget(r.prefix) }
+
+// addTarget registers the secrets of a target with the redactor, before any step that could quote
 // them.
-func (c *Cluster) registerTargetSecrets(w Desired) error {
-	c.redactor.Set(c.hiding+w.Component+" wanted", w.Target.Hash, func() []redact.Value { return w.Target.Hidden() })
+func (r secretRegister) addTarget(w Desired) error {
+	r.redactor.Set(r.prefix+w.Component+" wanted", w.Target.Hash, func() []redact.Value { return w.Target.Hidden() })
 	for _, o := range slices.Concat(w.Target.Objects, w.Target.Hooks) {
 		if err := checkSecret(o); err != nil {
 			return err
@@ -39,8 +53,8 @@ func (c *Cluster) registerTargetSecrets(w Desired) error {
 	return nil
 }
 
-// registerLiveSecrets registers the same Secrets as they are in the cluster.
-func (c *Cluster) registerLiveSecrets(w Desired, states []differ.State) {
+// addLive registers the same Secrets as they are in the cluster.
+func (r secretRegister) addLive(w Desired, states []differ.State) {
 	generation := []string{w.Target.Hash}
 	var live []map[string]any
 	for i := range states {
@@ -50,7 +64,7 @@ func (c *Cluster) registerLiveSecrets(w Desired, states []differ.State) {
 		}
 	}
 	if len(live) > 0 {
-		c.redactor.Set(c.hiding+w.Component+" found", strings.Join(generation, " "), func() []redact.Value { return w.Target.Hidden(live...) })
+		r.redactor.Set(r.prefix+w.Component+" found", strings.Join(generation, " "), func() []redact.Value { return w.Target.Hidden(live...) })
 	}
 }
 

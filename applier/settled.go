@@ -1,105 +1,128 @@
 package applier
 
 import (
-	"context"
 	"fmt"
+	"sync"
 	"unique"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/fingerprint"
-	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
 
-// Keeper is a [Reader] that holds objects in memory, and drops those of a settled component: all
-// its objects are as wanted, and healthy.
-type Keeper interface {
-	Reader
-	// Wake begins a plan of a component, and ends its rest. The mark differs after any change of
-	// its objects.
-	Wake(component string) (mark uint64)
-	// Rest drops the objects that the plan has read. It returns false, and drops nothing, if an
-	// object has changed since the mark, or may soon.
-	Rest(component string, mark uint64, ids []differ.ID, health health.Rules) bool
-	// AtRest reports whether no object has changed since Rest, in content or in health.
-	AtRest(component string) bool
+// settledComponents knows which components are settled: all their objects are as wanted, and
+// healthy. A settled component is planned without a request, and only a summary of its record and a
+// fingerprint of its inputs stay in memory.
+type settledComponents struct {
+	keeper  Keeper // nil: objects are not kept, and no component rests
+	records *records.Store
+
+	mu sync.Mutex
+	// healthy holds, by component, the delivery that was last found settled and healthy.
+	healthy map[string]unique.Handle[records.Delivered]
+	// inputs are those of the objects that were found settled, by component.
+	inputs map[string]map[differ.ID]differ.Inputs
 }
 
-// settledPlan returns the plan of a component that was found settled and healthy, and of which nothing
-// has changed since; nil: that is not so, or not known.
-func (c *Cluster) settledPlan(ctx context.Context, w Desired) *Prepared {
-	inputs, last, known := c.records.Settled(w.Component)
-	if !known || w.Absent || !c.keeper.AtRest(w.Component) {
-		return nil // an absent component is never settled
+func newSettledComponents(reader Reader, store *records.Store) *settledComponents {
+	keeper, _ := reader.(Keeper)
+	return &settledComponents{
+		keeper: keeper, records: store,
+		healthy: map[string]unique.Handle[records.Delivered]{}, inputs: map[string]map[differ.ID]differ.Inputs{},
 	}
-	p := &Prepared{want: w, Applied: last.Version, fromSettledCache: true}
-	states, versions := statesOf(nil, w.Target)
-	var err error
-	// An error shows in the full plan.
-	if p.mappings, err = c.mappings(ctx, states, versions); err != nil {
-		return nil
-	}
-	if p.policy, err = c.policy(ctx, w); err != nil {
-		return nil
-	}
-	if p.schemas, err = c.schemas(ctx, versions); err != nil {
-		return nil
-	}
-	if c.fingerprint(p, states, versions) != inputs {
-		return nil
-	}
-	for i := range states {
-		p.Health = append(p.Health, health.Result{ID: states[i].ID, Health: v1alpha1.HealthHealthy})
-	}
-	return p
+}
+
+// reset forgets the inputs of all objects.
+func (s *settledComponents) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.inputs)
+}
+
+// resting returns the inputs with which a component was settled, and what was delivered then. It
+// returns false if its objects have changed since, or if this is not known.
+func (s *settledComponents) resting(component string) (inputs fingerprint.Sum, last records.Delivered, _ bool) {
+	inputs, last, known := s.records.Settled(component)
+	return inputs, last, known && s.keeper.AtRest(component)
 }
 
 // wasHealthy reports whether this process found a delivery settled and healthy.
-func (c *Cluster) wasHealthy(component string, d records.Delivered) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	h, ok := c.healthy[component]
+func (s *settledComponents) wasHealthy(component string, d records.Delivered) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, ok := s.healthy[component]
 	return ok && h.Value() == d
 }
 
-// unsettle ends the rest of a component, so that its record is read again.
-func (c *Cluster) unsettle(component string) (mark uint64) {
-	if c.keeper == nil {
+// wake ends the rest of a component, so that its record is read again.
+func (s *settledComponents) wake(component string) (mark uint64) {
+	if s.keeper == nil {
 		return 0
 	}
-	c.records.Unsettle(component)
-	return c.keeper.Wake(component)
+	s.records.Unsettle(component)
+	return s.keeper.Wake(component)
 }
 
-// storeSettled drops the input of a settled plan, and keeps its fingerprint.
-func (c *Cluster) storeSettled(p *Prepared, mark uint64, versions map[differ.ID]schema.GroupVersionKind) {
-	if c.keeper == nil || !p.isIdle() {
-		return
+// rest drops the input of a settled plan, and keeps its fingerprint. It returns the objects that
+// need no further memory; nil: the component does not rest.
+func (s *settledComponents) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.GroupVersionKind) []differ.ID {
+	if s.keeper == nil || !p.isIdle() {
+		return nil
 	}
 	ids := make([]differ.ID, 0, len(p.states))
 	for i := range p.states {
 		ids = append(ids, p.states[i].ID)
 	}
 	states, _ := statesOf(nil, p.want.Target)
-	inputs := c.fingerprint(p, states, versions)
+	inputs := p.fingerprint(states, versions)
 	component := p.want.Component
-	if !c.keeper.Rest(component, mark, ids, p.want.Health) {
-		return
+	if !s.keeper.Rest(component, mark, ids, p.want.Health) {
+		return nil
 	}
-	if !c.records.Summarize(p.record, inputs) {
-		return // another session wrote the record meanwhile
+	if !s.records.Summarize(p.record, inputs) {
+		return nil // another session wrote the record meanwhile
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.healthy[component] = unique.Make(p.record.Delivered())
-	delete(c.settled, component)
-	for _, id := range ids {
-		delete(c.answers, id)
-		delete(c.judgedCustomResources, id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.healthy[component] = unique.Make(p.record.Delivered())
+	delete(s.inputs, component)
+	return ids
+}
+
+// recognise sets for each object the inputs of its comparison, and the inputs with which it was
+// settled before.
+func (s *settledComponents) recognise(p *Prepared, versions map[differ.ID]schema.GroupVersionKind) {
+	if p.record.ResourceVersion == "" {
+		return // nothing was ever recorded, so nothing is settled
 	}
+	s.mu.Lock()
+	settled := s.inputs[p.want.Component]
+	s.mu.Unlock()
+	policy := p.policy.Hash()
+	for i := range p.states {
+		state := &p.states[i]
+		state.Inputs = differ.Inputs{
+			Recorded: p.record.ResourceVersion, Target: p.want.Target.Hash, Live: uidOf(state.Live) + "/" + resourceVersionOf(state.Live),
+			Policy: policy, Schema: p.schemas.Hash(versions[state.ID]), Scaled: p.policy.Scaled[state.ID],
+		}
+		state.Settled = settled[state.ID]
+	}
+}
+
+// remember keeps the inputs of the objects that a plan found settled.
+func (s *settledComponents) remember(p *Prepared) {
+	settled := make(map[differ.ID]differ.Inputs, len(p.states))
+	for i := range p.Plan.Changes {
+		if ch := &p.Plan.Changes[i]; ch.Quiet() {
+			settled[ch.ID] = p.states[i].Inputs
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inputs[p.want.Component] = settled
 }
 
 // isIdle reports whether a plan has nothing to do, to wait for or to show.
@@ -121,7 +144,7 @@ func (p *Prepared) isIdle() bool {
 }
 
 // fingerprint hashes everything that a plan is made from, except the record and the live objects.
-func (c *Cluster) fingerprint(p *Prepared, states []differ.State, versions map[differ.ID]schema.GroupVersionKind) fingerprint.Sum {
+func (p *Prepared) fingerprint(states []differ.State, versions map[differ.ID]schema.GroupVersionKind) fingerprint.Sum {
 	w := &p.want
 	h := fingerprint.New(w.Target.Hash, w.Version, w.Tree, w.Namespace, w.ServiceAccount, p.policy.Hash(), fmt.Sprint(len(states)))
 	if w.Pin != nil {

@@ -54,7 +54,7 @@ func (a *applying) steps() []step {
 	var out []step
 	if a.createsInNamespace() {
 		out = append(out, step{name: "namespace", run: func(ctx context.Context) error {
-			return a.cluster.ensureNamespace(ctx, a.want.Namespace)
+			return a.cluster.namespaces.ensure(ctx, a.want.Namespace)
 		}})
 	}
 	before, after := a.events()
@@ -153,7 +153,7 @@ func (a *applying) intend(ctx context.Context) error {
 	if len(a.reach) == 0 {
 		return nil
 	}
-	key, err := a.cluster.key(ctx)
+	key, err := a.cluster.clusterName.maskKey(ctx)
 	if err != nil {
 		return err
 	}
@@ -245,10 +245,10 @@ func (a *applying) batch(ctx context.Context, b batch) error {
 // failed withdraws the intent of a write that was refused for certain.
 func (a *applying) failed(c *differ.Change, err error) {
 	if errors.Is(err, ErrStale) && c.Op == differ.OpCreate {
-		a.cluster.distrustCache(c.ID)
+		a.cluster.live.distrust(c.ID)
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		a.cluster.forgetNamespace(c.ID.Namespace) // it may be deleted, or terminating
+		a.cluster.namespaces.forget(c.ID.Namespace) // it may be deleted, or terminating
 	}
 	if !unanswered(err) {
 		a.undone(c.ID)

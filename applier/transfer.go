@@ -15,7 +15,7 @@ import (
 // it: it is judged by that record, so that its deletion approves nothing.
 //
 // A damaged record does not count: its own component reports it.
-func (c *Cluster) recordedElsewhere(ctx context.Context, p *Prepared) error {
+func (pl *planner) recordedElsewhere(ctx context.Context, p *Prepared) error {
 	missing := map[differ.ID]*differ.State{}
 	for i := range p.states {
 		if s := &p.states[i]; s.Target != nil && s.Live == nil && s.Recorded == nil && s.Former == nil {
@@ -25,12 +25,12 @@ func (c *Cluster) recordedElsewhere(ctx context.Context, p *Prepared) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	names, err := c.records.MayHold(ctx, p.want.Component, maps.Keys(missing))
+	names, err := pl.records.MayHold(ctx, p.want.Component, maps.Keys(missing))
 	if err != nil {
-		return err //nolint:wrapcheck // it says what could not be read
+		return err
 	}
 	for _, name := range names {
-		objects, err := c.records.Objects(ctx, name)
+		objects, err := pl.records.Objects(ctx, name)
 		if err != nil {
 			return err
 		}

@@ -125,7 +125,7 @@ func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]health
 		if err != nil {
 			return nil, err
 		}
-		live, err := a.cluster.reader.Get(ctx, m, c.ID)
+		live, err := a.cluster.live.Get(ctx, m, c.ID)
 		if err != nil {
 			return nil, fmt.Errorf("wait for %s: %w", c.ID, err)
 		}

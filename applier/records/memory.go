@@ -36,8 +36,6 @@ type memory struct {
 	ids map[string][]uint64
 	// summaries are those of settled components, whose records are not in memory.
 	summaries map[string]*summary
-	// littered are components that may have record parts which no head names.
-	littered map[string]bool
 	// unfenced are components that were taken over in the middle of an apply, and of which some
 	// objects were not touched yet.
 	unfenced map[string]bool
@@ -46,7 +44,7 @@ type memory struct {
 func newMemory() *memory {
 	return &memory{
 		records: map[string]*Stored{}, ids: map[string][]uint64{}, summaries: map[string]*summary{},
-		littered: map[string]bool{}, unfenced: map[string]bool{},
+		unfenced: map[string]bool{},
 	}
 }
 
@@ -298,25 +296,10 @@ func (m *memory) setUnfenced(component string, unfenced bool) {
 	m.unfenced[component] = unfenced
 }
 
-func (m *memory) isLittered(component string) bool {
+// names reports whether the remembered head of a record names a part.
+func (m *memory) names(component, part string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.littered[component]
-}
-
-// litter records whether a component may have parts that no head names.
-func (m *memory) litter(component string, may bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.littered[component] = may
-}
-
-// litterUnlessNamed records that a component may have parts that no head names, unless the
-// remembered head names the part.
-func (m *memory) litterUnlessNamed(component, part string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r := m.records[component]; r == nil || !slices.Contains(r.parts, part) {
-		m.littered[component] = true
-	}
+	r := m.records[component]
+	return r != nil && slices.Contains(r.parts, part)
 }

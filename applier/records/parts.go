@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,29 +21,58 @@ import (
 // maxParts is how many parts of records a cluster may have, including those that no record names.
 const maxParts = 10_000
 
+// partStore reads, writes and deletes the Secrets that hold large records.
+type partStore struct {
+	secrets Secrets
+
+	mu sync.Mutex
+	// littered are components that may have parts which no head names.
+	littered map[string]bool
+}
+
+func newPartStore(secrets Secrets) *partStore {
+	return &partStore{secrets: secrets, littered: map[string]bool{}}
+}
+
+func (s *partStore) isLittered(component string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.littered[component]
+}
+
+// litter records whether a component may have parts that no head names.
+func (s *partStore) litter(component string, may bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.littered[component] = may
+}
+
 // findLitter searches all components for parts that no head names. A writer leaves them when it is
-// killed before it has written its head, or right after.
-func (s *Store) findLitter(ctx context.Context) error {
+// killed before it has written its head, or right after. named reports whether a known head names a
+// part.
+func (s *partStore) findLitter(ctx context.Context, named func(component, part string) bool) error {
 	return s.secrets.listParts(ctx, partLabel, func(part *metav1.PartialObjectMetadata) error {
-		s.memory.litterUnlessNamed(part.Labels[partLabel], part.Name)
+		if component := part.Labels[partLabel]; !named(component, part.Name) {
+			s.litter(component, true)
+		}
 		return nil
 	})
 }
 
-// sweepParts deletes the parts that no head names and none will name, after this session replaced
+// sweep deletes the parts that no head names and none will name, after this session replaced
 // the head old by next, or deleted it. It compares resourceVersions. The writer of a part older
 // than this session's head had read an older head, so its own head will be refused. A later part
 // may belong to the next head, and stays. No later head reuses a name: the name depends on the head
 // to be replaced.
-func (s *Store) sweepParts(ctx context.Context, old, next *Stored) error {
-	if !s.memory.isLittered(next.Component) && len(old.parts) == 0 {
+func (s *partStore) sweep(ctx context.Context, old, next *Stored) error {
+	if !s.isLittered(next.Component) && len(old.parts) == 0 {
 		return nil
 	}
 	head := next.ResourceVersion
 	if head == "" {
 		head = old.ResourceVersion // the deleted head
 	}
-	s.memory.litter(next.Component, true) // until the sweep is done
+	s.litter(next.Component, true) // until the sweep is done
 	err := s.secrets.listParts(ctx, partLabel+"="+next.Component, func(part *metav1.PartialObjectMetadata) error {
 		if slices.Contains(next.parts, part.Name) {
 			return nil
@@ -57,13 +87,13 @@ func (s *Store) sweepParts(ctx context.Context, old, next *Stored) error {
 		return nil
 	})
 	if err == nil {
-		s.memory.litter(next.Component, false)
+		s.litter(next.Component, false)
 	}
 	return err
 }
 
 // join reads the Secrets that hold the parts of a record.
-func (s *Store) join(ctx context.Context, head *corev1.Secret) (packed []byte, parts []string, err error) {
+func (s *partStore) join(ctx context.Context, head *corev1.Secret) (packed []byte, parts []string, err error) {
 	if len(head.Data[keyParts]) == 0 {
 		return head.Data[keyRecord], nil, nil
 	}
@@ -89,15 +119,15 @@ func (s *Store) join(ctx context.Context, head *corev1.Secret) (packed []byte, p
 	return packed, parts, nil
 }
 
-// writeParts writes the Secrets of a large record. A name is made of the content and of the
+// write writes the Secrets of a large record. A name is made of the content and of the
 // resourceVersion of the head that is to be replaced, and the Secrets never change. So one write of
 // the head replaces them all, and no name is used twice.
-func (s *Store) writeParts(ctx context.Context, old *Stored, packed []byte) ([]string, error) {
+func (s *partStore) write(ctx context.Context, old *Stored, packed []byte) ([]string, error) {
 	chunks := slices.Collect(slices.Chunk(packed, secretSize))
 	if len(chunks) > recordParts {
 		return nil, fmt.Errorf("the record takes %d bytes, more than fit into %d Secrets: split the component", len(packed), recordParts)
 	}
-	s.memory.litter(old.Component, true) // until the head that names them is written
+	s.litter(old.Component, true) // until the head that names them is written
 	sum, immutable := sha256.Sum256(append([]byte(old.ResourceVersion+"\n"), packed...)), true
 	var names []string
 	for i, chunk := range chunks {

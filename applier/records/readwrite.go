@@ -47,7 +47,7 @@ func noRecord(component string) *Stored {
 }
 
 func (s *Store) decode(ctx context.Context, component string, head *corev1.Secret) (*Stored, error) {
-	packed, parts, err := s.join(ctx, head)
+	packed, parts, err := s.parts.join(ctx, head)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (s *Store) Write(ctx context.Context, old *Stored, content Record) (_ *Stor
 		return nil, fmt.Errorf("cluster %s: record of %s: %w", s.cluster, content.Component, err)
 	}
 	s.memory.remember(next)
-	if err := s.sweepParts(ctx, old, next); err != nil {
+	if err := s.parts.sweep(ctx, old, next); err != nil {
 		return nil, fmt.Errorf("cluster %s: old parts of the record of %s: %w", s.cluster, content.Component, err)
 	}
 	return next, nil
@@ -100,7 +100,7 @@ func (s *Store) replace(ctx context.Context, old *Stored, content Record) (*Stor
 	}
 	var parts []string
 	if len(packed) > secretSize {
-		if parts, err = s.writeParts(ctx, old, packed); err != nil {
+		if parts, err = s.parts.write(ctx, old, packed); err != nil {
 			return nil, err
 		}
 		names, err := json.Marshal(parts)
@@ -131,7 +131,7 @@ func (s *Store) Remove(ctx context.Context, old *Stored) error {
 	}
 	if err == nil {
 		s.announcer.release(old.Component)
-		err = s.sweepParts(ctx, old, next)
+		err = s.parts.sweep(ctx, old, next)
 	}
 	if err != nil {
 		return fmt.Errorf("cluster %s: delete the record of %s: %w", s.cluster, old.Component, err)

@@ -79,6 +79,7 @@ type Store struct {
 	writer    Writer
 	check     func(context.Context) error
 	announcer *announcer
+	parts     *partStore
 	memory    *memory
 }
 
@@ -86,7 +87,7 @@ type Store struct {
 func NewStore(o Options) *Store {
 	return &Store{
 		cluster: o.Cluster, secrets: o.Secrets, packer: o.Packer, writer: o.Writer, check: o.Check,
-		announcer: newAnnouncer(o.Secrets, o.Writer.Identity), memory: newMemory(),
+		announcer: newAnnouncer(o.Secrets, o.Writer.Identity), parts: newPartStore(o.Secrets), memory: newMemory(),
 	}
 }
 
@@ -257,7 +258,7 @@ func (s *Store) list(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(names)
 	s.memory.list(names)
-	return names, s.findLitter(ctx)
+	return names, s.parts.findLitter(ctx, s.memory.names)
 }
 
 // ensureListed lists the records, unless they were listed before.

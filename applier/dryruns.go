@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/fingerprint"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -22,71 +23,40 @@ type answered struct {
 	dryRun        *differ.DryRun
 }
 
-// Predict makes dry runs of the objects that a plan creates. [Cluster.Plan] has already made those
-// of updates.
-func (c *Cluster) Predict(ctx context.Context, p *Prepared) error {
-	if err := c.predict(ctx, p, differ.OpCreate); err != nil {
-		return fmt.Errorf("cluster %s: component %s: %w", c.name, p.want.Component, err)
-	}
-	p.Plan.NoteApprovals(p.want.Approvals)
-	return nil
+// dryRuns makes dry runs of changes, and remembers the API server's answers.
+type dryRuns struct {
+	// skip: a familiar change needs no dry run.
+	skip bool
+
+	mu      sync.Mutex
+	answers map[differ.ID]answered
+	// familiar are the kinds of changes of which the API server accepted one in a dry run.
+	familiar map[fingerprint.Sum]bool
 }
 
-// predict makes dry runs, and compares again with their answers.
-func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error {
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel)
-	asked := false
-	for i := range p.Plan.Changes {
-		ch, s := &p.Plan.Changes[i], &p.states[i]
-		if ch.Op != op || ch.DryRunBody == nil || p.mappings[ch.ID] == nil {
-			continue
-		}
-		if c.remembered(ch) == nil && c.skips(p, ch) {
-			p.unasked = ch.ID
-			continue
-		}
-		asked = true
-		g.Go(func() error {
-			d, err := c.dryRun(gctx, p, ch)
-			if op == differ.OpReplace {
-				s.ReplacementDryRun = d
-			} else {
-				s.DryRun = d
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return fmt.Errorf("dry run: %w", err)
-	}
-	if !asked {
-		return nil
-	}
-	var err error
-	if p.Plan, err = differ.Compare(ctx, p.schemas, p.states, p.policy); err != nil {
-		return fmt.Errorf("compare: %w", err)
-	}
-	return c.readOwners(ctx, p)
+func newDryRuns(skip bool) *dryRuns {
+	return &dryRuns{skip: skip, answers: map[differ.ID]answered{}, familiar: map[fingerprint.Sum]bool{}}
 }
 
 // remembered returns the answer to the same dry run; nil: none.
-func (c *Cluster) remembered(ch *differ.Change) *differ.DryRun {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := c.answers[ch.ID]
+func (d *dryRuns) remembered(ch *differ.Change) *differ.DryRun {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := d.answers[ch.ID]
 	if last.op != ch.Op || last.version != resourceVersionOf(ch.Live) || last.hash != ch.Hash {
 		return nil
 	}
 	return last.dryRun
 }
 
-func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*differ.DryRun, error) {
+// ask returns the API server's answer to the dry run of a change; nil: the object, or its namespace,
+// has changed since the plan.
+func (d *dryRuns) ask(ctx context.Context, p *Prepared, ch *differ.Change) (*differ.DryRun, error) {
 	var base *unstructured.Unstructured
 	if ch.Op == differ.OpUpdate {
 		base = &unstructured.Unstructured{Object: ch.Live}
 	}
-	if last := c.remembered(ch); last != nil {
+	if last := d.remembered(ch); last != nil {
 		return last, nil
 	}
 	body := Body(ch.DryRunBody, base)
@@ -98,30 +68,30 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 		FieldManager: v1alpha1.FieldManager, Force: base != nil, DryRun: []string{metav1.DryRunAll},
 	})
 	err = p.forbidden(ctx, m, ch.ID, err, verbs(ch)...)
-	d := &differ.DryRun{}
+	out := &differ.DryRun{}
 	switch {
 	case err == nil:
-		d.Answer = answer.Object
-		if c.skipsDryRuns {
-			c.learn(p.familiar(ch))
+		out.Answer = answer.Object
+		if d.skip {
+			d.learn(p.familiar(ch))
 		}
 	case errors.As(err, new(*ForbiddenError)):
 		return nil, err
 	case apierrors.IsInvalid(err):
-		d.Refused = causesOf(err)
+		out.Refused = causesOf(err)
 	case ch.Op == differ.OpReplace:
-		d.Failed = err.Error()
+		out.Failed = err.Error()
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 		return nil, nil // the object, or its namespace, has changed since the plan: the write itself shows it
 	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
 		return nil, fmt.Errorf("%s: %w", ch.ID, err) // no API server sent this error
 	default:
-		d.Failed = err.Error()
+		out.Failed = err.Error()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.answers[ch.ID] = answered{op: ch.Op, version: resourceVersionOf(ch.Live), hash: ch.Hash, dryRun: d}
-	return d, nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.answers[ch.ID] = answered{op: ch.Op, version: resourceVersionOf(ch.Live), hash: ch.Hash, dryRun: out}
+	return out, nil
 }
 
 // causesOf returns the reasons of a refusal. An error without reasons is its own reason.
@@ -137,15 +107,19 @@ func causesOf(err error) []differ.Cause {
 	return out
 }
 
-// forgetAnswers drops answers to dry runs: the API has changed, or their objects were written.
-func (c *Cluster) forgetAnswers(ids ...differ.ID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// forget drops the answers about objects that were written.
+func (d *dryRuns) forget(ids ...differ.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, id := range ids {
-		delete(c.answers, id)
+		delete(d.answers, id)
 	}
-	if len(ids) == 0 {
-		clear(c.answers)
-		clear(c.familiar)
-	}
+}
+
+// reset drops all that was learned, because the API has changed.
+func (d *dryRuns) reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.answers)
+	clear(d.familiar)
 }
