@@ -85,7 +85,7 @@ func (a *agent) orphan(ctx context.Context, s snapshot, component string) (attem
 	if s.link == nil || s.unreachable != nil || s.cluster.Spec.Paused {
 		return t, nil //nolint:nilerr // the watches find out when to go on
 	}
-	s.link.cache.forget(component)
+	s.link.cache.Forget(component)
 	left, err := s.link.cluster.Tidy(ctx, component)
 	t.gone = err == nil && left == 0
 	return t, err

@@ -3,28 +3,20 @@ package delivery
 import (
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"strconv"
-	"strings"
 	"time"
-	"unique"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/json"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/controllers/delivery/livecache"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -91,79 +83,32 @@ func Deliveries(ctx context.Context, hub *rest.Config, cluster string, page int6
 	return names, err
 }
 
-// Digest is what is kept of an object's content.
-func Digest(object map[string]any) [16]byte {
-	return new(digesters).digest(object)
-}
-
-// Events reads the events of a watch, goes on with the next one where there is one,
-// and says how many buffers it has used.
-func Events(body io.ReadCloser, after func(version string) (io.ReadCloser, error)) (next func() (watch.EventType, runtime.Object, error), end func(), buffers func() int) {
-	e := newEvents(body, nil)
-	e.after = after
-	used := map[any]bool{e.decoder: true}
-	return func() (watch.EventType, runtime.Object, error) {
-		kind, object, err := e.Decode()
-		used[e.decoder] = true
-		return kind, object, err
-	}, e.Close, func() int { return len(used) }
-}
-
-// Watch watches ConfigMaps as a controller does, their metadata alone where that is
-// told.
-func Watch(ctx context.Context, config *rest.Config, namespace string, metadata bool, o metav1.ListOptions) (watch.Interface, error) {
-	s, err := newStreamer(config)
-	if err != nil {
-		return nil, err
+// Kept sums up what a controller has in memory of the objects in its clusters.
+func (c *Controller) Kept() (sum livecache.Stats) {
+	c.mu.Lock()
+	agents := maps.Clone(c.agents)
+	c.mu.Unlock()
+	for _, r := range agents {
+		if link := r.agent.linkNow(); link != nil {
+			s := link.cache.Stats()
+			sum.Objects, sum.Bodies, sum.Resting = sum.Objects+s.Objects, sum.Bodies+s.Bodies, sum.Resting+s.Resting
+		}
 	}
-	return s.watch(ctx, source{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, namespace, metadata}, o, nil)
+	return sum
 }
-
-// Kept is what a controller has in memory of the objects in its clusters.
-type Kept struct{ Objects, Bodies, Resting int }
 
 // Seen is the resourceVersion of an object that a controller's watches have shown.
 func (c *Controller) Seen(cluster string, gvr schema.GroupVersionResource, namespace, name string) string {
 	c.mu.Lock()
 	r := c.agents[cluster]
 	c.mu.Unlock()
-	r.agent.mu.Lock()
-	l := r.agent.link.cache
-	r.agent.mu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strconv.FormatUint(l.kinds[gvr].objects[objectKey{namespace: unique.Make(namespace), name: unique.Make(name)}].version, 10)
+	return strconv.FormatUint(r.agent.linkNow().cache.Version(gvr, namespace, name), 10)
 }
 
-// Kept counts.
-func (c *Controller) Kept() (k Kept) {
-	c.mu.Lock()
-	agents := maps.Clone(c.agents)
-	c.mu.Unlock()
-	for _, r := range agents {
-		r.agent.mu.Lock()
-		link := r.agent.link
-		r.agent.mu.Unlock()
-		if link != nil {
-			link.cache.count(&k)
-		}
-	}
-	return k
-}
-
-func (l *liveCache) count(k *Kept) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k.Bodies += len(l.full) + len(l.written)
-	for _, w := range l.kinds {
-		k.Objects += len(w.objects)
-	}
-	for _, g := range l.groups {
-		k.Bodies += len(g.bodies)
-		if g.rest {
-			k.Resting++
-		}
-	}
+func (a *agent) linkNow() *link {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.link
 }
 
 // Line is [waiting], with a queue on it.
@@ -255,81 +200,3 @@ func Forgotten(r prometheus.Registerer, back bool) error {
 
 // RolloutsSoon schedules the reconcile of all rollouts. A test clock does not wake the loop.
 func (c *Controller) RolloutsSoon() { c.rollouts.loop.Look("") }
-
-// ReadList reads a list item by item.
-func ReadList(text string, most int) (*metainternalversion.List, error) {
-	return readList(json.NewDecoderCaseSensitivePreserveInts(strings.NewReader(text)), most, func(u *unstructured.Unstructured) runtime.Object { return u })
-}
-
-// Bodies is a cache of ConfigMaps, for which no API server is asked.
-type Bodies struct {
-	cache *liveCache
-	feed  *feed
-}
-
-// NewBodies makes one that looks at components.
-func NewBodies(components ...string) Bodies {
-	l := newLiveCache(context.Background(), nil, streamer{}, time.Now)
-	l.expect(components)
-	w := &watched{cache: l, gvr: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, objects: map[objectKey]kept{}}
-	w.feed = &feed{watched: w, stop: func() {}, synced: make(chan struct{}), failed: make(chan struct{})}
-	l.kinds[w.gvr] = w
-	return Bodies{l, w.feed}
-}
-
-// List brings objects as a list does.
-func (b Bodies) List(objects ...*unstructured.Unstructured) error {
-	b.feed.begin()
-	var list []any
-	for _, u := range objects {
-		list = append(list, b.feed.observe(u))
-	}
-	return b.feed.Replace(list, "")
-}
-
-// Break begins a list that ends in the middle.
-func (b Bodies) Break(objects ...*unstructured.Unstructured) {
-	b.feed.begin()
-	for _, u := range objects {
-		b.feed.observe(u)
-	}
-}
-
-// Update brings an event.
-func (b Bodies) Update(u *unstructured.Unstructured) error { return b.feed.Update(b.feed.observe(u)) }
-
-// Delete brings an event.
-func (b Bodies) Delete(u *unstructured.Unstructured) error { return b.feed.Delete(b.feed.observe(u)) }
-
-// Forget is [liveCache.forget].
-func (b Bodies) Forget(component string) { b.cache.forget(component) }
-
-// Wrote is [liveCache.Wrote].
-func (b Bodies) Wrote(u *unstructured.Unstructured) {
-	id, _ := differ.Identify(u.Object)
-	b.cache.Wrote(id, u.Object)
-}
-
-// Known says whether an object is known, and whether its body is.
-func (b Bodies) Known(u *unstructured.Unstructured) (body, known bool) {
-	id, _ := differ.Identify(u.Object)
-	o, known := b.cache.lookup(place{b.feed.watched, keyOf(u)}, id)
-	return o != nil, known
-}
-
-// Held is what bodies are said to take, and Summed what they do; Groups are how many
-// components are known.
-func (b Bodies) Held() (held, summed, groups int) {
-	for _, g := range b.cache.groups {
-		for _, o := range g.bodies {
-			summed += o.size
-		}
-	}
-	for _, o := range b.cache.full {
-		summed += o.size
-	}
-	for _, o := range b.cache.written {
-		summed += o.size
-	}
-	return b.cache.held, summed, len(b.cache.groups)
-}

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,9 +126,17 @@ func (w *writer) overtook(name, version string, gone bool) bool {
 	if _, going := w.retracted[name]; d == nil || going {
 		return false // it is being created or deleted
 	}
-	told, known := versionOf(map[string]any{"metadata": map[string]any{"resourceVersion": version}}),
-		versionOf(map[string]any{"metadata": map[string]any{"resourceVersion": d.version}})
+	told, known := versionNumber(version), versionNumber(d.version)
 	return told > known || gone && told == known
+}
+
+// versionNumber returns a resourceVersion as the number that API servers increase; 0: it is none.
+func versionNumber(version string) uint64 {
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // rereadOne reads a Delivery, and queues it if it differs from the wanted status.

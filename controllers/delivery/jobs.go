@@ -139,7 +139,7 @@ func (a *agent) findChecks(ctx context.Context, link *link) {
 	a.mu.Unlock()
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, refusedLast)
 	for due {
-		err := link.cache.gate.wait(ctx)
+		err := link.gate.wait(ctx)
 		var found []applier.FoundCheck
 		if err == nil {
 			found, err = link.cluster.Checks(ctx)
@@ -238,7 +238,7 @@ func (c *doneCheck) run(ctx, waiting context.Context) {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
 	refused := workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast)
 	for {
-		err := c.link.cache.gate.wait(waiting)
+		err := c.link.gate.wait(waiting)
 		if err == nil {
 			err = c.try(ctx, waiting)
 		}

@@ -73,7 +73,7 @@ func (a *agent) beginFirstReconcile(leave func()) {
 	names := a.components()
 	a.mu.Lock()
 	a.unseen, a.leave = make(map[string]bool, len(names)), leave
-	a.link.cache.expect(names)
+	a.link.cache.Expect(names)
 	for _, name := range names {
 		a.unseen[name] = true
 	}

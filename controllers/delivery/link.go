@@ -5,20 +5,20 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/controllers/connect"
+	"github.com/keelson-io/keelson/controllers/delivery/livecache"
 )
 
 // link is a connection to the cluster.
 type link struct {
 	line    *connect.RotatingClient
 	cluster *applier.Cluster
-	cache   *liveCache
+	cache   *livecache.Cache
+	gate    *gate // shut while the API server does not answer
 	// ping sends a small request. Any answer, a refusal too, shows that the API server is
 	// reachable.
 	ping func(context.Context) error
@@ -68,15 +68,19 @@ func (a *agent) dial(ctx context.Context) error {
 	}
 	config := line.Config()
 	config.Wrap(a.observe)
-	dyn, err := dynamic.NewForConfig(config)
+	var cluster *applier.Cluster // set before the cache starts a watch
+	answering := newGate()
+	live, err := livecache.New(ctx, livecache.Options{
+		Config: config, Now: a.now, Wait: answering.wait, Changed: a.changed, Later: a.queue.AddAfter, NoAnswer: a.requestPing,
+		SchemaChanged: func(group string) {
+			relearn := func() { cluster.Rediscover(group); a.all() }
+			relearn()
+			time.AfterFunc(publishLag, relearn)
+		},
+	})
 	if err != nil {
-		return fmt.Errorf("connection: %w", err)
+		return err
 	}
-	events, err := newStreamer(config)
-	if err != nil {
-		return fmt.Errorf("connection: %w", err)
-	}
-	live := newLiveCache(ctx, dyn, events, a.now)
 	ping, err := newPing(config)
 	if err != nil {
 		return err
@@ -84,15 +88,9 @@ func (a *agent) dial(ctx context.Context) error {
 	if err := ping(ctx); err != nil { // an unreachable cluster must not take a slot
 		return fmt.Errorf("connection: %w", err)
 	}
-	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session, Redactor: a.redactor, SkipDryRuns: true})
+	cluster, err = applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session, Redactor: a.redactor, SkipDryRuns: true})
 	if err != nil {
 		return err
-	}
-	live.changed, live.later, live.doubt = a.changed, a.queue.AddAfter, a.requestPing
-	live.schemaChanged = func(group string) {
-		relearn := func() { cluster.Rediscover(group); a.all() }
-		relearn()
-		time.AfterFunc(publishLag, relearn)
 	}
 	turn := a.limiters.learn
 	if a.failedBefore {
@@ -110,12 +108,12 @@ func (a *agent) dial(ctx context.Context) error {
 	if leave, err = a.limiters.first.acquire(ctx); err != nil {
 		return err
 	}
-	recorded, err := a.learn(ctx, config, live, cluster)
+	recorded, err := a.learn(ctx, live, cluster)
 	if a.failedBefore = err != nil; err != nil {
 		leave()
 		return err
 	}
-	made := &link{line: line, cluster: cluster, cache: live, ping: ping}
+	made := &link{line: line, cluster: cluster, cache: live, gate: answering, ping: ping}
 	a.mu.Lock()
 	a.link = made
 	for _, name := range recorded {
@@ -135,11 +133,18 @@ func (a *agent) dial(ctx context.Context) error {
 	return nil
 }
 
-// learn returns the components that have a record in the cluster, and watches the records.
-func (a *agent) learn(ctx context.Context, config *rest.Config, live *liveCache, cluster *applier.Cluster) ([]string, error) {
+// learn returns the components that have a record in the cluster, and watches the records. A
+// rollback, or its end, need not change any object.
+func (a *agent) learn(ctx context.Context, live *livecache.Cache, cluster *applier.Cluster) ([]string, error) {
 	recorded, err := cluster.Recorded(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return recorded, a.watchRecords(ctx, config, cluster, live)
+	return recorded, live.WatchRecords(ctx, func(component, version string) {
+		time.AfterFunc(settle, func() { // by then a write of our own has been answered
+			if ctx.Err() == nil && cluster.RecordSeen(component, version) {
+				a.queue.Add(component)
+			}
+		})
+	})
 }

@@ -106,8 +106,8 @@ func (a *agent) relearn(ctx context.Context, link *link) error {
 	}
 	defer leave()
 	link.cluster.Restart() // drops the caches, so that the following reads are fresh
-	link.cache.gate.open()
-	link.cache.restart(ctx)
+	link.gate.open()
+	link.cache.Restart(ctx)
 	_, err = link.cluster.Recorded(ctx)
 	return err
 }
@@ -120,7 +120,7 @@ func (a *agent) reached(err error) {
 	link := a.link
 	a.mu.Unlock()
 	if err != nil && link != nil {
-		link.cache.gate.shut()
+		link.gate.shut()
 	}
 	if (was == nil) == (err == nil) {
 		return

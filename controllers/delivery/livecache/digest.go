@@ -1,4 +1,4 @@
-package delivery
+package livecache
 
 import (
 	"crypto/sha256"

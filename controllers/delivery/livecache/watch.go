@@ -1,4 +1,4 @@
-package delivery
+package livecache
 
 import (
 	"context"
@@ -31,8 +31,8 @@ const watchFor = 30 * time.Minute
 // objectKey names an object of a kind. Names are interned for all clusters of a fleet.
 type objectKey struct{ namespace, name unique.Handle[string] }
 
-// kept is the part of an object that is always in memory.
-type kept struct {
+// summary is the part of an object that is always in memory.
+type summary struct {
 	component unique.Handle[string]
 	version   uint64 // the resourceVersion; 0: not known
 	content   digest
@@ -46,14 +46,14 @@ type scales struct {
 
 // watched is the watch of one kind. The mutex of its cache guards its fields.
 type watched struct {
-	cache *liveCache
+	cache *Cache
 	gvr   schema.GroupVersionResource
 	whole bool             // including objects without Keelson's label
 	kind  schema.GroupKind // known after the first object
 	feed  *feed            // the current feed
 	// begun: the first list is complete.
 	begun   bool
-	objects map[objectKey]kept
+	objects map[objectKey]summary
 	scales  map[objectKey]scales // for a kind of autoscalers
 }
 
@@ -101,14 +101,14 @@ type place struct {
 	key  objectKey
 }
 
-// news collects the components to reconcile.
-type news struct {
+// affected collects the components to reconcile.
+type affected struct {
 	components []string
 	all        bool
 	groups     []string // API groups of changed CRDs
 }
 
-func (n *news) concern(component unique.Handle[string]) {
+func (n *affected) add(component unique.Handle[string]) {
 	n.components = append(n.components, component.Value())
 }
 
@@ -145,7 +145,7 @@ func (f *feed) listWatch() cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			selected(&o)
-			if err := f.cache.gate.wait(ctx); err != nil {
+			if err := f.cache.options.Wait(ctx); err != nil {
 				return nil, err
 			}
 			if o.Continue == "" {
@@ -160,7 +160,7 @@ func (f *feed) listWatch() cache.ListerWatcher {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			selected(&o)
-			if err := f.cache.gate.wait(ctx); err != nil {
+			if err := f.cache.options.Wait(ctx); err != nil {
 				return nil, err
 			}
 			f.begin()
@@ -187,9 +187,9 @@ func (f *feed) observe(u *unstructured.Unstructured) runtime.Object {
 	u.SetManagedFields(nil)
 	gvk := u.GroupVersionKind()
 	o := &observed{
-		ObjectMeta: metav1.ObjectMeta{Namespace: once(u.GetNamespace()), Name: u.GetName(), ResourceVersion: u.GetResourceVersion()},
-		kind:       schema.GroupKind{Group: once(gvk.Group), Kind: once(gvk.Kind)},
-		component:  once(u.GetLabels()[v1alpha1.LabelComponent]), content: f.cache.digests.digest(u.Object),
+		ObjectMeta: metav1.ObjectMeta{Namespace: interned(u.GetNamespace()), Name: u.GetName(), ResourceVersion: u.GetResourceVersion()},
+		kind:       schema.GroupKind{Group: interned(gvk.Group), Kind: interned(gvk.Kind)},
+		component:  interned(u.GetLabels()[v1alpha1.LabelComponent]), content: f.cache.digests.digest(u.Object),
 	}
 	if f.whole {
 		if id, what := applier.ScaleTarget(u); what != 0 {
@@ -243,7 +243,7 @@ func (f *feed) await(ctx context.Context) error {
 	if trouble := f.trouble.Load(); trouble != nil {
 		return fmt.Errorf("watch %s: %w", f.gvr.GroupResource(), *trouble)
 	}
-	f.cache.doubt()
+	f.cache.options.NoAnswer()
 	return fmt.Errorf("watch %s: not in sync after %s", f.gvr.GroupResource(), syncTimeout)
 }
 
@@ -256,7 +256,7 @@ func (f *feed) Update(o any) error {
 	if !ok {
 		return fmt.Errorf("watch %s: a %T", f.gvr.GroupResource(), o)
 	}
-	f.locked(func(n *news) {
+	f.locked(func(n *affected) {
 		f.arrived(u)
 		if f.set(n, u, false); len(f.objects) > maxObjects {
 			n.all = true
@@ -272,7 +272,7 @@ func (f *feed) Delete(o any) error {
 	if !ok {
 		return fmt.Errorf("watch %s: a %T", f.gvr.GroupResource(), o)
 	}
-	f.locked(func(n *news) {
+	f.locked(func(n *affected) {
 		f.arrived(u)
 		f.drop(n, keyOf(u), u)
 	})
@@ -289,7 +289,7 @@ func (f *feed) Replace(list []any, _ string) error {
 		}
 		there[keyOf(u)] = true
 	}
-	f.locked(func(n *news) {
+	f.locked(func(n *affected) {
 		for _, o := range list {
 			u, _ := o.(*observed)
 			f.arrived(u)
@@ -318,9 +318,9 @@ func (f *feed) Replace(list []any, _ string) error {
 // Resync implements [cache.ReflectorStore].
 func (f *feed) Resync() error { return nil }
 
-// locked calls do with the lock held if this feed is the current one, then publishes the news.
-func (f *feed) locked(do func(*news)) {
-	var n news
+// locked calls do with the lock held if this feed is the current one, then calls the callbacks.
+func (f *feed) locked(do func(*affected)) {
+	var n affected
 	l := f.cache
 	l.mu.Lock()
 	if f.feed == f {
@@ -332,7 +332,7 @@ func (f *feed) locked(do func(*news)) {
 
 // set stores the current state of an object. Listed objects are valid at any resourceVersion,
 // because the store may have been restored.
-func (w *watched) set(n *news, o *observed, listed bool) {
+func (w *watched) set(n *affected, o *observed, listed bool) {
 	l, key, id := w.cache, keyOf(o), o.id()
 	w.kind = o.kind
 	n.all = w.scale(key, o.scales) && w.begun || n.all
@@ -343,7 +343,7 @@ func (w *watched) set(n *news, o *observed, listed bool) {
 		}
 		return
 	}
-	now := kept{component: unique.Make(o.component), version: parseVersion(o.ResourceVersion), content: o.content}
+	now := summary{component: unique.Make(o.component), version: parseVersion(o.ResourceVersion), content: o.content}
 	if had && !listed && now.version < was.version {
 		return // a newer version was read since
 	}
@@ -371,11 +371,11 @@ func (w *watched) set(n *news, o *observed, listed bool) {
 	}
 	l.touch(g)
 	l.keep(g, place{w, key}, o.whole, o.size)
-	n.concern(now.component)
+	n.add(now.component)
 }
 
 // drop handles the deletion of an object; o is its last state, nil if that is not known.
-func (w *watched) drop(n *news, key objectKey, o *observed) {
+func (w *watched) drop(n *affected, key objectKey, o *observed) {
 	l := w.cache
 	if _, scaled := w.scales[key]; scaled {
 		delete(w.scales, key)
@@ -396,12 +396,12 @@ func (w *watched) drop(n *news, key objectKey, o *observed) {
 }
 
 // remove forgets an object that does not belong to its component any more.
-func (w *watched) remove(n *news, key objectKey, was kept) {
+func (w *watched) remove(n *affected, key objectKey, was summary) {
 	delete(w.objects, key)
 	g := w.cache.group(was.component)
 	w.cache.drop(g, place{w, key})
 	w.cache.touch(g)
-	n.concern(was.component)
+	n.add(was.component)
 }
 
 // scale stores what an autoscaler scales, and reports whether that changed.
@@ -430,6 +430,9 @@ func groupOf(crd objectKey) string {
 	_, group, _ := strings.Cut(crd.name.Value(), ".")
 	return group
 }
+
+// interned returns the shared copy of a text.
+func interned(text string) string { return unique.Make(text).Value() }
 
 func keyOf(o metav1.Object) objectKey {
 	return objectKey{namespace: unique.Make(o.GetNamespace()), name: unique.Make(o.GetName())}

@@ -1,4 +1,4 @@
-package delivery_test
+package livecache_test
 
 import (
 	"reflect"
@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"pgregory.net/rapid"
 
-	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/delivery/livecache"
 )
 
 // What a plan is made from changes the digest of an object, and nothing else does.
@@ -50,7 +50,7 @@ func TestDigest(t *testing.T) {
 			if err := unstructured.SetNestedField(after, c.value, strings.Split(c.path, "/")...); err != nil {
 				t.Fatal(err)
 			}
-			if same := delivery.Digest(object()) == delivery.Digest(after); same != c.same {
+			if same := livecache.Digest(object()) == livecache.Digest(after); same != c.same {
 				t.Errorf("%s The same digest: %v", c.why, same)
 			}
 		})
@@ -74,7 +74,7 @@ func TestDigestTellsObjectsApart(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := map[string]any{"spec": tree.Draw(t, "a")}, map[string]any{"spec": tree.Draw(t, "b")}
-		if same := delivery.Digest(a) == delivery.Digest(b); same != reflect.DeepEqual(a, b) {
+		if same := livecache.Digest(a) == livecache.Digest(b); same != reflect.DeepEqual(a, b) {
 			t.Errorf("the same digest: %v\n%v\n%v", same, a, b)
 		}
 	})

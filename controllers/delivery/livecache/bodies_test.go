@@ -1,4 +1,4 @@
-package delivery_test
+package livecache_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/delivery/livecache"
 )
 
 // TestReadList: a list that is read item by item has the items that the dynamic client
@@ -34,7 +34,7 @@ func TestReadList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := delivery.ReadList(c.text, 4)
+			got, err := livecache.ReadList(c.text, 4)
 			if c.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), c.wantErr) {
 					t.Errorf("%s\ngot error %v, want one that says %q", c.why, err, c.wantErr)
@@ -82,7 +82,7 @@ func TestBodiesAreBounded(t *testing.T) {
 		}
 		return out
 	}
-	b := delivery.NewBodies("web")
+	b := livecache.NewBodies("web")
 	holds := func(what string, atLeast int) {
 		t.Helper()
 		held, summed, _ := b.Held()
@@ -145,7 +145,7 @@ func TestBodiesAreBounded(t *testing.T) {
 // behind.
 func TestComponentsAreBounded(t *testing.T) {
 	t.Parallel()
-	b := delivery.NewBodies("web")
+	b := livecache.NewBodies("web")
 	for i := range 100_000 {
 		u := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap",

@@ -1,9 +1,8 @@
-package delivery
+package livecache
 
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,36 +10,29 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/records"
 )
 
-// watchRecords queues components whose records another client wrote. A rollback, or its end, need
-// not change any object. The watch sees only the metadata of the Secrets.
-func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applier.Cluster, live *liveCache) error {
-	client, err := metadata.NewForConfig(config)
+// WatchRecords calls seen with the component and the resourceVersion of each record that was
+// written or deleted, from the first list on. seen must not block. The watch sees only the metadata
+// of the Secrets, and ends with the context.
+func (l *Cache) WatchRecords(ctx context.Context, seen func(component, version string)) error {
+	client, err := metadata.NewForConfig(l.options.Config)
 	if err != nil {
 		return fmt.Errorf("watch records: %w", err)
 	}
 	from := source{gvr: corev1.SchemeGroupVersion.WithResource("secrets"), namespace: v1alpha1.Namespace, metadata: true}
 	secrets := client.Resource(from.gvr).Namespace(from.namespace)
-	store := &recordFeed{components: map[string]bool{}, seen: func(component, version string) {
-		time.AfterFunc(settle, func() { // by then a write of our own has been answered
-			if ctx.Err() == nil && c.RecordSeen(component, version) {
-				a.queue.Add(component)
-			}
-		})
-	}}
+	store := &recordFeed{components: map[string]bool{}, seen: seen}
 	var pages pages
 	silent := klog.Logger{}
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			if err := live.gate.wait(ctx); err != nil {
+			if err := l.options.Wait(ctx); err != nil {
 				return nil, err
 			}
 			o.LabelSelector = records.Label
@@ -52,11 +44,11 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if err := live.gate.wait(ctx); err != nil {
+			if err := l.options.Wait(ctx); err != nil {
 				return nil, err
 			}
 			o.LabelSelector = records.Label
-			return live.streamer.watch(ctx, from, o, nil)
+			return l.streamer.watch(ctx, from, o, nil)
 		},
 	}, client), nil, store, cache.ReflectorOptions{Logger: &silent, Name: "records", TypeDescription: "records", MinWatchTimeout: watchFor})
 	go r.RunWithContext(klog.NewContext(ctx, silent))
@@ -119,7 +111,7 @@ func recordOf(o any) (component, version string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("watch records: %w", err)
 	}
-	return once(s.GetLabels()[records.Label]), s.GetResourceVersion(), nil
+	return interned(s.GetLabels()[records.Label]), s.GetResourceVersion(), nil
 }
 
 // Resync implements [cache.ReflectorStore].

@@ -1,4 +1,8 @@
-package delivery
+// Package livecache caches the live objects of one cluster, and keeps the cache current by watches.
+//
+// It bounds what one cluster can take: the number of watched kinds and objects, and the memory for
+// their bodies. A converged cluster costs its watches, and no other request.
+package livecache
 
 import (
 	"context"
@@ -13,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
@@ -38,34 +43,26 @@ const (
 	maxKinds = 1_000
 )
 
-// liveCache is an [applier.Keeper] on watches. It watches the kinds that are managed, and of these
+// Cache is an [applier.Keeper] on watches. It watches the kinds that are managed, and of these
 // only objects that carry Keelson's label. Autoscalers are watched without a label, too.
 //
 // Of an object of a component at rest it keeps a name, a resourceVersion and a digest: about 100
 // bytes. It keeps the objects of other components in memory. The objects of a component that was
 // disturbed are read when they are needed.
-type liveCache struct {
+//
+// A Cache is safe for concurrent use. mu guards all fields below it, and the fields of the watches
+// and groups. Callbacks run without the lock, except [Options.Later].
+type Cache struct {
+	options  Options
 	dynamic  dynamic.Interface
 	streamer streamer
-	now      func() time.Time
-	// changed is called with the component of a changed object; "" if every component may be
-	// concerned.
-	changed func(component string)
-	// later queues a component that may come to rest after a time.
-	later func(component string, after time.Duration)
-	// schemaChanged is called with the group of a managed CRD that changed.
-	schemaChanged func(group string)
-	// doubt is called when a list gets no answer.
-	doubt func()
-	// gate holds back lists and watches while the API server does not answer.
-	gate    *gate
-	digests digesters
+	digests  digesters
 
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // the life of the watches, not of one call
 	kinds   map[schema.GroupVersionResource]*watched
 	groups  map[unique.Handle[string]]*group // by component
-	moved   uint64                           // the last result of [liveCache.move]
+	moved   uint64                           // the last result of [Cache.move]
 	sweepAt int                              // the number of groups from which on unused groups are removed
 	written map[differ.ID]written
 	full    map[differ.ID]body // with managedFields, valid at their resourceVersion
@@ -73,6 +70,47 @@ type liveCache struct {
 	// scaled is the answer of Scaled for the kinds in scaledFor; nil: not computed yet.
 	scaled    map[differ.ID]differ.Scaling
 	scaledFor string
+}
+
+// Options connect a [Cache] to its cluster and its user. All are required. Except Wait, the
+// functions must not block.
+type Options struct {
+	// Config is the connection to the cluster.
+	Config *rest.Config
+	Now    func() time.Time
+	// Wait holds back lists and watches while the API server does not answer. The error is that of
+	// the context.
+	Wait func(context.Context) error
+	// Changed is called with the component of a changed object; "" if every component may be
+	// concerned.
+	Changed func(component string)
+	// Later queues a component that may come to rest after a time. Later runs with the lock held, so it must not call the Cache.
+	Later func(component string, after time.Duration)
+	// SchemaChanged is called with the API group of a managed CRD that changed.
+	SchemaChanged func(group string)
+	// NoAnswer is called when a list gets no answer.
+	NoAnswer func()
+}
+
+// New makes a cache whose watches end with the context. It makes no call.
+func New(ctx context.Context, o Options) (*Cache, error) {
+	d, err := dynamic.NewForConfig(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("connection: %w", err)
+	}
+	s, err := newStreamer(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("connection: %w", err)
+	}
+	return newCache(ctx, d, s, o), nil
+}
+
+func newCache(ctx context.Context, d dynamic.Interface, s streamer, o Options) *Cache {
+	return &Cache{
+		options: o, dynamic: d, streamer: s, ctx: ctx,
+		kinds: map[schema.GroupVersionResource]*watched{}, groups: map[unique.Handle[string]]*group{},
+		written: map[differ.ID]written{}, full: map[differ.ID]body{},
+	}
 }
 
 // group is what is known of the objects of one component. A component that is not reconciled is
@@ -97,7 +135,7 @@ type body struct {
 
 // keep stores the body of an object of an awake component, if the memory suffices. A size of 0
 // means that the object is incomplete.
-func (l *liveCache) keep(g *group, at place, object map[string]any, size int) {
+func (l *Cache) keep(g *group, at place, object map[string]any, size int) {
 	l.drop(g, at)
 	if !g.awake || size == 0 || l.held+size > keptBytes {
 		return
@@ -110,20 +148,20 @@ func (l *liveCache) keep(g *group, at place, object map[string]any, size int) {
 }
 
 // drop forgets the body of an object.
-func (l *liveCache) drop(g *group, at place) {
+func (l *Cache) drop(g *group, at place) {
 	l.held -= g.bodies[at].size
 	delete(g.bodies, at)
 }
 
 // dropAll forgets the bodies of a component.
-func (l *liveCache) dropAll(g *group) {
+func (l *Cache) dropAll(g *group) {
 	for at := range g.bodies {
 		l.drop(g, at)
 	}
 }
 
 // dropFull forgets an object with its managedFields.
-func (l *liveCache) dropFull(id differ.ID) {
+func (l *Cache) dropFull(id differ.ID) {
 	l.held -= l.full[id].size
 	delete(l.full, id)
 }
@@ -135,17 +173,8 @@ type written struct {
 	at      time.Time
 }
 
-func newLiveCache(ctx context.Context, d dynamic.Interface, s streamer, now func() time.Time) *liveCache {
-	return &liveCache{
-		dynamic: d, streamer: s, now: now, ctx: ctx, gate: newGate(),
-		changed: func(string) {}, schemaChanged: func(string) {}, later: func(string, time.Duration) {}, doubt: func() {},
-		kinds: map[schema.GroupVersionResource]*watched{}, groups: map[unique.Handle[string]]*group{},
-		written: map[differ.ID]written{}, full: map[differ.ID]body{},
-	}
-}
-
 // kind returns the watch of a kind after its first list, and starts the watch if there is none.
-func (l *liveCache) kind(ctx context.Context, gvr schema.GroupVersionResource, whole bool) (*watched, error) {
+func (l *Cache) kind(ctx context.Context, gvr schema.GroupVersionResource, whole bool) (*watched, error) {
 	l.mu.Lock()
 	w, ok := l.kinds[gvr]
 	if !ok && len(l.kinds) >= maxKinds {
@@ -153,7 +182,7 @@ func (l *liveCache) kind(ctx context.Context, gvr schema.GroupVersionResource, w
 		return nil, fmt.Errorf("watch %s: the components of the cluster have objects of %d other kinds, and Keelson watches no more: take components with many kinds from it", gvr.GroupResource(), maxKinds)
 	}
 	if !ok {
-		w = &watched{cache: l, gvr: gvr, whole: whole, objects: map[objectKey]kept{}}
+		w = &watched{cache: l, gvr: gvr, whole: whole, objects: map[objectKey]summary{}}
 		if whole {
 			w.scales = map[objectKey]scales{}
 		}
@@ -166,7 +195,7 @@ func (l *liveCache) kind(ctx context.Context, gvr schema.GroupVersionResource, w
 }
 
 // group returns the group of a component, and creates it if there is none.
-func (l *liveCache) group(component unique.Handle[string]) *group {
+func (l *Cache) group(component unique.Handle[string]) *group {
 	g := l.groups[component]
 	if g == nil {
 		if len(l.groups) >= l.sweepAt {
@@ -179,14 +208,14 @@ func (l *liveCache) group(component unique.Handle[string]) *group {
 }
 
 // move returns a number that was never returned before.
-func (l *liveCache) move() uint64 {
+func (l *Cache) move() uint64 {
 	l.moved++
 	return l.moved
 }
 
 // sweep removes the groups that are neither awake nor at rest and have no object. Objects may name
 // an unlimited number of components.
-func (l *liveCache) sweep() {
+func (l *Cache) sweep() {
 	used := map[unique.Handle[string]]bool{}
 	for _, w := range l.kinds {
 		for _, o := range w.objects {
@@ -200,8 +229,8 @@ func (l *liveCache) sweep() {
 }
 
 // touch notes a change of a component, which ends its rest.
-func (l *liveCache) touch(g *group) {
-	now := l.now()
+func (l *Cache) touch(g *group) {
+	now := l.options.Now()
 	if g.rest {
 		g.awake, g.rest, g.warm = true, false, now.Sub(g.restedAt) < warmFor
 	}
@@ -209,22 +238,22 @@ func (l *liveCache) touch(g *group) {
 	g.movedAt = now
 }
 
-// notify passes the news to the callbacks.
-func (l *liveCache) notify(n news) {
+// notify calls the callbacks for what was affected.
+func (l *Cache) notify(n affected) {
 	for _, group := range n.groups {
-		l.schemaChanged(group)
+		l.options.SchemaChanged(group)
 	}
 	if n.all {
-		l.changed("")
+		l.options.Changed("")
 		return
 	}
 	for _, component := range n.components {
-		l.changed(component)
+		l.options.Changed(component)
 	}
 }
 
 // unwatch ends the watches of the kind that a deleted CRD defined. They would retry for ever.
-func (l *liveCache) unwatch(n *news, crd objectKey) {
+func (l *Cache) unwatch(n *affected, crd objectKey) {
 	plural, group, _ := strings.Cut(crd.name.Value(), ".")
 	for gvr, w := range l.kinds {
 		if gvr.Group == group && gvr.Resource == plural {
@@ -236,17 +265,17 @@ func (l *liveCache) unwatch(n *news, crd objectKey) {
 }
 
 // disturb ends the rest of the components that have objects of a kind.
-func (l *liveCache) disturb(n *news, w *watched) {
+func (l *Cache) disturb(n *affected, w *watched) {
 	for key, o := range w.objects {
 		g := l.group(o.component)
 		l.drop(g, place{w, key})
 		l.touch(g)
-		n.concern(o.component)
+		n.add(o.component)
 	}
 }
 
 // caughtUp drops the answer to a write when the watch has reached its version.
-func (l *liveCache) caughtUp(id differ.ID, version uint64) {
+func (l *Cache) caughtUp(id differ.ID, version uint64) {
 	if w, ok := l.written[id]; ok && w.version <= version {
 		l.dropWritten(id)
 	}
@@ -254,7 +283,7 @@ func (l *liveCache) caughtUp(id differ.ID, version uint64) {
 
 // Get implements [applier.Reader]. An object without Keelson's label is in no watch, and its result
 // is nil.
-func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
+func (l *Cache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
 	_, whole := applier.Autoscalers()[m.GroupVersionKind]
 	w, err := l.kind(ctx, m.Resource, whole)
 	if err != nil {
@@ -277,7 +306,7 @@ func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was, had := w.objects[at.key]
-	now := kept{component: was.component, version: versionOf(live), content: content}
+	now := summary{component: was.component, version: versionOf(live), content: content}
 	if had && now.version >= was.version && componentOf(live) == was.component.Value() {
 		if g := l.group(was.component); !g.rest {
 			w.objects[at.key] = now
@@ -289,7 +318,7 @@ func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 
 // lookup returns an object from memory, and whether the object is known to exist. If it exists, but
 // the returned object is nil, it has to be read.
-func (l *liveCache) lookup(at place, id differ.ID) (object map[string]any, there bool) {
+func (l *Cache) lookup(at place, id differ.ID) (object map[string]any, there bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was, had := at.kind.objects[at.key]
@@ -320,26 +349,26 @@ func componentOf(o map[string]any) string {
 
 // lastWritten returns the answer to the last write of an object, if no watch has reached it; else
 // nil.
-func (l *liveCache) lastWritten(id differ.ID) *written {
+func (l *Cache) lastWritten(id differ.ID) *written {
 	w, ok := l.written[id]
 	if !ok {
 		return nil
 	}
-	if l.now().Sub(w.at) > writtenFor {
+	if l.options.Now().Sub(w.at) > writtenFor {
 		l.dropWritten(id)
 		return nil
 	}
 	return &w
 }
 
-func (l *liveCache) dropWritten(id differ.ID) {
+func (l *Cache) dropWritten(id differ.ID) {
 	l.held -= l.written[id].size
 	delete(l.written, id)
 }
 
 // Fresh implements [applier.Reader]. The answer is kept with its managedFields until the object
 // changes. So a field that a controller owns is looked up once.
-func (l *liveCache) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
+func (l *Cache) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
 	live, err := applier.Get(ctx, l.dynamic, m, id)
 	if err != nil {
 		return nil, err
@@ -355,7 +384,7 @@ func (l *liveCache) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID
 }
 
 // Scaled implements [applier.Reader].
-func (l *liveCache) Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {
+func (l *Cache) Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {
 	kinds := make([]*watched, 0, len(served))
 	for _, gvr := range served {
 		w, err := l.kind(ctx, gvr, true)
@@ -378,14 +407,14 @@ func (l *liveCache) Scaled(ctx context.Context, served []schema.GroupVersionReso
 }
 
 // Wrote implements [applier.Reader]. The watch may already have a newer version than the answer.
-func (l *liveCache) Wrote(id differ.ID, object map[string]any) {
+func (l *Cache) Wrote(id differ.ID, object map[string]any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dropWritten(id)
 	if object == nil {
 		return // the watch reports the deletion
 	}
-	w := written{version: versionOf(object), at: l.now()}
+	w := written{version: versionOf(object), at: l.options.Now()}
 	if size := jsonsize.Memory(object); l.held+size <= keptBytes {
 		w.body = body{object, size}
 		l.held += size
@@ -400,7 +429,7 @@ func (l *liveCache) Wrote(id differ.ID, object map[string]any) {
 }
 
 // Wake implements [applier.Keeper].
-func (l *liveCache) Wake(component string) (mark uint64) {
+func (l *Cache) Wake(component string) (mark uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.group(unique.Make(component))
@@ -408,15 +437,15 @@ func (l *liveCache) Wake(component string) (mark uint64) {
 	return g.moves
 }
 
-// expect keeps the objects of components in memory, because the components will be reconciled.
-func (l *liveCache) expect(components []string) {
+// Expect keeps the objects of components in memory, because the components will be reconciled.
+func (l *Cache) Expect(components []string) {
 	for _, component := range components {
 		l.Wake(component)
 	}
 }
 
-// forget drops the objects of a component that will not be reconciled.
-func (l *liveCache) forget(component string) {
+// Forget drops the objects of a component that will not be reconciled.
+func (l *Cache) Forget(component string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if g := l.groups[unique.Make(component)]; g != nil {
@@ -426,7 +455,7 @@ func (l *liveCache) forget(component string) {
 }
 
 // Rest implements [applier.Keeper].
-func (l *liveCache) Rest(component string, mark uint64, ids []differ.ID, health health.Rules) bool {
+func (l *Cache) Rest(component string, mark uint64, ids []differ.ID, health health.Rules) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.group(unique.Make(component))
@@ -435,13 +464,13 @@ func (l *liveCache) Rest(component string, mark uint64, ids []differ.ID, health 
 	}
 	for _, id := range ids {
 		if l.lastWritten(id) != nil {
-			l.later(component, writtenFor) // the latest time
+			l.options.Later(component, writtenFor) // the latest time
 			return false
 		}
 	}
-	now := l.now()
+	now := l.options.Now()
 	if rest := warmFor - now.Sub(g.movedAt); g.warm && rest > 0 {
-		l.later(component, rest)
+		l.options.Later(component, rest)
 		return false
 	}
 	l.dropAll(g)
@@ -453,16 +482,16 @@ func (l *liveCache) Rest(component string, mark uint64, ids []differ.ID, health 
 }
 
 // AtRest implements [applier.Keeper].
-func (l *liveCache) AtRest(component string) bool {
+func (l *Cache) AtRest(component string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.groups[unique.Make(component)]
 	return g != nil && g.rest
 }
 
-// restart lists everything again, after the API server was unreachable for a while. A component
-// without changes stays at rest.
-func (l *liveCache) restart(ctx context.Context) {
+// Restart lists everything again, after the API server was unreachable for a while. A component
+// without changes stays at rest. Restart returns when every kind was listed, or failed to be listed.
+func (l *Cache) Restart(ctx context.Context) {
 	l.mu.Lock()
 	for id := range l.written {
 		l.dropWritten(id)
@@ -485,6 +514,41 @@ func (l *liveCache) restart(ctx context.Context) {
 		case <-f.failed:
 		case <-ctx.Done():
 		}
-		f.locked(func(n *news) { l.disturb(n, w) }) // a reader gets the reason why the kind can't be listed
+		f.locked(func(n *affected) { l.disturb(n, w) }) // a reader gets the reason why the kind can't be listed
 	}
+}
+
+// Stats says what a [Cache] has in memory.
+type Stats struct {
+	Objects int // known objects, with a body or without
+	Bodies  int // objects in memory as a whole
+	Resting int // components at rest
+}
+
+// Stats counts what is in memory.
+func (l *Cache) Stats() (s Stats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.Bodies = len(l.full) + len(l.written)
+	for _, w := range l.kinds {
+		s.Objects += len(w.objects)
+	}
+	for _, g := range l.groups {
+		s.Bodies += len(g.bodies)
+		if g.rest {
+			s.Resting++
+		}
+	}
+	return s
+}
+
+// Version returns the resourceVersion that the watches have shown of an object; 0: none.
+func (l *Cache) Version(gvr schema.GroupVersionResource, namespace, name string) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.kinds[gvr]
+	if w == nil {
+		return 0
+	}
+	return w.objects[objectKey{namespace: unique.Make(namespace), name: unique.Make(name)}].version
 }

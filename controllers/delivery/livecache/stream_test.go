@@ -1,4 +1,4 @@
-package delivery_test
+package livecache_test
 
 import (
 	"encoding/json"
@@ -25,7 +25,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keelson-io/keelson/applier/apiservertest"
-	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/delivery/livecache"
 )
 
 // What a watch brings is read as the dynamic client reads objects, whatever is in it.
@@ -62,7 +62,7 @@ func TestEvents(t *testing.T) {
 			}
 			wants, kinds = append(wants, want), append(kinds, kind)
 		}
-		next, _, _ := delivery.Events(io.NopCloser(strings.NewReader(stream.String())), nil)
+		next, _, _ := livecache.Events(io.NopCloser(strings.NewReader(stream.String())), nil)
 		for i, want := range wants {
 			kind, object, err := next()
 			if err != nil || kind != kinds[i] || !reflect.DeepEqual(object, want) {
@@ -109,7 +109,7 @@ func TestEventsGoOn(t *testing.T) {
 			t.Parallel()
 			first, second := &body{Reader: strings.NewReader(c.first)}, &body{Reader: strings.NewReader(c.second)}
 			var from []string
-			next, stop, _ := delivery.Events(first, func(version string) (io.ReadCloser, error) {
+			next, stop, _ := livecache.Events(first, func(version string) (io.ReadCloser, error) {
 				if from = append(from, version); c.fails {
 					return nil, errors.New("not now")
 				}
@@ -143,7 +143,7 @@ func TestEventsEndedMeanwhile(t *testing.T) {
 	t.Parallel()
 	second := &body{Reader: strings.NewReader("")}
 	var stop func()
-	next, end, _ := delivery.Events(io.NopCloser(strings.NewReader(
+	next, end, _ := livecache.Events(io.NopCloser(strings.NewReader(
 		`{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":"7","annotations":{"`+metav1.InitialEventsAnnotationKey+`":"true"}}}}`)),
 		func(string) (io.ReadCloser, error) { stop(); return second, nil })
 	stop = end
@@ -185,7 +185,7 @@ func TestWatchAsksForNoBookmarks(t *testing.T) {
 				}
 			}
 			create("before")
-			w, err := delivery.Watch(t.Context(), config, "default", metadata, metav1.ListOptions{
+			w, err := livecache.Watch(t.Context(), config, "default", metadata, metav1.ListOptions{
 				SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true, LabelSelector: "of=" + prefix,
 			})
 			if err != nil {
@@ -252,7 +252,7 @@ func TestEventsBroken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			next, _, _ := delivery.Events(io.NopCloser(strings.NewReader(c.stream)), nil)
+			next, _, _ := livecache.Events(io.NopCloser(strings.NewReader(c.stream)), nil)
 			if kind, o, err := next(); err == nil || !strings.Contains(err.Error(), c.wants) {
 				t.Errorf("%s Read: %s %v, %v", c.why, kind, o, err)
 			}
@@ -263,7 +263,7 @@ func TestEventsBroken(t *testing.T) {
 // A watch that the API server ends says why, as an object.
 func TestEventsGone(t *testing.T) {
 	t.Parallel()
-	next, _, _ := delivery.Events(io.NopCloser(strings.NewReader(
+	next, _, _ := livecache.Events(io.NopCloser(strings.NewReader(
 		`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}}`)), nil)
 	kind, o, err := next()
 	if err != nil || kind != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(o)) {
@@ -278,7 +278,7 @@ func TestEventsBuffer(t *testing.T) {
 	for _, size := range []int{10, 100 << 10, 10, 10, 100 << 10, 10} {
 		fmt.Fprintf(&stream, `{"type":"ADDED","object":{"apiVersion":"v1","kind":"Some","text":%q}}`, strings.Repeat("x", size))
 	}
-	next, _, buffers := delivery.Events(io.NopCloser(strings.NewReader(stream.String())), nil)
+	next, _, buffers := livecache.Events(io.NopCloser(strings.NewReader(stream.String())), nil)
 	for i := range 6 {
 		if _, _, err := next(); err != nil {
 			t.Fatalf("event %d: %v", i, err)
