@@ -88,7 +88,7 @@ VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null
 
 # What lint and tests run on, as MODULE:PATTERN,PATTERN. The lab, its benchmarks and
 # what tools need are modules of their own.
-# The simulation (hub, sim) is made from Kubernetes' own packages, and the engines need half
+# The simulation (fleet, sim) is made from Kubernetes' own packages, and the engines need half
 # of Argo CD and Flux: make lint-bench and make test RACE=all, which the night runs, see them.
 nested := lab/bench/engines lab/bench lab tools
 module = $(firstword $(foreach m,$(nested),$(if $(filter $m $m/%,$1),$m)) .)
@@ -300,7 +300,7 @@ oracle: lab bin/sops ## check TRIPLES (20000) random plans against a real API se
 	(set -x; go test -count=1 -timeout=60m -v -run='^TestOracle$$' ./applier)
 
 .PHONY: bench
-bench: lab ## time Keelson beside Argo CD, Flux and Helm (BENCHTIME=200ms COUNT=6)
+bench: lab bin-bench ## time Keelson beside Argo CD, Flux and Helm (BENCHTIME=200ms COUNT=6)
 	@mkdir -p $(dir $(BENCHFILE))
 	assets=$$(bin/lab assets)
 	export KUBEBUILDER_ASSETS=$$assets
@@ -309,19 +309,18 @@ bench: lab ## time Keelson beside Argo CD, Flux and Helm (BENCHTIME=200ms COUNT=
 		(set -x; go test -C lab/bench -run='^$$' -bench='$(BENCH)' -benchtime=$(BENCHTIME) -count=$(COUNT) -benchmem -timeout=60m ./render)
 	} | tee $(BENCHFILE)
 	echo
-	go run -C lab/bench . '$(abspath $(BENCHFILE))'
+	bin/bench results '$(BENCHFILE)'
 	echo
 	$(MAKE) --no-print-directory bench-registry
 
 .PHONY: bench-registry
-bench-registry: build ## time a cold start, small commits and previews on a fleet of 60,000 deliveries (FLEET="200 300 2000")
+bench-registry: build bin-bench ## time a cold start, small commits and previews on a fleet of 60,000 deliveries (FLEET="200 300 2000")
 	@go build -C lab -o ../bin/lab .
-	go build -C lab/bench -o ../../bin/bench-registry ./registry
 	dir=$$(mktemp -d)
 	trap 'rm -rf "$$dir"' EXIT
 	set -- $(FLEET)
 	bin/lab fleet --components "$$1" --clusters "$$2" --distinct "$$3" "$$dir/fleet.git"
-	bin/bench-registry --commits $(COMMITS) --keelson bin/keelson "$$dir/fleet.git"
+	bin/bench registry --commits $(COMMITS) --keelson bin/keelson "$$dir/fleet.git"
 
 .PHONY: bench-fleet
 bench-fleet: build bin-bench-fleet ## run the controller on hundreds of simulated clusters (SIZES=10x50x10,30x100x10)
@@ -332,28 +331,24 @@ bin-bench-fleet:
 	go build -C lab/bench -o ../../bin/bench-fleet ./fleet
 
 .PHONY: bench-apply
-bench-apply: build lab bin-bench-apply ## bring a cluster to 1,000 components, beside a bare loop of applies (APPLY=1000)
-	bin/bench-apply --components $(APPLY)
+bench-apply: build lab bin-bench ## bring a cluster to 1,000 components, beside a bare loop of applies (APPLY=1000)
+	bin/bench apply --components $(APPLY)
 
 .PHONY: bench-push
-bench-push: build lab bin-bench-apply ## the same by git push and webhook, and then 10 minutes of silence (APPLY=1000 QUIET=10m)
-	bin/bench-apply push --components $(APPLY) --quiet $(QUIET) $(BENCH_PUSH)
+bench-push: build lab bin-bench ## the same by git push and webhook, and then 10 minutes of silence (APPLY=1000 QUIET=10m)
+	bin/bench push --components $(APPLY) --quiet $(QUIET) $(BENCH_PUSH)
 
 .PHONY: bench-peer
-bench-peer: build lab bin-bench-apply ## the same, then by Flux, which is built once (15 minutes) (APPLY=1000 QUIET=10m)
-	bin/bench-apply peer --components $(APPLY) --quiet $(QUIET) $(BENCH_PUSH)
+bench-peer: build lab bin-bench ## the same, then by Flux, which is built once (15 minutes) (APPLY=1000 QUIET=10m)
+	bin/bench peer --components $(APPLY) --quiet $(QUIET) $(BENCH_PUSH)
 
-.PHONY: bin-bench-apply
-bin-bench-apply:
-	go build -C lab/bench -o ../../bin/bench-apply ./apply
+.PHONY: bin-bench
+bin-bench:
+	go build -C lab/bench -o ../../bin/bench .
 
 .PHONY: bench-workloads
-bench-workloads: build lab bin-bench-workloads ## create, update in place and delete a CloneSet of PODS (2000), roll a DaemonSet on NODES (1000), beside a bare loop that writes the same pods
-	bin/bench-workloads --pods $(PODS) --nodes $(NODES)
-
-.PHONY: bin-bench-workloads
-bin-bench-workloads:
-	go build -C lab/bench -o ../../bin/bench-workloads ./workloads
+bench-workloads: build lab bin-bench ## create, update in place and delete a CloneSet of PODS (2000), roll a DaemonSet on NODES (1000), beside a bare loop that writes the same pods
+	bin/bench workloads --pods $(PODS) --nodes $(NODES)
 
 .PHONY: fuzz
 fuzz: ## try every fuzz target with FUZZTIME (10000x) inputs; one that fails ends no other

@@ -100,6 +100,6 @@ func printed(t *testing.T, measured string) (string, error) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	err := run([]string{file}, &out)
+	err := run(t.Context(), []string{"results", file}, &out)
 	return out.String(), err
 }

@@ -41,8 +41,7 @@ func runDisasters(ctx context.Context, w *world, r *result) {
 	g := w.newFixtureFleet(ctx, "plot", 8)
 	s := &disasterFleet{fixtureFleet: g, result: r, kubeconfig: w.directNamed(), hook: must.Get(webhook.New(ctx))}
 	r.did, r.must = "outages, restores, broken APIs, webhooks, finalizers, namespaces", len(s.disasters())
-	err := must.Try(func() { s.all(ctx) })
-	must.Do(errors.Join(err, s.hook.Close()))
+	must.Finally(func() { s.all(ctx) }, s.hook.Close)
 }
 
 // all starts the controller, and strikes with all disasters until one is not survived.

@@ -37,11 +37,10 @@ const plannedChangeTimeout = 15 * time.Minute
 // runRollouts kills the controller at every transition of rollouts.
 func runRollouts(ctx context.Context, w *world, r *result) {
 	c := w.newRolloutFleet()
-	err := must.Try(func() {
+	must.Finally(func() {
 		c.begin(ctx)
 		(&rolloutRun{rolloutFleet: c, result: r, kills: map[string]map[int]when{}}).all(ctx)
-	})
-	must.Do(errors.Join(err, c.disband(context.WithoutCancel(ctx))))
+	}, func() error { return c.disband(context.WithoutCancel(ctx)) })
 }
 
 // all takes one component after the other through all planned changes: the first without a
@@ -139,8 +138,7 @@ func (s *rolloutRun) roll(ctx context.Context, seed int, points []rolloutKillPoi
 	}
 	all := slices.Clone(k.pending)
 	k.begin(ctx)
-	err := must.Try(func() { ends = s.changes(ctx, c, k, points == nil) })
-	must.Do(errors.Join(err, k.end()))
+	must.Finally(func() { ends = s.changes(ctx, c, k, points == nil) }, k.end)
 	for _, t := range all {
 		if t.hit {
 			if s.kills[t.name] == nil {

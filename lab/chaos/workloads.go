@@ -117,7 +117,7 @@ func (c *cloneSetFleet) install(ctx context.Context) {
 // the slowest machine.
 func (c *cloneSetFleet) kill(ctx context.Context, chance *rand.Rand) {
 	p, kubeconfig := c.proxied(ctx, "workloads", proxy.Options{})
-	err := must.Try(func() {
+	must.Finally(func() {
 		for ctx.Err() == nil {
 			l := newLife(chance)
 			p.Use(l.decide)
@@ -133,8 +133,7 @@ func (c *cloneSetFleet) kill(ctx context.Context, chance *rand.Rand) {
 			c.kills++
 			c.mu.Unlock()
 		}
-	})
-	must.Do(errors.Join(err, p.Close()))
+	}, p.Close)
 }
 
 // processRun ends one process at one of its requests. The process is killed before the request

@@ -40,7 +40,7 @@ func blockers(ctx context.Context, r *run) string {
 		all, skipped = append(all, asks), ""
 	}
 	var lines []string
-	err := must.Try(func() {
+	must.Finally(func() {
 		for i, b := range all {
 			line, err := must.TryGet(func() string { return b.pass(ctx, r, fmt.Sprintf("v1.4.%d", i)) })
 			if err != nil {
@@ -50,8 +50,7 @@ func blockers(ctx context.Context, r *run) string {
 		}
 		r.ferry.pipeline("")
 		r.repo.push(ctx, "no gates")
-	})
-	must.Do(errors.Join(err, stop()))
+	}, stop)
 	return strings.Join(lines, "\n") + "\nlifted, each went on" + skipped
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -18,16 +17,15 @@ func deadGit(ctx context.Context, r *run) string {
 	from := r.marks()
 	r.repo.stop()
 	message, restored := "", ""
-	err := must.Try(func() {
+	must.Finally(func() {
 		until(ctx, func(ctx context.Context) { message = event(ctx, r, "RepositoryUnreadable") })
 		restored = drift(ctx, r)
-	})
-	for _, c := range []string{canary, production} {
-		if w := r.writes(c, from); err == nil && len(w) > 0 {
-			err = fmt.Errorf("%s: %s", c, w[0])
+		for _, c := range []string{canary, production} {
+			if w := r.writes(c, from); len(w) > 0 {
+				must.Failf("%s: %s", c, w[0])
+			}
 		}
-	}
-	must.Do(errors.Join(err, must.Try(func() { r.repo.serve(ctx) })))
+	}, func() error { return must.Try(func() { r.repo.serve(ctx) }) })
 	took, _ := r.beacon.arrival(ctx)
 	return fmt.Sprintf("%s\nno cluster changed; meanwhile %s; when it was back, a push arrived after %s", message, restored, took)
 }
@@ -51,15 +49,14 @@ func deadCluster(ctx context.Context, r *run) string {
 	must.Do(r.lab.Stop(ctx, canary, "kube-apiserver"))
 	var others time.Duration
 	push := ""
-	err := must.Try(func() {
+	must.Finally(func() {
 		until(ctx, func(ctx context.Context) {
 			if d := r.deliveries(ctx)[canary+"."+beaconName]; d.Sync != "Unreachable" {
 				must.Failf("%s", d)
 			}
 		})
 		others, push = r.beacon.arrival(ctx, canary)
-	})
-	must.Do(errors.Join(err, r.lab.Start(context.WithoutCancel(ctx), canary, "kube-apiserver")))
+	}, func() error { return r.lab.Start(context.WithoutCancel(ctx), canary, "kube-apiserver") })
 	started := time.Now()
 	r.beacon.arrives(ctx, push)
 	caught := time.Since(started).Round(10 * time.Millisecond)

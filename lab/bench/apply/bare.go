@@ -1,4 +1,4 @@
-package main
+package apply
 
 import (
 	"context"
@@ -6,12 +6,15 @@ import (
 	"encoding/base64"
 	"fmt"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -20,18 +23,17 @@ import (
 
 // bare applies objects in a loop with some workers, without ordering, checks, records or reads. It
 // is as fast as the API server allows.
-func (m *measurement) bare(ctx context.Context, config *rest.Config, objects []unstructured.Unstructured) error {
-	return m.loop(ctx, config, len(objects), func(ctx context.Context, client dynamic.Interface, i int) error {
+func (m *measurement) bare(ctx context.Context, config *rest.Config, objects []unstructured.Unstructured) {
+	must.Do(m.loop(ctx, config, len(objects), func(ctx context.Context, client dynamic.Interface, i int) error {
 		return apply(ctx, client, &objects[i])
-	})
+	}))
 }
 
 // recorded is the bare loop over components, with a write of a Secret before and after each
 // component. It is the limit for a program that records start and end of its work in the cluster.
-func (m *measurement) recorded(ctx context.Context, config *rest.Config, objects []unstructured.Unstructured) error {
-	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	return m.loop(ctx, config, m.components, func(ctx context.Context, client dynamic.Interface, i int) error {
-		records := client.Resource(secrets).Namespace(namespace)
+func (m *measurement) recorded(ctx context.Context, config *rest.Config, objects []unstructured.Unstructured) {
+	must.Do(m.loop(ctx, config, m.components, func(ctx context.Context, client dynamic.Interface, i int) error {
+		records := client.Resource(harness.Resource("v1/secrets")).Namespace(namespace)
 		record, err := records.Create(ctx, secret(m.names[i]), metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("record of %s: %w", m.names[i], err)
@@ -48,7 +50,7 @@ func (m *measurement) recorded(ctx context.Context, config *rest.Config, objects
 			return fmt.Errorf("record of %s: %w", m.names[i], err)
 		}
 		return nil
-	})
+	}))
 }
 
 // secret returns a Secret about as large as Keelson's record of four objects.
@@ -63,8 +65,6 @@ func secret(name string) *unstructured.Unstructured {
 
 // loop runs do n times, spread over the workers.
 func (m *measurement) loop(ctx context.Context, config *rest.Config, n int, do func(context.Context, dynamic.Interface, int) error) error {
-	config = rest.CopyConfig(config)
-	config.QPS = -1
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("bare loop: %w", err)
@@ -88,17 +88,13 @@ func apply(ctx context.Context, client dynamic.Interface, o *unstructured.Unstru
 
 // ensureNamespace creates the namespace of all objects. Keelson would create it, but the bare loop
 // has no order.
-func ensureNamespace(ctx context.Context, config *rest.Config) error {
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("namespace: %w", err)
-	}
+func ensureNamespace(ctx context.Context, config *rest.Config) {
+	client := must.Get(dynamic.NewForConfig(config))
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}}
-	_, err = client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(ctx, u, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("namespace: %w", err)
+	_, err := client.Resource(harness.Resource("v1/namespaces")).Create(ctx, u, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		must.Do(err)
 	}
-	return nil
 }
 
 // withLevel returns copies of the Deployments in objects, with the field level changed.
@@ -140,25 +136,16 @@ func edit(deployment *unstructured.Unstructured, do func(env map[string]any)) er
 }
 
 // levelsAre fails unless every Deployment in the cluster has the level that git has.
-func (m *measurement) levelsAre(ctx context.Context, config *rest.Config, want []string) error {
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("look at the cluster: %w", err)
-	}
-	list, err := client.Resource(deployments).Namespace(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("look at the cluster: %w", err)
-	}
+func (m *measurement) levelsAre(ctx context.Context, config *rest.Config, want []string) {
+	client := must.Get(dynamic.NewForConfig(config))
+	list := must.Get(client.Resource(deployments).Namespace(namespace).List(ctx, metav1.ListOptions{}))
 	is := map[string]string{}
 	for i := range list.Items {
-		if err := edit(&list.Items[i], func(env map[string]any) { is[list.Items[i].GetName()] = fmt.Sprint(env["value"]) }); err != nil {
-			return err
-		}
+		must.Do(edit(&list.Items[i], func(env map[string]any) { is[list.Items[i].GetName()] = fmt.Sprint(env["value"]) }))
 	}
 	for i, name := range m.names {
 		if is[name] != want[i] {
-			return fmt.Errorf("%s has level %q, and git says %q", name, is[name], want[i])
+			must.Failf("%s has level %q, and git says %q", name, is[name], want[i])
 		}
 	}
-	return nil
 }

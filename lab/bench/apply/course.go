@@ -1,4 +1,4 @@
-package main
+package apply
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -38,10 +40,10 @@ type contestant struct {
 	// nothing returns a commit that changes no object.
 	nothing func() addons.Files
 	// install creates the objects that must exist beforehand; nil: none.
-	install func(ctx context.Context, admin *rest.Config) error
+	install func(ctx context.Context, admin *rest.Config)
 	// start starts the processes, and tell notifies them of a change in git.
 	start func(ctx context.Context, kubeconfig string) ([]*process.Child, error)
-	tell  func(ctx context.Context) error
+	tell  func(ctx context.Context)
 }
 
 // course runs one contestant on its own cluster.
@@ -57,197 +59,140 @@ type course struct {
 // result holds the figures of a contestant.
 type result struct {
 	name                   string
-	cold, field, same      phase // same: a commit that changes no object
-	steady                 phase
+	cold, field, same      section // same: a commit that changes no object
+	steady                 section
 	one                    []time.Duration // push → last object, of one component
 	own, held              process.Usage   // at the end; held includes child processes
 	reads, writes, watches int             // in the steady state
 }
 
 // pushes measures Keelson, and Flux in peer mode, with a git server.
-func (m *measurement) pushes(ctx context.Context, objects []unstructured.Unstructured, limit limits) (err error) {
-	server, err := gitserver.Start(ctx, filepath.Join(m.dir, "git"), "")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	all := []func(context.Context, *gitserver.Server, []unstructured.Unstructured) (contestant, error){m.asKeelson}
+func (m *measurement) pushes(ctx context.Context, objects []unstructured.Unstructured, limit limits) {
+	server := must.Get(gitserver.Start(ctx, filepath.Join(m.dir, "git"), ""))
+	must.Finally(func() { m.contest(ctx, server, objects, limit) }, server.Stop)
+}
+
+// contest measures one contestant after the other.
+func (m *measurement) contest(ctx context.Context, server *gitserver.Server, objects []unstructured.Unstructured, limit limits) {
+	all := []func(context.Context, *gitserver.Server, []unstructured.Unstructured) contestant{m.asKeelson}
 	if m.mode == withPeer {
 		all = append(all, m.asFlux)
 	}
 	var results []result
 	for _, as := range all {
-		one, err := as(ctx, server, objects)
-		if err != nil {
-			return err
-		}
-		r, err := m.through(ctx, one, limit)
-		if err != nil {
-			return fmt.Errorf("%s: %w", one.name, err)
-		}
-		results = append(results, r)
+		one := as(ctx, server, objects)
+		must.Wrap(func() { results = append(results, m.through(ctx, one, limit)) }, "%s", one.name)
 	}
 	if len(results) > 1 {
 		m.sideBySide(results, limit)
 	}
-	return nil
 }
 
-// through runs one contestant through all phases.
-func (m *measurement) through(ctx context.Context, who contestant, limit limits) (_ result, err error) {
+// through runs one contestant through all sections.
+func (m *measurement) through(ctx context.Context, who contestant, limit limits) result {
 	c := &course{measurement: m, contestant: who, level: slices.Repeat([]string{"1"}, m.components), result: result{name: who.name}}
 	fmt.Fprintf(m.out, "\n%s, by git push over HTTP\n", c.contestant.name)
 	for _, line := range c.settings {
 		fmt.Fprintf(m.out, "  %s\n", line)
 	}
-	if _, err := m.up(ctx, ours); err != nil {
-		return c.result, err
-	}
-	defer func() { err = errors.Join(err, m.lab.Down(context.WithoutCancel(ctx), ours)) }()
-	admin, err := m.client(ours, cluster.Admin)
-	if err != nil {
-		return c.result, err
-	}
+	m.up(ctx, ours)
+	must.Finally(func() { c.run(ctx, limit) }, c.end, func() error { return m.lab.Down(context.WithoutCancel(ctx), ours) })
+	return c.result
+}
+
+// run runs the contestant on its cluster, which is up.
+func (c *course) run(ctx context.Context, limit limits) {
+	admin := c.client(ours, cluster.Admin)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	if c.witness, err = m.watch(watching, admin); err != nil {
-		return c.result, err
-	}
+	c.witness = c.watch(watching, admin)
 	if c.install != nil {
-		if err := c.install(ctx, admin); err != nil {
-			return c.result, err
-		}
+		c.install(ctx, admin)
 	}
-	kubeconfig, err := m.kubeconfig(ours, cluster.Keelson)
-	if err != nil {
-		return c.result, err
-	}
-	defer func() { err = errors.Join(err, c.end()) }()
-	if c.cold, err = c.measured(ctx, func(time.Time, *phase) error {
+	kubeconfig := c.kubeconfig(ours, cluster.Keelson)
+	c.cold = c.measured(ctx, func(time.Time, *section) {
 		var err error
 		c.children, err = c.start(ctx, kubeconfig)
-		return err
-	}); err != nil {
-		return c.result, err
-	}
-	m.table("cold", c.cold, limit.cold)
-	m.withRecords(c.cold, limit)
-	if err := c.follow(ctx, limit.field); err != nil {
-		return c.result, err
-	}
-	return c.result, m.levelsAre(ctx, admin, c.level)
+		must.Do(err)
+	})
+	c.table("cold", c.cold, limit.cold)
+	c.withRecords(c.cold, limit)
+	c.follow(ctx, limit.field)
+	c.levelsAre(ctx, admin, c.level)
 }
 
 // follow measures several kinds of pushes, and a quiet period between them.
-func (c *course) follow(ctx context.Context, limit phase) (err error) {
+func (c *course) follow(ctx context.Context, limit section) {
 	everyone := make([]int, c.components)
 	for i := range everyone {
 		everyone[i] = i
 	}
-	if c.field, err = c.changed(ctx, "one field of each", everyone...); err != nil {
-		return err
-	}
+	c.field = c.changed(ctx, "one field of each", everyone...)
 	c.table("one field of each", c.field, limit)
-	if err := c.healthy(ctx); err != nil {
-		return err
-	}
-	if c.same, err = c.pushed(ctx, "nothing that a cluster runs", c.nothing()); err != nil {
-		return err
-	}
-	if err := c.quietly(ctx); err != nil {
-		return err
-	}
+	c.healthy(ctx)
+	c.same = c.pushed(ctx, "nothing that a cluster runs", c.nothing())
+	c.quietly(ctx)
 	// These pushes come after the quiet period. They prove that the contestant was still following
 	// git.
 	for i := range single {
-		p, err := c.changed(ctx, "one field of one", i*c.components/single)
-		if err != nil {
-			return err
-		}
+		p := c.changed(ctx, "one field of one", i*c.components/single)
 		c.one = append(c.one, p.last)
 	}
 	slices.Sort(c.one)
 	fmt.Fprintf(c.out, "\none field of one component\n  push → object         median %s, worst %s of %d\n", round(c.one[single/2]), round(c.one[single-1]), single)
-	if c.own, err = c.usage((*process.Child).Usage); err != nil {
-		return err
-	}
-	if c.held, err = c.usage((*process.Child).UsageOfAll); err != nil {
-		return err
-	}
+	c.own = must.Get(c.usage((*process.Child).Usage))
+	c.held = must.Get(c.usage((*process.Child).UsageOfAll))
 	const mb = 1 << 20
 	fmt.Fprintf(c.out, "  memory                peak %d MB, now %d MB; with what it has started, which shares some, %d MB and %d MB\n",
 		c.own.Peak/mb, c.own.RSS/mb, c.held.Peak/mb, c.held.RSS/mb)
-	return nil
 }
 
 // changed pushes new levels for some components.
-func (c *course) changed(ctx context.Context, what string, of ...int) (phase, error) {
+func (c *course) changed(ctx context.Context, what string, of ...int) section {
 	for _, i := range of {
-		n, err := strconv.Atoi(c.level[i])
-		if err != nil {
-			return phase{}, fmt.Errorf("level of %s: %w", c.names[i], err)
-		}
+		n := must.Get(strconv.Atoi(c.level[i]))
 		c.level[i] = strconv.Itoa(n + 1)
 	}
-	files, err := c.levels(of, func(i int) string { return c.level[i] })
-	if err != nil {
-		return phase{}, err
-	}
+	files := must.Get(c.levels(of, func(i int) string { return c.level[i] }))
 	c.witness.changes(of)
 	return c.pushed(ctx, what, files)
 }
 
 // pushed pushes files, notifies the contestant, and waits until the cluster matches git.
-func (c *course) pushed(ctx context.Context, what string, files addons.Files) (phase, error) {
-	return c.measured(ctx, func(began time.Time, p *phase) error {
-		if err := c.repo.push(ctx, files, what); err != nil {
-			return err
-		}
+func (c *course) pushed(ctx context.Context, what string, files addons.Files) section {
+	return c.measured(ctx, func(began time.Time, p *section) {
+		c.repo.push(ctx, files, what)
 		p.pushed = time.Since(began)
-		if err := c.tell(ctx); err != nil {
-			return err
-		}
+		c.tell(ctx)
 		p.told = time.Since(began)
-		return nil
 	})
 }
 
 // measured runs do, waits until the cluster matches git and writes have ended, and returns the
 // cost.
-func (c *course) measured(ctx context.Context, do func(began time.Time, p *phase) error) (phase, error) {
-	before, err := c.usage((*process.Child).UsageOfAll)
-	if err != nil {
-		return phase{}, err
-	}
-	var told phase
-	p, err := c.timed(ctx, ours, func() error {
-		if err := do(time.Now(), &told); err != nil {
-			return err
-		}
-		if err := c.until(ctx, c.witness.asGitSays); err != nil {
-			return err
-		}
-		_, err := c.settled(ctx, pause)
-		return err
+func (c *course) measured(ctx context.Context, do func(began time.Time, p *section)) section {
+	before := must.Get(c.usage((*process.Child).UsageOfAll))
+	var told section
+	p := c.timed(ctx, ours, func() {
+		do(time.Now(), &told)
+		c.until(ctx, c.witness.asGitSays)
+		c.settled(ctx, pause)
 	})
-	if err != nil {
-		return p, err
-	}
-	after, err := c.usage((*process.Child).UsageOfAll)
+	after := must.Get(c.usage((*process.Child).UsageOfAll))
 	p.by, p.process, p.pushed, p.told = c.contestant.name, after.CPU-before.CPU, told.pushed, told.told
-	return p, err
+	return p
 }
 
 // until waits for check, and fails if a process ends.
-func (c *course) until(ctx context.Context, check func(context.Context) error) error {
-	return c.children[0].Until(ctx, patience, looks, func(ctx context.Context) error {
+func (c *course) until(ctx context.Context, check func(context.Context) error) {
+	must.Do(c.children[0].Until(ctx, patience, looks, func(ctx context.Context) error {
 		for _, one := range c.children[1:] {
 			if _, err := one.Usage(); err != nil {
 				return err
 			}
 		}
 		return check(ctx)
-	})
+	}))
 }
 
 // usage returns the summed usage of all processes.

@@ -1,4 +1,4 @@
-package main
+package apply
 
 import (
 	"bytes"
@@ -9,6 +9,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,23 +52,15 @@ type peer struct {
 
 // asFlux returns Flux as a contestant. It is notified of pushes as Flux's webhook receiver does it:
 // by an annotation of the GitRepository.
-func (m *measurement) asFlux(ctx context.Context, server *gitserver.Server, objects []unstructured.Unstructured) (contestant, error) {
+func (m *measurement) asFlux(ctx context.Context, server *gitserver.Server, objects []unstructured.Unstructured) contestant {
 	p := &peer{measurement: m, objects: byComponent(objects), url: server.URL("flux.git"), groups: m.flux.groups}
 	if p.groups == 0 || p.groups > m.components {
 		p.groups = m.components
 	}
-	var err error
-	if p.programs, err = buildFlux(ctx, m.flux.building, m.out); err != nil {
-		return contestant{}, err
-	}
-	files, err := p.files()
-	if err != nil {
-		return contestant{}, err
-	}
-	repo, err := m.publish(ctx, "flux", files, nil)
-	if err != nil {
-		return contestant{}, err
-	}
+	p.programs = must.Get(buildFlux(ctx, m.flux.building, m.out))
+	files := must.Get(p.files())
+	repo := m.publish(ctx, "flux", files, nil)
+	repo.clone(ctx, p.url)
 	return contestant{
 		name: "flux", repo: repo, repeats: true,
 		settings: []string{
@@ -77,7 +73,7 @@ func (m *measurement) asFlux(ctx context.Context, server *gitserver.Server, obje
 			return addons.Files{"README.md": []byte("Made up, to measure with. Nothing reads this.\n")}
 		},
 		install: p.install, start: p.start, tell: p.requestFetch,
-	}, repo.clone(ctx, p.url)
+	}
 }
 
 // byComponent groups objects by component. Each object has the name of its component.
@@ -164,53 +160,36 @@ func (p *peer) kustomization(name, path string) *unstructured.Unstructured {
 }
 
 // repositories are Flux's GitRepositories.
-var repositories = schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "gitrepositories"} //nolint:gochecknoglobals // never changed
+var repositories = harness.Resource("source.toolkit.fluxcd.io/v1/gitrepositories") //nolint:gochecknoglobals // never changed
 
 // install creates the objects that `flux bootstrap` creates in a cluster.
-func (p *peer) install(ctx context.Context, admin *rest.Config) error {
-	var err error
-	if p.client, err = dynamic.NewForConfig(admin); err != nil {
-		return fmt.Errorf("install flux: %w", err)
-	}
+func (p *peer) install(ctx context.Context, admin *rest.Config) {
+	p.client = must.Get(dynamic.NewForConfig(admin))
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": fluxNamespace}}}
-	if _, err := p.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("install flux: %w", err)
-	}
-	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	definitions, err := p.programs.crds()
-	if err != nil {
-		return err
-	}
-	for _, one := range definitions {
-		if _, err := p.client.Resource(crds).Create(ctx, one, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("install flux: %w", err)
-		}
+	must.Get(p.client.Resource(harness.Resource("v1/namespaces")).Create(ctx, namespace, metav1.CreateOptions{}))
+	for _, one := range must.Get(p.programs.crds()) {
+		must.Get(p.client.Resource(harness.Resource("apiextensions.k8s.io/v1/customresourcedefinitions")).Create(ctx, one, metav1.CreateOptions{}))
 	}
 	repository := own("source.toolkit.fluxcd.io/v1", "GitRepository", "fleet", map[string]any{
 		"interval": gitInterval.String(), "url": p.url, "ref": map[string]any{"branch": "main"},
 	})
-	if err := p.createServed(ctx, repositories, repository); err != nil {
-		return err
-	}
-	kustomizations := schema.GroupVersionResource{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Resource: "kustomizations"}
-	return p.createServed(ctx, kustomizations, p.kustomization("fleet", "./clusters/bench"))
+	p.createServed(ctx, repositories, repository)
+	p.createServed(ctx, harness.Resource("kustomize.toolkit.fluxcd.io/v1/kustomizations"), p.kustomization("fleet", "./clusters/bench"))
 }
 
 // createServed creates an object, and retries for a minute until its kind is served.
-func (p *peer) createServed(ctx context.Context, of schema.GroupVersionResource, o *unstructured.Unstructured) error {
+func (p *peer) createServed(ctx context.Context, of schema.GroupVersionResource, o *unstructured.Unstructured) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		_, err := p.client.Resource(of).Namespace(fluxNamespace).Create(ctx, o, metav1.CreateOptions{})
 		if err == nil {
-			return nil
+			return
 		}
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("install flux: %w", err)
+			must.Failf("install flux: %w", err)
 		}
-		if err := process.Wait(ctx, looks); err != nil {
-			return fmt.Errorf("install flux: %s is not served: %w", of.Resource, err)
-		}
+		must.Do(process.Wait(ctx, looks))
 	}
 }
 
@@ -221,14 +200,7 @@ func (p *peer) flags() []string {
 
 // start starts both controllers.
 func (p *peer) start(ctx context.Context, kubeconfig string) ([]*process.Child, error) {
-	storage, err := freeAddress(ctx)
-	if err != nil {
-		return nil, err
-	}
-	folder, err := p.inMemory()
-	if err != nil {
-		return nil, err
-	}
+	storage, folder := freeAddress(ctx), p.inMemory()
 	run := func(c fluxController, more ...string) (*process.Child, error) {
 		return process.StartChild(process.Spec{
 			Path: p.programs.path(c), Log: filepath.Join(p.dir, c.name+".log"),
@@ -249,39 +221,27 @@ func (p *peer) start(ctx context.Context, kubeconfig string) ([]*process.Child, 
 }
 
 // inMemory makes a folder in /dev/shm, or in the folder of the run if /dev/shm does not exist.
-func (p *peer) inMemory() (string, error) {
+func (p *peer) inMemory() string {
 	parent := "/dev/shm"
 	if _, err := os.Stat(parent); err != nil {
 		parent = p.dir
 	}
-	folder, err := os.MkdirTemp(parent, "keelson-apply-")
-	if err != nil {
-		return "", fmt.Errorf("make a folder: %w", err)
-	}
+	folder := must.Get(os.MkdirTemp(parent, "keelson-apply-"))
 	p.scratch = append(p.scratch, folder)
-	return folder, nil
+	return folder
 }
 
 // freeAddress returns an unused loopback address. The advertised address of artifacts must be known
 // before source-controller starts.
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a port: %w", err)
-	}
+func freeAddress(ctx context.Context) string {
+	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		return "", fmt.Errorf("find a port: %w", err)
-	}
-	return address, nil
+	must.Do(l.Close())
+	return address
 }
 
 // requestFetch requests a fetch of git.
-func (p *peer) requestFetch(ctx context.Context) error {
+func (p *peer) requestFetch(ctx context.Context) {
 	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": %q}}}`, time.Now().Format(time.RFC3339Nano))
-	_, err := p.client.Resource(repositories).Namespace(fluxNamespace).Patch(ctx, "fleet", types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return fmt.Errorf("tell flux: %w", err)
-	}
-	return nil
+	must.Get(p.client.Resource(repositories).Namespace(fluxNamespace).Patch(ctx, "fleet", types.MergePatchType, patch, metav1.PatchOptions{}))
 }

@@ -1,4 +1,4 @@
-package main
+package apply
 
 import (
 	"cmp"
@@ -10,9 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/keelson-io/keelson/lab/bench/addons"
 	"github.com/keelson-io/keelson/lab/bench/keelson"
@@ -21,22 +23,21 @@ import (
 )
 
 // startController starts keelson controller with the cluster as its own hub.
-func (m *measurement) startController(repo, kubeconfig string, interval time.Duration, more ...string) (*keelson.Controller, error) {
-	return keelson.Start(keelson.Options{
+func (m *measurement) startController(repo, kubeconfig string, interval time.Duration, more ...string) *keelson.Controller {
+	return must.Get(keelson.Start(keelson.Options{
 		Program: m.keelson, Dir: m.dir, Name: "controller", Repo: repo, Kubeconfig: kubeconfig, Context: clusterName, Interval: interval, More: more,
-	})
+	}))
 }
 
 // asKeelson returns a controller as a contestant. A webhook notifies it of pushes.
-func (m *measurement) asKeelson(ctx context.Context, server *gitserver.Server, _ []unstructured.Unstructured) (contestant, error) {
+func (m *measurement) asKeelson(ctx context.Context, server *gitserver.Server, _ []unstructured.Unstructured) contestant {
 	url := server.URL(filepath.Base(m.fleet.bare))
 	secret := filepath.Join(m.dir, "webhook-secret")
 	hook := webhook{secret: rand.Text()}
-	if err := os.WriteFile(secret, []byte(hook.secret+"\n"), 0o600); err != nil {
-		return contestant{}, fmt.Errorf("write the secret of webhooks: %w", err)
-	}
+	must.Do(os.WriteFile(secret, []byte(hook.secret+"\n"), 0o600))
 	flags := append([]string{"--webhook-listen", "127.0.0.1:0", "--webhook-secret-file", secret}, m.flags...)
 	var c *keelson.Controller
+	m.fleet.clone(ctx, url)
 	return contestant{
 		name: byKeelson, repo: m.fleet,
 		settings: []string{
@@ -54,39 +55,19 @@ func (m *measurement) asKeelson(ctx context.Context, server *gitserver.Server, _
 			return files
 		},
 		start: func(_ context.Context, kubeconfig string) ([]*process.Child, error) {
-			var err error
-			if c, err = m.startController(url, kubeconfig, gitInterval, flags...); err != nil {
-				return nil, err
-			}
+			c = m.startController(url, kubeconfig, gitInterval, flags...)
 			return []*process.Child{c.Child}, nil
 		},
-		tell: func(ctx context.Context) error {
-			address, err := c.Serves("webhooks")
-			if err != nil {
-				return err
-			}
-			hook.url = "http://" + address + "/hook"
-			return hook.send(ctx, url)
+		tell: func(ctx context.Context) {
+			hook.url = "http://" + must.Get(c.Serves("webhooks")) + "/hook"
+			must.Do(hook.send(ctx, url))
 		},
-	}, m.fleet.clone(ctx, url)
+	}
 }
 
 // kubeconfig writes a kubeconfig whose context has the cluster's name in git.
-func (m *measurement) kubeconfig(lab, user string) (string, error) {
-	path, err := m.lab.Kubeconfig(lab, user)
-	if err != nil {
-		return "", err
-	}
-	config, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		return "", fmt.Errorf("kubeconfig of %s: %w", lab, err)
-	}
-	current := config.Contexts[config.CurrentContext]
-	config.Contexts = map[string]*clientcmdapi.Context{clusterName: current}
-	config.CurrentContext = clusterName
+func (m *measurement) kubeconfig(lab, user string) string {
 	out := filepath.Join(m.dir, lab+"-kubeconfig.yaml")
-	if err := clientcmd.WriteToFile(*config, out); err != nil {
-		return "", fmt.Errorf("kubeconfig of %s: %w", lab, err)
-	}
-	return out, nil
+	must.Do(harness.WriteKubeconfig(out, clusterName, map[string][]byte{clusterName: must.Get(harness.Kubeconfig(m.lab, lab, user))}))
+	return out
 }

@@ -1,4 +1,4 @@
-package main
+package apply
 
 import (
 	"context"
@@ -8,9 +8,12 @@ import (
 	"os"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/bench/addons"
@@ -28,7 +31,7 @@ const (
 	listen = 10 * time.Second
 )
 
-// patience is the time limit of a phase, for every contestant: ten times Keelson's usual time.
+// patience is the time limit of a section, for every contestant: ten times Keelson's usual time.
 const patience = 10 * time.Minute
 
 // The clusters of the lab: for Keelson or Flux, for the bare loop, and for the loop with records.
@@ -58,35 +61,24 @@ type measurement struct {
 	fleet *repository
 }
 
-func (m *measurement) run(ctx context.Context) error {
+func (m *measurement) run(ctx context.Context) {
 	for i := range m.components {
 		m.names = append(m.names, fmt.Sprintf("addon-%04d", i))
 	}
-	var err error
-	if m.fleet, err = m.publish(ctx, "fleet", m.fleetFiles(), m.names); err != nil {
-		return err
-	}
-	objects, err := m.rendered(ctx)
-	if err != nil {
-		return err
-	}
-	changed, err := withLevel(objects, "2")
-	if err != nil {
-		return err
-	}
+	m.fleet = m.publish(ctx, "fleet", m.fleetFiles(), m.names)
+	objects := m.rendered(ctx)
+	changed := must.Get(withLevel(objects, "2"))
 	fmt.Fprintf(m.out, "%d components × %d objects\n", m.components, addons.ObjectsOfSmall)
-	limit, err := m.limits(ctx, objects, changed)
-	if err != nil {
-		return err
-	}
+	limit := m.limits(ctx, objects, changed)
 	if m.mode == byPoll {
-		return m.deliver(ctx, limit)
+		m.deliver(ctx, limit)
+		return
 	}
-	return m.pushes(ctx, objects, limit)
+	m.pushes(ctx, objects, limit)
 }
 
-// phase holds the cost of one phase.
-type phase struct {
+// section holds the cost of one section.
+type section struct {
 	by      string        // name of the contestant
 	pushed  time.Duration // from the start to the end of git push; 0: without notification
 	told    time.Duration // from the start to the answer to the notification
@@ -101,32 +93,17 @@ type phase struct {
 
 // up creates a cluster with the namespace of all objects. The other clusters must be down, because
 // all clusters share the machine.
-func (m *measurement) up(ctx context.Context, name string) (*rest.Config, error) {
-	if err := m.lab.Up(ctx, name, cluster.Change{ControlPlaneOnly: new(true), Audit: new(cluster.AuditMetadata)}, m.set); err != nil {
-		return nil, err
-	}
-	admin, err := m.client(name, cluster.Admin)
-	if err != nil {
-		return nil, err
-	}
-	if err := ensureNamespace(ctx, admin); err != nil {
-		return nil, err
-	}
+func (m *measurement) up(ctx context.Context, name string) *rest.Config {
+	must.Do(m.lab.Up(ctx, name, cluster.Change{ControlPlaneOnly: new(true), Audit: new(cluster.AuditMetadata)}, m.set))
+	admin := m.client(name, cluster.Admin)
+	ensureNamespace(ctx, admin)
 	// The loops use the same user as Keelson, so that the audit log is equally detailed.
 	return m.client(name, cluster.Keelson)
 }
 
 // client returns the client configuration of a user of a cluster.
-func (m *measurement) client(name, user string) (*rest.Config, error) {
-	path, err := m.lab.Kubeconfig(name, user)
-	if err != nil {
-		return nil, err
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
-	}
-	return config, nil
+func (m *measurement) client(name, user string) *rest.Config {
+	return must.Get(harness.Config(m.lab, name, user))
 }
 
 func (m *measurement) down(ctx context.Context) error {
@@ -135,84 +112,48 @@ func (m *measurement) down(ctx context.Context) error {
 
 // limits are the limits of the API server, measured with the loops.
 type limits struct {
-	cold     phase // all objects
-	field    phase // only the changed objects
-	recorded phase // all objects, with a record of each component
+	cold     section // all objects
+	field    section // only the changed objects
+	recorded section // all objects, with a record of each component
 }
 
 // limits measures the limits, on clusters of their own.
-func (m *measurement) limits(ctx context.Context, all, changed []unstructured.Unstructured) (l limits, err error) {
-	config, err := m.up(ctx, theirs)
-	if err != nil {
-		return l, err
-	}
-	if l.cold, err = m.limit(ctx, theirs, func() error { return m.bare(ctx, config, all) }); err != nil {
-		return l, err
-	}
-	if l.field, err = m.limit(ctx, theirs, func() error { return m.bare(ctx, config, changed) }); err != nil {
-		return l, err
-	}
-	if err := m.lab.Down(ctx, theirs); err != nil {
-		return l, err
-	}
-	if config, err = m.up(ctx, recorded); err != nil {
-		return l, err
-	}
-	if l.recorded, err = m.limit(ctx, recorded, func() error { return m.recorded(ctx, config, all) }); err != nil {
-		return l, err
-	}
-	return l, m.lab.Down(ctx, recorded)
+func (m *measurement) limits(ctx context.Context, all, changed []unstructured.Unstructured) (l limits) {
+	config := m.up(ctx, theirs)
+	l.cold = m.limit(ctx, theirs, func() { m.bare(ctx, config, all) })
+	l.field = m.limit(ctx, theirs, func() { m.bare(ctx, config, changed) })
+	must.Do(m.lab.Down(ctx, theirs))
+	config = m.up(ctx, recorded)
+	l.recorded = m.limit(ctx, recorded, func() { m.recorded(ctx, config, all) })
+	must.Do(m.lab.Down(ctx, recorded))
+	return l
 }
 
 // limit measures a loop.
-func (m *measurement) limit(ctx context.Context, name string, loop func() error) (phase, error) {
-	before, err := ownCPU()
-	if err != nil {
-		return phase{}, err
-	}
+func (m *measurement) limit(ctx context.Context, name string, loop func()) section {
+	before := must.Get(ownCPU())
 	after := before
-	p, err := m.timed(ctx, name, func() error {
-		if err := loop(); err != nil {
-			return err
-		}
-		var err error
-		after, err = ownCPU()
-		return err
+	p := m.timed(ctx, name, func() {
+		loop()
+		after = must.Get(ownCPU())
 	})
 	p.process = after - before
-	return p, err
+	return p
 }
 
 // timed runs do and returns what it cost the cluster.
-func (m *measurement) timed(ctx context.Context, name string, do func() error) (phase, error) {
-	var p phase
-	log, err := m.lab.AuditLog(name)
-	if err != nil {
-		return p, err
-	}
-	since, err := audit.End(log)
-	if err != nil {
-		return p, err
-	}
-	server, etcd, err := m.cpu(ctx, name)
-	if err != nil {
-		return p, err
-	}
+func (m *measurement) timed(ctx context.Context, name string, do func()) section {
+	var p section
+	since := must.Get(harness.AuditEnd(m.lab, name))
+	server, etcd := m.cpu(ctx, name)
 	started := time.Now()
-	if err := do(); err != nil {
-		return p, err
-	}
+	do()
 	p.wall = time.Since(started)
-	serverAfter, etcdAfter, err := m.cpu(ctx, name)
-	if err != nil {
-		return p, err
-	}
+	serverAfter, etcdAfter := m.cpu(ctx, name)
 	p.server, p.etcd = serverAfter-server, etcdAfter-etcd
-	if p.events, _, err = audit.Read(log, since); err != nil {
-		return p, err
-	}
-	p.window(started)
-	return p, nil
+	p.events = must.Get(harness.Audit(m.lab, name, since))
+	p.interval(started)
+	return p
 }
 
 // ownCPU returns the CPU time of this process so far.
@@ -228,8 +169,8 @@ func ownCPU() (time.Duration, error) {
 	return u.CPU, nil
 }
 
-// window takes the times from the audit log: polling would see the changes late.
-func (p *phase) window(started time.Time) {
+// interval takes the times from the audit log: polling would see the changes late.
+func (p *section) interval(started time.Time) {
 	var first, last, lastObject time.Time
 	for _, e := range p.events {
 		if k := kindOf(e); !done(e) || k != kindObjects && k != kindRecords {
@@ -251,11 +192,8 @@ func (p *phase) window(started time.Time) {
 }
 
 // cpu returns the CPU times of a cluster's API server and etcd so far.
-func (m *measurement) cpu(ctx context.Context, name string) (server, etcd time.Duration, err error) {
-	all, err := m.lab.Status(ctx, 0)
-	if err != nil {
-		return 0, 0, err
-	}
+func (m *measurement) cpu(ctx context.Context, name string) (server, etcd time.Duration) {
+	all := must.Get(m.lab.Status(ctx, 0))
 	for _, s := range all {
 		for _, c := range s.Components {
 			used := time.Duration(c.CPUSeconds * float64(time.Second))
@@ -268,90 +206,64 @@ func (m *measurement) cpu(ctx context.Context, name string) (server, etcd time.D
 			}
 		}
 	}
-	return server, etcd, nil
+	return server, etcd
 }
 
 // deliver measures Keelson in poll mode, and then the converged cluster.
-func (m *measurement) deliver(ctx context.Context, limit limits) (err error) {
-	if _, err := m.up(ctx, ours); err != nil {
-		return err
-	}
-	kubeconfig, err := m.kubeconfig(ours, cluster.Keelson)
-	if err != nil {
-		return err
-	}
-	if err := m.fleet.clone(ctx, m.fleet.bare); err != nil {
-		return err
-	}
+func (m *measurement) deliver(ctx context.Context, limit limits) {
+	m.up(ctx, ours)
+	kubeconfig := m.kubeconfig(ours, cluster.Keelson)
+	m.fleet.clone(ctx, m.fleet.bare)
 	var c *keelson.Controller
-	cold, err := m.timed(ctx, ours, func() error {
-		if c, err = m.startController(m.fleet.bare, kubeconfig, time.Second); err != nil {
-			return err
+	must.Finally(func() {
+		cold := m.timed(ctx, ours, func() {
+			c = m.startController(m.fleet.bare, kubeconfig, time.Second)
+			m.written(ctx, c, "create", addons.ObjectsOfSmall*m.components)
+		})
+		m.delivered(ctx, c, cold, limit)
+	}, func() error {
+		if c == nil {
+			return nil
 		}
-		return m.written(ctx, c, "create", addons.ObjectsOfSmall*m.components)
+		return c.Stop()
 	})
-	if c != nil {
-		defer func() { err = errors.Join(err, c.Stop()) }()
-	}
-	if err != nil {
-		return err
-	}
-	used, err := c.Usage()
-	if err != nil {
-		return err
-	}
+}
+
+// delivered measures a controller that has delivered the fleet.
+func (m *measurement) delivered(ctx context.Context, c *keelson.Controller, cold section, limit limits) {
+	used := must.Get(c.Usage())
 	cold.process, cold.by = used.CPU, byKeelson
 	m.table("cold", cold, limit.cold)
 	m.withRecords(cold, limit)
-	if err := m.memory(ctx, c, used.Peak); err != nil {
-		return err
-	}
-	if err := m.statuses(ctx); err != nil {
-		return err
-	}
-	change, err := m.polled(ctx, c)
-	if err != nil {
-		return err
-	}
+	m.memory(ctx, c, used.Peak)
+	m.statuses(ctx)
+	change := m.polled(ctx, c)
 	m.table("one field of each", change, limit.field)
-	if err := m.statuses(ctx); err != nil {
-		return err
-	}
-	if err := m.healthy(ctx); err != nil {
-		return err
-	}
-	return m.idle(ctx, c)
+	m.statuses(ctx)
+	m.healthy(ctx)
+	m.idle(ctx, c)
 }
 
 // written waits until want objects are written and all deliveries are synced.
-func (m *measurement) written(ctx context.Context, c *keelson.Controller, op string, want int) error {
-	return c.Until(ctx, patience, 100*time.Millisecond, func(ctx context.Context) error {
+func (m *measurement) written(ctx context.Context, c *keelson.Controller, op string, want int) {
+	must.Do(c.Until(ctx, patience, 100*time.Millisecond, func(ctx context.Context) error {
 		v, err := c.Metrics(ctx, `keelson_objects_written_total\{.*op="`+op+`"`, keelson.Synced)
 		if err == nil && (int(v[0]) != want || int(v[1]) != m.components) {
 			err = fmt.Errorf("%g of %d objects (%s), %g of %d deliveries synced", v[0], want, op, v[1], m.components)
 		}
 		return err
-	})
+	}))
 }
 
 // polled measures a commit that changes one field of each component.
-func (m *measurement) polled(ctx context.Context, c *keelson.Controller) (phase, error) {
-	before, err := c.Usage()
-	if err != nil {
-		return phase{}, err
-	}
+func (m *measurement) polled(ctx context.Context, c *keelson.Controller) section {
+	before := must.Get(c.Usage())
 	files := addons.Files{}
 	m.setLevels(files, func(int) string { return "2" })
-	p, err := m.timed(ctx, ours, func() error {
-		if err := m.fleet.push(ctx, files, "a change"); err != nil {
-			return err
-		}
-		return m.written(ctx, c, "update", m.components)
+	p := m.timed(ctx, ours, func() {
+		m.fleet.push(ctx, files, "a change")
+		m.written(ctx, c, "update", m.components)
 	})
-	if err != nil {
-		return phase{}, err
-	}
-	after, err := c.Usage()
-	p.process, p.by = after.CPU-before.CPU, byKeelson
-	return p, err
+	p.process, p.by = must.Get(c.Usage()).CPU-before.CPU, byKeelson
+	return p
 }

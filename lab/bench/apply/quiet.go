@@ -1,4 +1,4 @@
-package main
+package apply
 
 import (
 	"context"
@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/bench/addons"
@@ -25,33 +28,21 @@ const (
 )
 
 // idle measures a commit that makes Keelson check every component although nothing changed.
-func (m *measurement) idle(ctx context.Context, c *keelson.Controller) error {
+func (m *measurement) idle(ctx context.Context, c *keelson.Controller) {
 	files := addons.Files{}
 	m.setPass(files, "1")
-	before, err := c.Usage()
-	if err != nil {
-		return err
-	}
-	p, err := m.timed(ctx, ours, func() error {
-		if err := m.fleet.push(ctx, files, "look again"); err != nil {
-			return err
-		}
-		return process.Wait(ctx, listen)
+	before := must.Get(c.Usage())
+	p := m.timed(ctx, ours, func() {
+		m.fleet.push(ctx, files, "look again")
+		must.Do(process.Wait(ctx, listen))
 	})
-	if err != nil {
-		return err
-	}
-	after, err := c.Usage()
-	if err != nil {
-		return err
-	}
+	after := must.Get(c.Usage())
 	fmt.Fprintf(m.out, "\nconverged: a commit that has all %d looked at again for nothing\n", m.components)
 	calls := m.unwanted(p.events)
 	fmt.Fprintf(m.out, "  calls but watches     %d of 0; keelson used %s of CPU\n", calls, (after.CPU - before.CPU).Round(10*time.Millisecond))
 	if calls > 0 {
-		return fmt.Errorf("a converged fleet made %d calls", calls)
+		must.Failf("a converged fleet made %d calls", calls)
 	}
-	return nil
 }
 
 // unwanted counts the requests of a fleet that has nothing to do. Watches and the Leases of
@@ -70,13 +61,10 @@ func (m *measurement) unwanted(events []audit.Event) int {
 }
 
 // statuses waits until all statuses are written to the hub. The controller writes statuses after
-// the objects. The wait keeps late writes out of the measured time and out of the next phase.
-func (m *measurement) statuses(ctx context.Context) error {
+// the objects. The wait keeps late writes out of the measured time and out of the next section.
+func (m *measurement) statuses(ctx context.Context) {
 	began := time.Now()
-	left, err := m.settled(ctx, pause)
-	if err != nil {
-		return err
-	}
+	left := m.settled(ctx, pause)
 	written, last := 0, began
 	for _, e := range left {
 		if e.User == cluster.Keelson && kindOf(e) == kindStatus {
@@ -84,50 +72,31 @@ func (m *measurement) statuses(ctx context.Context) error {
 		}
 	}
 	fmt.Fprintf(m.out, "  statuses, events      %d more, the last %s after that\n", written, round(last.Sub(began)))
-	return nil
 }
 
 // settled waits until no request has arrived for the given time, because the last change may still
 // cause requests, mainly for statuses. It returns the requests seen meanwhile.
-func (m *measurement) settled(ctx context.Context, silence time.Duration) ([]audit.Event, error) {
-	log, err := m.lab.AuditLog(ours)
-	if err != nil {
-		return nil, err
-	}
+func (m *measurement) settled(ctx context.Context, silence time.Duration) []audit.Event {
+	log := must.Get(m.lab.AuditLog(ours))
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("still asking, long after the last change"))
 	defer cancel()
-	since, err := audit.End(log)
-	if err != nil {
-		return nil, err
-	}
+	since := must.Get(audit.End(log))
 	for all := []audit.Event(nil); ; {
-		if err := process.Wait(ctx, silence); err != nil {
-			return nil, err
-		}
+		must.Do(process.Wait(ctx, silence))
 		events, next, err := audit.Read(log, since)
-		if err != nil {
-			return nil, err
-		}
+		must.Do(err)
 		if calls(events) == 0 {
-			return all, nil
+			return all
 		}
 		all, since = append(all, events...), next
 	}
 }
 
 // quietly measures a period in which nothing happens.
-func (c *course) quietly(ctx context.Context) error {
-	before, err := c.usage((*process.Child).UsageOfAll)
-	if err != nil {
-		return err
-	}
-	if c.steady, err = c.timed(ctx, ours, func() error { return process.Wait(ctx, c.quiet) }); err != nil {
-		return err
-	}
-	after, err := c.usage((*process.Child).UsageOfAll)
-	if err != nil {
-		return err
-	}
+func (c *course) quietly(ctx context.Context) {
+	before := must.Get(c.usage((*process.Child).UsageOfAll))
+	c.steady = c.timed(ctx, ours, func() { must.Do(process.Wait(ctx, c.quiet)) })
+	after := must.Get(c.usage((*process.Child).UsageOfAll))
 	c.steady.by, c.steady.process = c.contestant.name, after.CPU-before.CPU
 	leases := 0
 	for _, e := range c.steady.events {
@@ -153,39 +122,23 @@ func (c *course) quietly(ctx context.Context) error {
 	fmt.Fprintf(c.out, "\n  CPU of a core         %s %.2f %%, API server %.2f %%, etcd %.2f %%\n",
 		c.contestant.name, share(c.steady.process), share(c.steady.server), share(c.steady.etcd))
 	if c.repeats {
-		return nil
+		return
 	}
 	if n := c.unwanted(append(c.same.events, c.steady.events...)); n > 0 {
-		return fmt.Errorf("a fleet in which nothing changes made %d calls", n)
+		must.Failf("a fleet in which nothing changes made %d calls", n)
 	}
-	return nil
 }
 
 // healthy writes healthy statuses of all Deployments, because the cluster has no controller
 // manager. Keelson would diagnose a fleet that does not become healthy in time.
-func (m *measurement) healthy(ctx context.Context) error {
-	config, err := m.client(ours, cluster.Admin)
-	if err != nil {
-		return err
-	}
-	config.QPS = -1
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("play the controller manager: %w", err)
-	}
-	objects := client.Resource(deployments).Namespace(namespace)
-	list, err := objects.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("play the controller manager: %w", err)
-	}
+func (m *measurement) healthy(ctx context.Context) {
+	objects := must.Get(harness.Admin(m.lab, ours)).Resource(deployments).Namespace(namespace)
+	list := must.Get(objects.List(ctx, metav1.ListOptions{}))
 	for i := range list.Items {
 		status := fmt.Appendf(nil, `{"status": {"observedGeneration": %d, "conditions": [
 			{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
 			{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]}}`, list.Items[i].GetGeneration())
-		if _, err := objects.Patch(ctx, list.Items[i].GetName(), types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
-			return fmt.Errorf("play the controller manager: %w", err)
-		}
+		must.Get(objects.Patch(ctx, list.Items[i].GetName(), types.MergePatchType, status, metav1.PatchOptions{}, "status"))
 	}
-	_, err = m.settled(ctx, calm)
-	return err
+	m.settled(ctx, calm)
 }

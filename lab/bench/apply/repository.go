@@ -1,13 +1,14 @@
-package main
+package apply
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -48,70 +49,50 @@ func (m *measurement) setPass(files addons.Files, pass string) {
 
 // repository is a bare repository and its working clone.
 type repository struct {
-	bare, work string
+	harness.Clone
+
+	bare string
 }
 
 // publish creates a bare repository, packed as after a clone.
-func (m *measurement) publish(ctx context.Context, name string, files addons.Files, versions []string) (*repository, error) {
-	r := &repository{bare: filepath.Join(m.dir, "git", name+".git"), work: filepath.Join(m.dir, name)}
-	if err := files.Publish(ctx, r.bare, versions); err != nil {
-		return nil, err
-	}
-	return r, fleet.Pack(ctx, r.bare)
+func (m *measurement) publish(ctx context.Context, name string, files addons.Files, versions []string) *repository {
+	r := &repository{bare: filepath.Join(m.dir, "git", name+".git"), Clone: harness.Clone(filepath.Join(m.dir, name))}
+	must.Do(files.Publish(ctx, r.bare, versions))
+	must.Do(fleet.Pack(ctx, r.bare))
+	return r
 }
 
 // clone creates the working clone from the URL to which it pushes.
-func (r *repository) clone(ctx context.Context, url string) error {
-	return git(ctx, filepath.Dir(r.work), "clone", "--quiet", url, r.work)
+func (r *repository) clone(ctx context.Context, url string) {
+	must.Get(harness.NewClone(ctx, url, string(r.Clone)))
 }
 
 // push writes files, commits and pushes them.
-func (r *repository) push(ctx context.Context, files addons.Files, message string) error {
+func (r *repository) push(ctx context.Context, files addons.Files, message string) {
 	for path, content := range files {
-		file := filepath.Join(r.work, filepath.FromSlash(path))
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			return fmt.Errorf("write %s: %w", path, err)
-		}
+		must.Do(r.Write(path, string(content)))
 	}
-	if err := git(ctx, r.work, "-c", "user.name=bench", "-c", "user.email=bench@example.com", "commit", "--quiet", "--all", "--message", message); err != nil {
-		return err
-	}
-	return git(ctx, r.work, "push", "--quiet", "origin", "HEAD:main")
-}
-
-func git(ctx context.Context, dir string, args ...string) error {
-	c := exec.CommandContext(ctx, "git", args...)
-	c.Dir = dir
-	out, err := c.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("git %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return nil
+	must.Do(r.Push(ctx, message))
 }
 
 // rendered returns the objects as Keelson renders the fleet. The loops apply these objects.
-func (m *measurement) rendered(ctx context.Context) ([]unstructured.Unstructured, error) {
+func (m *measurement) rendered(ctx context.Context) []unstructured.Unstructured {
 	c := exec.CommandContext(ctx, m.keelson, "render", clusterName, "--repo", m.fleet.bare, "-o", "json") //nolint:gosec // the binary that is measured
 	c.Env = append(os.Environ(), "KUBECONFIG="+os.DevNull)
 	out, err := c.Output()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return nil, fmt.Errorf("keelson render: %w\n%s", err, exit.Stderr)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("keelson render: %w", err)
+		must.Failf("keelson render: %w\n%s", err, harness.Stderr(err))
 	}
 	var list struct {
 		Items []map[string]any `json:"items"`
 	}
-	if err := yaml.Unmarshal(out, &list); err != nil {
-		return nil, fmt.Errorf("keelson render: %w", err)
-	}
+	must.Do(yaml.Unmarshal(out, &list))
 	objects := make([]unstructured.Unstructured, len(list.Items))
 	for i := range list.Items {
 		objects[i].Object = list.Items[i]
 	}
 	if want := addons.ObjectsOfSmall * m.components; len(objects) != want {
-		return nil, fmt.Errorf("keelson render: %d objects, want %d", len(objects), want)
+		must.Failf("keelson render: %d objects, want %d", len(objects), want)
 	}
-	return objects, nil
+	return objects
 }

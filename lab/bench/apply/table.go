@@ -1,4 +1,4 @@
-package main
+package apply
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/bench/addons"
@@ -56,8 +58,8 @@ func done(e audit.Event) bool {
 	return e.Stage == audit.ResponseComplete && e.Write() && !e.DryRun && e.Code < 300
 }
 
-// table prints the cost of a phase beside the bare loop.
-func (m *measurement) table(name string, ours, limit phase) {
+// table prints the cost of a section beside the bare loop.
+func (m *measurement) table(name string, ours, limit section) {
 	fmt.Fprintf(m.out, "\n%s\n", name)
 	goal := ""
 	if m.components == 1000 && ours.by == byKeelson {
@@ -80,9 +82,9 @@ func (m *measurement) table(name string, ours, limit phase) {
 	}
 }
 
-// withRecords prints the share of the records in a cold phase, by comparison with the loop that
+// withRecords prints the share of the records in a cold section, by comparison with the loop that
 // writes records. Records store in the cluster which work has started and ended.
-func (m *measurement) withRecords(ours phase, limit limits) {
+func (m *measurement) withRecords(ours section, limit limits) {
 	fmt.Fprintf(m.out, "  loop that records     %s, with 2 writes of a Secret for each component: %.2f× of the bare one; %s %.2f× of it\n",
 		round(limit.recorded.wall), limit.recorded.wall.Seconds()/limit.cold.wall.Seconds(), ours.by, ours.wall.Seconds()/limit.recorded.wall.Seconds())
 	fmt.Fprintf(m.out, "  its CPU               itself %s, API server %s, etcd %s: %s has %.2f× of it\n",
@@ -90,7 +92,7 @@ func (m *measurement) withRecords(ours phase, limit limits) {
 }
 
 // cpu returns the sum of all processes.
-func (p *phase) cpu() time.Duration { return p.process + p.server + p.etcd }
+func (p *section) cpu() time.Duration { return p.process + p.server + p.etcd }
 
 type row struct {
 	name         string
@@ -142,15 +144,11 @@ func rows(ours, theirs []audit.Event) []row {
 }
 
 // memory prints the memory of the controller.
-func (m *measurement) memory(ctx context.Context, c *keelson.Controller, peak int64) error {
-	heap, err := c.Metrics(ctx, "go_memstats_heap_inuse_bytes", "process_resident_memory_bytes")
-	if err != nil {
-		return err
-	}
+func (m *measurement) memory(ctx context.Context, c *keelson.Controller, peak int64) {
+	heap := must.Get(c.Metrics(ctx, "go_memstats_heap_inuse_bytes", "process_resident_memory_bytes"))
 	objects := float64(addons.ObjectsOfSmall * m.components)
 	fmt.Fprintf(m.out, "  memory                peak %.1f MB; Go heap %.1f MB, resident %.1f MB: %.1f kB an object\n",
 		float64(peak)/(1<<20), heap[0]/(1<<20), heap[1]/(1<<20), heap[1]/objects/(1<<10))
-	return nil
 }
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
@@ -180,11 +178,11 @@ func (m *measurement) sideBySide(results []result, limit limits) {
 	row("", func(r result) string { return r.name }, "bare loop")
 	for _, one := range []struct {
 		name string
-		bare phase
-		of   func(result) phase
+		bare section
+		of   func(result) section
 	}{
-		{"cold", limit.cold, func(r result) phase { return r.cold }},
-		{"one field of each", limit.field, func(r result) phase { return r.field }},
+		{"cold", limit.cold, func(r result) section { return r.cold }},
+		{"one field of each", limit.field, func(r result) section { return r.field }},
 	} {
 		row(one.name+", to the last object", func(r result) string { return round(one.of(r).last).String() }, round(one.bare.last).String())
 		row("  CPU of its own", func(r result) string { return round(one.of(r).process).String() }, round(one.bare.process).String())

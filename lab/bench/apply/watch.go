@@ -1,10 +1,12 @@
-package main
+package apply
 
 import (
 	"context"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,11 +39,8 @@ type witness struct {
 }
 
 // watch starts the watches. They end with the context.
-func (m *measurement) watch(ctx context.Context, admin *rest.Config) (*witness, error) {
-	client, err := metadata.NewForConfig(admin)
-	if err != nil {
-		return nil, fmt.Errorf("watch the cluster: %w", err)
-	}
+func (m *measurement) watch(ctx context.Context, admin *rest.Config) *witness {
+	client := must.Get(metadata.NewForConfig(admin))
 	w := &witness{names: m.names, stores: map[schema.GroupVersionResource]cache.Store{}, generations: slices.Repeat([]int64{1}, m.components)}
 	factory := metadatainformer.NewFilteredSharedInformerFactory(client, 0, namespace, nil)
 	for _, k := range kinds() {
@@ -50,10 +49,10 @@ func (m *measurement) watch(ctx context.Context, admin *rest.Config) (*witness, 
 	factory.Start(ctx.Done())
 	for k, synced := range factory.WaitForCacheSync(ctx.Done()) {
 		if !synced {
-			return nil, fmt.Errorf("watch %s: %w", k.Resource, context.Cause(ctx))
+			must.Failf("watch %s: %w", k.Resource, context.Cause(ctx))
 		}
 	}
-	return w, nil
+	return w
 }
 
 // changes records that the Deployments of some components will get a new spec.

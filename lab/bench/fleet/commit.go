@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"github.com/keelson-io/keelson/lab/bench/keelson"
 	"github.com/keelson-io/keelson/lab/bench/sim"
 	"github.com/keelson-io/keelson/lab/process"
@@ -18,13 +20,10 @@ type spread struct{ median, p99, last, afterFirst time.Duration }
 
 // commit pushes changes one after the other, each of one component, and returns how long the given
 // clusters took.
-func (m *measurement) commit(ctx context.Context, c *keelson.Controller, of []string) (spread, error) {
+func (m *measurement) commit(ctx context.Context, c *keelson.Controller, of []string) spread {
 	var took, after []time.Duration
 	for range m.commits {
-		one, err := m.pushed(ctx, c, of)
-		if err != nil {
-			return spread{}, err
-		}
+		one := m.pushed(ctx, c, of)
 		first := slices.Min(one)
 		for _, d := range one {
 			took, after = append(took, d), append(after, d-first)
@@ -33,25 +32,20 @@ func (m *measurement) commit(ctx context.Context, c *keelson.Controller, of []st
 	slices.Sort(took)
 	slices.Sort(after)
 	p99 := (len(took)*99+99)/100 - 1
-	return spread{median: took[len(took)/2], p99: took[p99], last: took[len(took)-1], afterFirst: after[p99]}, nil
+	return spread{median: took[len(took)/2], p99: took[p99], last: took[len(took)-1], afterFirst: after[p99]}
 }
 
 // deployments reports whether a request wrote a Deployment, the kind that commits change.
 func deployments(c sim.Count) bool { return c.Write() && c.Resource == "deployments" }
 
 // pushed pushes one change and waits until each of the given clusters was written exactly once.
-func (m *measurement) pushed(ctx context.Context, c *keelson.Controller, of []string) ([]time.Duration, error) {
-	before, err := m.written(ctx, of)
-	if err != nil {
-		return nil, err
-	}
+func (m *measurement) pushed(ctx context.Context, c *keelson.Controller, of []string) []time.Duration {
+	before := must.Get(m.written(ctx, of))
 	m.pushes++
 	began := time.Now()
-	if err := m.repo.push(ctx, m.pushes%m.size.components); err != nil {
-		return nil, err
-	}
+	m.repo.push(ctx, m.pushes%m.size.components)
 	took := make([]time.Duration, len(of))
-	err = c.Until(ctx, m.limit, 200*time.Millisecond, func(ctx context.Context) error {
+	must.Do(c.Until(ctx, m.limit, 200*time.Millisecond, func(ctx context.Context) error {
 		after, err := m.written(ctx, of)
 		if err != nil {
 			return err
@@ -69,8 +63,8 @@ func (m *measurement) pushed(ctx context.Context, c *keelson.Controller, of []st
 			return fmt.Errorf("%d of %d clusters don't have the change", missing, len(of))
 		}
 		return nil
-	})
-	return took, err
+	}))
+	return took
 }
 
 type writtenTo struct {
@@ -100,7 +94,7 @@ func (m *measurement) written(ctx context.Context, of []string) ([]writtenTo, er
 
 // withHung measures commits while some clusters hang, and checks that these clusters catch up after
 // they answer again.
-func (m *measurement) withHung(ctx context.Context, c *keelson.Controller, r *row) error {
+func (m *measurement) withHung(ctx context.Context, c *keelson.Controller, r *row) {
 	var healthy, hung []string
 	for i, name := range m.names() {
 		if i*m.hung/100 != (i+1)*m.hung/100 {
@@ -110,42 +104,23 @@ func (m *measurement) withHung(ctx context.Context, c *keelson.Controller, r *ro
 		}
 	}
 	if len(hung) == 0 || len(healthy) == 0 {
-		return nil
+		return
 	}
-	before, err := m.written(ctx, hung)
-	if err != nil {
-		return err
-	}
-	if err := m.sim.command(ctx, sim.Command{Clusters: hung, Faults: &sim.Faults{Hung: true}}); err != nil {
-		return err
-	}
+	before := must.Get(m.written(ctx, hung))
+	must.Do(m.sim.command(ctx, sim.Command{Clusters: hung, Faults: &sim.Faults{Hung: true}}))
 	// Wait until requests to the hung clusters have timed out and their probes have failed.
-	if _, err := m.pushed(ctx, c, healthy); err != nil {
-		return err
-	}
-	if err := process.Wait(ctx, m.hang); err != nil {
-		return err
-	}
-	slow, err := m.commit(ctx, c, healthy)
-	if err != nil {
-		return err
-	}
+	m.pushed(ctx, c, healthy)
+	must.Do(process.Wait(ctx, m.hang))
+	slow := m.commit(ctx, c, healthy)
 	r.hung = &slow
 	m.commitTable(fmt.Sprintf("the same for %d healthy clusters, %d hang", len(healthy), len(hung)), slow)
 	fmt.Fprintf(m.out, "  p99 beside none hung  %.2f× of %.1f×; from the first write on %s, and %s before\n",
 		slow.p99.Seconds()/r.commit.p99.Seconds(), goalHung, round(slow.afterFirst), round(r.commit.afterFirst))
-	if err := m.sim.command(ctx, sim.Command{Clusters: hung, Faults: &sim.Faults{}}); err != nil {
-		return err
-	}
+	must.Do(m.sim.command(ctx, sim.Command{Clusters: hung, Faults: &sim.Faults{}}))
 	began := time.Now()
-	if err := c.Until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error { return m.followed(ctx, hung, before) }); err != nil {
-		return err
-	}
-	if err := m.synced(ctx, c); err != nil {
-		return err
-	}
+	must.Do(c.Until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error { return m.followed(ctx, hung, before) }))
+	m.synced(ctx, c)
 	fmt.Fprintf(m.out, "  hung ones follow      %s after they answer again\n", round(time.Since(began)))
-	return nil
 }
 
 // followed fails until each cluster has received the changes since before. Writes may be coalesced.

@@ -1,4 +1,4 @@
-// Command hub (bench-fleet) measures `keelson controller` on a fleet of simulated clusters. It
+// Command fleet (bench-fleet) measures `keelson controller` on a fleet of simulated clusters. It
 // measures the first sync of all clusters, a restart, an idle period, and the sync of a commit.
 //
 //	bench-fleet [FLAGS]           measure, and print tables
@@ -8,23 +8,16 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/keelson-io/keelson/lab/harness"
 )
 
 func main() {
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-fleet:", err)
-		os.Exit(1)
-	}
+	harness.Main("bench-fleet", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {

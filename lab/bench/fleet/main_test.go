@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"github.com/keelson-io/keelson/lab/bench/sim"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/gitrepo"
@@ -18,7 +20,7 @@ func TestRepository(t *testing.T) {
 	for _, s := range []size{{1, 1, 1}, {3, 4, 10}, {12, 2, 8}, {2, 2, 15}} {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
-			made, err := makeRepository(t.Context(), t.TempDir(), s)
+			made, err := must.TryGet(func() *repository { return makeRepository(t.Context(), t.TempDir(), s) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -27,7 +29,7 @@ func TestRepository(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := hashes(t, repo, s)
-			if err := made.push(t.Context(), s.components-1); err != nil {
+			if err := must.Try(func() { made.push(t.Context(), s.components-1) }); err != nil {
 				t.Fatal(err)
 			}
 			if err := repo.Git().Fetch(t.Context()); err != nil {

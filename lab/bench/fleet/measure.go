@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"github.com/keelson-io/keelson/lab/bench/keelson"
 	"github.com/keelson-io/keelson/lab/bench/sim"
 	"github.com/keelson-io/keelson/lab/process"
@@ -62,7 +64,7 @@ func measure(ctx context.Context, args []string, out io.Writer) (err error) {
 	keelson := flags.String("keelson", "bin/keelson", "the program to measure")
 	more := flags.String("controller-flags", "", "more flags of the controller, separated by blanks")
 	flags.DurationVar(&m.quiet, "quiet", time.Minute, "how long a fleet is watched in which nothing happens")
-	flags.DurationVar(&m.limit, "limit", time.Hour, "how long each phase may take")
+	flags.DurationVar(&m.limit, "limit", time.Hour, "how long each section may take")
 	flags.IntVar(&m.commits, "commits", 5, "commits of one component to all clusters")
 	flags.IntVar(&m.hung, "hung", 20, "percent of the clusters that hang, for the last table; 0: none")
 	flags.DurationVar(&m.hang, "hang", 45*time.Second, "how long they hang before commits are measured: requests end after 30s")
@@ -83,11 +85,9 @@ func measure(ctx context.Context, args []string, out io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		one, err := m.one(ctx, s)
-		if err != nil {
+		if err := must.Try(func() { rows = append(rows, m.one(ctx, s)) }); err != nil {
 			return fmt.Errorf("%s: %w", s, err)
 		}
-		rows = append(rows, one)
 	}
 	m.growth(rows)
 	return nil
@@ -109,8 +109,8 @@ func parseSize(text string) (size, error) {
 // row holds the figures of one size in the growth table.
 type row struct {
 	size    size
-	cold    phase
-	restart phase
+	cold    section
+	restart section
 	memory  process.Usage
 	heap    float64
 	idle    float64 // percent of a core
@@ -119,84 +119,57 @@ type row struct {
 }
 
 // one measures a fleet of one size, with a new repository and a new simulation.
-func (m *measurement) one(ctx context.Context, s size) (r row, err error) {
+func (m *measurement) one(ctx context.Context, s size) (r row) {
 	r.size, m.size, m.runs, m.pushes = s, s, 0, 0
-	if m.dir, err = os.MkdirTemp("", "keelson-fleet-"); err != nil {
-		return r, fmt.Errorf("make a folder: %w", err)
+	m.dir = must.Get(os.MkdirTemp("", "keelson-fleet-"))
+	err := must.Try(func() {
+		m.repo = makeRepository(ctx, m.dir, s)
+		m.sim = startSimulation(ctx, m.dir, s.clusters, m.seed)
+		m.kubeconfig = filepath.Join(m.sim.folder, "kubeconfig.yaml")
+		must.Finally(func() {
+			fmt.Fprintf(m.out, "%s = %d objects in %d deliveries, on %d cores\n", s, s.all(), s.deliveries(), runtime.GOMAXPROCS(0))
+			m.with(func(c *keelson.Controller) { m.first(ctx, c, &r) })
+			m.with(func(c *keelson.Controller) { m.second(ctx, c, &r) })
+		}, func() error { return m.sim.Stop(grace) })
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "the files of this run stay in", m.dir)
+		must.Do(err)
 	}
-	defer func() {
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "the files of this run stay in", m.dir)
-			return
-		}
-		err = os.RemoveAll(m.dir)
-	}()
-	if m.repo, err = makeRepository(ctx, m.dir, s); err != nil {
-		return r, err
-	}
-	if m.sim, err = startSimulation(ctx, m.dir, s.clusters, m.seed); err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, m.sim.Stop(grace)) }()
-	m.kubeconfig = filepath.Join(m.sim.folder, "kubeconfig.yaml")
-	fmt.Fprintf(m.out, "%s = %d objects in %d deliveries, on %d cores\n", s, s.all(), s.deliveries(), runtime.GOMAXPROCS(0))
-	if err := m.first(ctx, &r); err != nil {
-		return r, err
-	}
-	return r, m.second(ctx, &r)
+	must.Do(os.RemoveAll(m.dir))
+	return r
+}
+
+// with starts a controller for a step, and stops it afterwards.
+func (m *measurement) with(step func(*keelson.Controller)) {
+	c := m.startController()
+	must.Finally(func() { step(c) }, c.Stop)
 }
 
 // first measures a controller that starts with empty clusters.
-func (m *measurement) first(ctx context.Context, r *row) (err error) {
-	c, err := m.startController()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Stop()) }()
-	if r.cold, err = m.phase(ctx, c, process.Usage{}, func() error { return m.synced(ctx, c) }); err != nil {
-		return err
-	}
-	if err := m.all(ctx); err != nil {
-		return err
-	}
-	m.phaseTable("empty clusters → all synced", r.cold)
-	if err := m.settled(ctx, c); err != nil {
-		return err
-	}
-	return m.memory(ctx, c, nil)
+func (m *measurement) first(ctx context.Context, c *keelson.Controller, r *row) {
+	r.cold = m.section(ctx, c, process.Usage{}, func() { m.synced(ctx, c) })
+	m.all(ctx)
+	m.sectionTable("empty clusters → all synced", r.cold)
+	m.settled(ctx, c)
+	m.memory(ctx, c, nil)
 }
 
 // second measures a controller that starts with synced clusters.
-func (m *measurement) second(ctx context.Context, r *row) (err error) {
-	c, err := m.startController()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Stop()) }()
-	if r.restart, err = m.phase(ctx, c, process.Usage{}, func() error { return m.synced(ctx, c) }); err != nil {
-		return err
-	}
-	m.phaseTable("restart → all known", r.restart)
+func (m *measurement) second(ctx context.Context, c *keelson.Controller, r *row) {
+	r.restart = m.section(ctx, c, process.Usage{}, func() { m.synced(ctx, c) })
+	m.sectionTable("restart → all known", r.restart)
 	if n := writes(r.restart.counts, isObject); n > 0 {
-		return fmt.Errorf("a restart wrote %d objects", n)
+		must.Failf("a restart wrote %d objects", n)
 	}
-	if err := m.settled(ctx, c); err != nil {
-		return err
-	}
-	if err := m.idle(ctx, c, r); err != nil {
-		return err
-	}
-	if err := m.memory(ctx, c, r); err != nil {
-		return err
-	}
-	if r.commit, err = m.commit(ctx, c, m.names()); err != nil {
-		return err
-	}
+	m.settled(ctx, c)
+	m.idle(ctx, c, r)
+	m.memory(ctx, c, r)
+	r.commit = m.commit(ctx, c, m.names())
 	m.commitTable("one component's commit → the last cluster", r.commit)
-	if m.hung == 0 {
-		return nil
+	if m.hung > 0 {
+		m.withHung(ctx, c, r)
 	}
-	return m.withHung(ctx, c, r)
 }
 
 func (m *measurement) names() []string {
@@ -207,32 +180,27 @@ func (m *measurement) names() []string {
 	return out
 }
 
-// phase holds the cost of one phase.
-type phase struct {
+// section holds the cost of one section.
+type section struct {
 	wall   time.Duration
 	used   process.Usage
 	counts []sim.Count // sum of all clusters, without the hub
 	hub    []sim.Count
 }
 
-// phase runs do and returns its cost.
-func (m *measurement) phase(ctx context.Context, c *keelson.Controller, before process.Usage, do func() error) (p phase, err error) {
+// section runs do and returns its cost.
+func (m *measurement) section(ctx context.Context, c *keelson.Controller, before process.Usage, do func()) (p section) {
 	counts, hub, err := m.counts(ctx)
-	if err != nil {
-		return p, err
-	}
+	must.Do(err)
 	began := time.Now()
-	if err := do(); err != nil {
-		return p, err
-	}
+	do()
 	p.wall = time.Since(began)
-	if p.used, err = c.Usage(); err != nil {
-		return p, err
-	}
+	p.used = must.Get(c.Usage())
 	p.used.CPU -= before.CPU
 	then, hubThen, err := m.counts(ctx)
 	p.counts, p.hub = less(then, counts), less(hubThen, hub)
-	return p, err
+	must.Do(err)
+	return p
 }
 
 // counts returns the summed counts of all clusters, and the counts of the hub.
@@ -287,26 +255,23 @@ func less(now, before []sim.Count) []sim.Count {
 }
 
 // synced waits until all deliveries are synced.
-func (m *measurement) synced(ctx context.Context, c *keelson.Controller) error {
+func (m *measurement) synced(ctx context.Context, c *keelson.Controller) {
 	every := 250 * time.Millisecond
 	if m.size.deliveries() > 5000 {
 		every = 2 * time.Second // each read of the metrics costs the controller CPU
 	}
-	return c.Until(ctx, m.limit, every, func(ctx context.Context) error {
+	must.Do(c.Until(ctx, m.limit, every, func(ctx context.Context) error {
 		v, err := c.Metrics(ctx, keelson.Synced)
 		if err == nil && int(v[0]) != m.size.deliveries() {
 			err = fmt.Errorf("%g of %d deliveries are synced", v[0], m.size.deliveries())
 		}
 		return err
-	})
+	}))
 }
 
 // all fails unless every cluster has its objects.
-func (m *measurement) all(ctx context.Context) error {
-	statuses, err := m.sim.statuses(ctx, m.names()...)
-	if err != nil {
-		return err
-	}
+func (m *measurement) all(ctx context.Context) {
+	statuses := must.Get(m.sim.statuses(ctx, m.names()...))
 	for _, s := range statuses {
 		have := 0
 		for resource, n := range s.Objects {
@@ -315,10 +280,9 @@ func (m *measurement) all(ctx context.Context) error {
 			}
 		}
 		if want := m.size.components * m.size.objects; have != want {
-			return fmt.Errorf("cluster %s has %d objects, want %d: %v", s.Name, have, want, s.Objects)
+			must.Failf("cluster %s has %d objects, want %d: %v", s.Name, have, want, s.Objects)
 		}
 	}
-	return nil
 }
 
 // isAddOn reports whether the charts contain this resource.
@@ -345,9 +309,9 @@ func calls(counts []sim.Count) int {
 
 // settled waits until the clusters and the hub have received no requests except watches for a
 // while.
-func (m *measurement) settled(ctx context.Context, c *keelson.Controller) error {
+func (m *measurement) settled(ctx context.Context, c *keelson.Controller) {
 	since, last := time.Now(), -1
-	return c.Until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error {
+	must.Do(c.Until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error {
 		counts, hub, err := m.counts(ctx)
 		if err != nil {
 			return err
@@ -359,41 +323,29 @@ func (m *measurement) settled(ctx context.Context, c *keelson.Controller) error 
 			return errors.New("the controller does not stop to ask")
 		}
 		return nil
-	})
+	}))
 }
 
 // idle measures a fleet in which nothing changes. It fails if the controller made a call.
-func (m *measurement) idle(ctx context.Context, c *keelson.Controller, r *row) error {
-	before, err := c.Usage()
-	if err != nil {
-		return err
-	}
-	p, err := m.phase(ctx, c, before, func() error { return process.Wait(ctx, m.quiet) })
-	if err != nil {
-		return err
-	}
+func (m *measurement) idle(ctx context.Context, c *keelson.Controller, r *row) {
+	before := must.Get(c.Usage())
+	p := m.section(ctx, c, before, func() { must.Do(process.Wait(ctx, m.quiet)) })
 	r.idle = 100 * p.used.CPU.Seconds() / p.wall.Seconds()
 	fmt.Fprintf(m.out, "\nnothing changes for %s\n", round(p.wall))
 	fmt.Fprintf(m.out, "  CPU                   %.2f %% of a core, of %.0f %%\n", r.idle, goalIdle)
 	asked := calls(p.counts) + calls(p.hub)
 	fmt.Fprintf(m.out, "  calls but watches     %d of 0\n", asked)
 	if asked == 0 {
-		return nil
+		return
 	}
 	m.requests(p)
-	return fmt.Errorf("a settled fleet made %d calls", asked)
+	must.Failf("a settled fleet made %d calls", asked)
 }
 
 // memory prints the memory of the controller, and stores it in r unless r is nil.
-func (m *measurement) memory(ctx context.Context, c *keelson.Controller, r *row) error {
-	u, err := c.Usage()
-	if err != nil {
-		return err
-	}
-	v, err := c.Metrics(ctx, "go_memstats_heap_inuse_bytes ", "go_memstats_heap_alloc_bytes ", "go_goroutines ")
-	if err != nil {
-		return err
-	}
+func (m *measurement) memory(ctx context.Context, c *keelson.Controller, r *row) {
+	u := must.Get(c.Usage())
+	v := must.Get(c.Metrics(ctx, "go_memstats_heap_inuse_bytes ", "go_memstats_heap_alloc_bytes ", "go_goroutines "))
 	each := float64(u.RSS) / float64(m.size.all())
 	fmt.Fprintf(m.out, "  memory                resident %s (peak %s), Go heap %s in use, %s live or not yet collected; %.0f goroutines\n",
 		amount(u.RSS), amount(u.Peak), amount(int64(v[0])), amount(int64(v[1])), v[2])
@@ -401,7 +353,6 @@ func (m *measurement) memory(ctx context.Context, c *keelson.Controller, r *row)
 	if r != nil {
 		r.memory, r.heap = u, v[0]
 	}
-	return nil
 }
 
 // byRequests orders counts by requests, the largest first.

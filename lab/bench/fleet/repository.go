@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"github.com/keelson-io/keelson/lab/bench/addons"
 	"github.com/keelson-io/keelson/lab/fleet"
 )
@@ -31,7 +33,7 @@ type repository struct {
 
 // makeRepository writes the fleet: small charts with the kinds of typical add-ons, each component
 // in its own namespace.
-func makeRepository(ctx context.Context, dir string, s size) (*repository, error) {
+func makeRepository(ctx context.Context, dir string, s size) *repository {
 	r := &repository{dir: filepath.Join(dir, "fleet.git"), levels: make([]int, s.components)}
 	files := addons.New()
 	chart := addons.Mixed(s.objects)
@@ -49,7 +51,8 @@ func makeRepository(ctx context.Context, dir string, s size) (*repository, error
 		})
 	}
 	r.run(files)
-	return r, files.Publish(ctx, r.dir, r.components)
+	must.Do(files.Publish(ctx, r.dir, r.components))
+	return r
 }
 
 func tier(i int) string { return fmt.Sprintf("t%d", i) }
@@ -60,9 +63,9 @@ func (r *repository) run(files addons.Files) {
 }
 
 // push changes the level of one component for all clusters.
-func (r *repository) push(ctx context.Context, of int) error {
+func (r *repository) push(ctx context.Context, of int) {
 	r.levels[of]++
 	files := addons.Files{}
 	r.run(files)
-	return fleet.Push(ctx, r.dir, fleet.Commit{Files: files})
+	must.Do(fleet.Push(ctx, r.dir, fleet.Commit{Files: files}))
 }

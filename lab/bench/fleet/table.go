@@ -9,14 +9,14 @@ import (
 	"github.com/keelson-io/keelson/lab/bench/sim"
 )
 
-func (m *measurement) phaseTable(name string, p phase) {
+func (m *measurement) sectionTable(name string, p section) {
 	fmt.Fprintf(m.out, "\n%s\n", name)
 	fmt.Fprintf(m.out, "  wall                  %s; CPU of the controller, without its workers, %s\n", round(p.wall), round(p.used.CPU))
 	m.requests(p)
 }
 
 // requests lists the requests by kind.
-func (m *measurement) requests(p phase) {
+func (m *measurement) requests(p section) {
 	fmt.Fprintf(m.out, "  requests              %d to the clusters, %.2f a delivery; %s of answers; %d to the hub\n",
 		total(p.counts), float64(total(p.counts))/float64(m.size.deliveries()), amount(sent(p.counts)), total(p.hub))
 	for _, of := range []struct {

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"github.com/keelson-io/keelson/lab/bench/keelson"
 	"github.com/keelson-io/keelson/lab/bench/sim"
 	"github.com/keelson-io/keelson/lab/process"
@@ -30,31 +32,24 @@ type simulation struct {
 	folder  string // of kubeconfigs
 }
 
-func startSimulation(ctx context.Context, dir string, clusters int, seed uint64) (*simulation, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
+func startSimulation(ctx context.Context, dir string, clusters int, seed uint64) *simulation {
+	self := must.Get(os.Executable())
 	s := &simulation{folder: filepath.Join(dir, "kubeconfigs")}
 	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("start the simulation: %w", err)
-	}
+	must.Do(err)
 	defer func() { _ = r.Close() }() // everything is read by then
 	s.Child, err = process.StartChild(process.Spec{Path: self, Log: filepath.Join(dir, "simulation.log"), Args: []string{
 		"sim", "--clusters", strconv.Itoa(clusters), "--seed", strconv.FormatUint(seed, 10), s.folder,
 	}}, w)
-	if err = errors.Join(err, w.Close()); err != nil {
-		return nil, err
-	}
+	must.Do(errors.Join(err, w.Close()))
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) }) // else the read would block after ctx ends
 	defer stop()
 	line, err := bufio.NewReader(r).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the simulation did not start: %w (its log: %s)", err, s.Log), s.Stop(grace))
+		must.Do(errors.Join(fmt.Errorf("the simulation did not start: %w (its log: %s)", err, s.Log), s.Stop(grace)))
 	}
 	s.control = strings.TrimSpace(line)
-	return s, nil
+	return s
 }
 
 // statuses returns the status of the named clusters, or of all clusters without names.
@@ -101,10 +96,10 @@ func do(request *http.Request, read func(io.Reader) error) error {
 }
 
 // startController starts the measured process.
-func (m *measurement) startController() (*keelson.Controller, error) {
+func (m *measurement) startController() *keelson.Controller {
 	m.runs++
-	return keelson.Start(keelson.Options{
+	return must.Get(keelson.Start(keelson.Options{
 		Program: m.keelson, Dir: m.dir, Name: fmt.Sprintf("controller-%d", m.runs), Repo: m.repo.dir,
 		Kubeconfig: m.kubeconfig, Context: hubName, Interval: interval, More: m.flags,
-	})
+	}))
 }

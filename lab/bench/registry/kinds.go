@@ -1,4 +1,4 @@
-package main
+package registry
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	"github.com/keelson-io/keelson/lab/fleet"
 )
 
@@ -16,42 +18,39 @@ import (
 type kind struct {
 	name string
 	// push pushes the i-th commit of this kind.
-	push func(ctx context.Context, m *measurement, i int) error
+	push func(ctx context.Context, m *measurement, i int)
 }
 
 func kinds() []kind {
 	return []kind{
 		{"cluster file", pushClusterFile},
-		{"layer, few", func(ctx context.Context, m *measurement, i int) error { return pushLayer(ctx, m, i, false) }},
-		{"layer, many", func(ctx context.Context, m *measurement, i int) error { return pushLayer(ctx, m, i, true) }},
+		{"layer, few", func(ctx context.Context, m *measurement, i int) { pushLayer(ctx, m, i, false) }},
+		{"layer, many", func(ctx context.Context, m *measurement, i int) { pushLayer(ctx, m, i, true) }},
 		{"new version", pushVersion},
 	}
 }
 
 // pushClusterFile changes one cluster's values of one component.
-func pushClusterFile(ctx context.Context, m *measurement, i int) error {
+func pushClusterFile(ctx context.Context, m *measurement, i int) {
 	c := m.fleet.Clusters[i%len(m.fleet.Clusters)]
 	path := fmt.Sprintf("clusters/%s/%s.yaml", c.Name, c.Deliveries[i%len(c.Deliveries)].Component)
 	content := fmt.Sprintf("apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nvalues:\n  replicas: %d\n", 100+i)
-	return fleet.Push(ctx, m.dir, fleet.Commit{Files: map[string][]byte{path: []byte(content)}})
+	must.Do(fleet.Push(ctx, m.dir, fleet.Commit{Files: map[string][]byte{path: []byte(content)}}))
 }
 
 // pushLayer changes one line for all clusters. The component is the one with the most distinct
 // inputs, or the one with the median number.
-func pushLayer(ctx context.Context, m *measurement, i int, most bool) error {
+func pushLayer(ctx context.Context, m *measurement, i int, most bool) {
 	component := m.varied(most)
 	line := fmt.Sprintf("  %s:\n    version:", component)
-	data, err := fleet.Read(ctx, m.dir, allLayer)
-	if err != nil {
-		return err
-	}
+	data := must.Get(fleet.Read(ctx, m.dir, allLayer))
 	_, entry, ok := bytes.Cut(data, []byte(line))
 	if !ok {
-		return fmt.Errorf("%s has no %s", allLayer, component)
+		must.Failf("%s has no %s", allLayer, component)
 	}
 	version, _, _ := bytes.Cut(entry, []byte("\n"))
 	start := line + string(version) + "\n    values:\n      commonLabels:"
-	return change{
+	change{
 		path: allLayer, start: start, line: start + fmt.Sprintf(" {fleet: made-up, team: other-%d-%t}", i, most),
 	}.push(ctx, m)
 }
@@ -81,18 +80,16 @@ func (m *measurement) varied(most bool) string {
 
 // pushVersion publishes a version of a component, and sets that version for all clusters in a
 // layer.
-func pushVersion(ctx context.Context, m *measurement, i int) error {
+func pushVersion(ctx context.Context, m *measurement, i int) {
 	component := m.varied(false)
 	version := fmt.Sprintf("v2.0.%d", i)
 	publish := change{
 		path:  "components/" + component + "/template/values.yaml",
 		start: "release:", line: fmt.Sprintf("release: %d", 100+i), tag: component + "/" + version,
 	}
-	if err := publish.push(ctx, m); err != nil {
-		return err
-	}
+	publish.push(ctx, m)
 	start := "  " + component + ":\n    version:"
-	return change{path: allLayer, start: start, line: start + " " + version}.push(ctx, m)
+	change{path: allLayer, start: start, line: start + " " + version}.push(ctx, m)
 }
 
 // change replaces one line of a file.
@@ -104,16 +101,13 @@ type change struct {
 }
 
 // push commits the change.
-func (c change) push(ctx context.Context, m *measurement) error {
-	data, err := fleet.Read(ctx, m.dir, c.path)
-	if err != nil {
-		return err
-	}
+func (c change) push(ctx context.Context, m *measurement) {
+	data := must.Get(fleet.Read(ctx, m.dir, c.path))
 	before, rest, ok := bytes.Cut(data, []byte(c.start))
 	if !ok {
-		return fmt.Errorf("%s has no line %q", c.path, strings.TrimSpace(c.start))
+		must.Failf("%s has no line %q", c.path, strings.TrimSpace(c.start))
 	}
 	_, after, _ := bytes.Cut(rest, []byte("\n"))
 	changed := bytes.Join([][]byte{before, []byte(c.line + "\n"), after}, nil)
-	return fleet.Push(ctx, m.dir, fleet.Commit{Files: map[string][]byte{c.path: changed}, Tag: c.tag})
+	must.Do(fleet.Push(ctx, m.dir, fleet.Commit{Files: map[string][]byte{c.path: changed}, Tag: c.tag}))
 }

@@ -1,4 +1,4 @@
-package main
+package registry
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"golang.org/x/sync/errgroup"
 
@@ -50,90 +52,62 @@ type measurement struct {
 	each  time.Duration // per distinct render of a cold start
 }
 
-func (m *measurement) run(ctx context.Context, commits int, alone bool) error {
+func (m *measurement) run(ctx context.Context, commits int, alone bool) {
 	m.cache = renderer.NewCache(m.engine, cacheBytes)
 	m.caps = renderer.DefaultCapabilities()
-	if err := m.cold(ctx); err != nil {
-		return err
-	}
-	if err := m.renderAgain(ctx); err != nil {
-		return err
-	}
+	m.cold(ctx)
+	m.renderAgain(ctx)
 	for _, k := range kinds() {
-		if err := m.commits(ctx, k, commits); err != nil {
-			return fmt.Errorf("%s: %w", k.name, err)
-		}
+		must.Wrap(func() { m.commits(ctx, k, commits) }, "%s", k.name)
 	}
 	for _, k := range kinds() {
 		if m.keelson == "" {
 			break
 		}
-		if err := m.preview(ctx, k, commits); err != nil {
-			return fmt.Errorf("preview of %s: %w", k.name, err)
-		}
+		must.Wrap(func() { m.preview(ctx, k, commits) }, "preview of %s", k.name)
 	}
 	heap := heapAfterGC()
 	fmt.Fprintf(m.out, "  heap after all of it  %s, render cache %s of %s\n", size(heap), size(m.cache.Stats().Bytes), size(cacheBytes))
 	if alone {
-		return m.alone(ctx)
+		m.alone(ctx)
 	}
-	return nil
 }
 
 // cold loads and renders everything with empty caches.
-func (m *measurement) cold(ctx context.Context) error {
+func (m *measurement) cold(ctx context.Context) {
 	start := m.now()
-	var err error
-	if m.repo, err = registry.Open(ctx, gitrepo.Options{URL: m.dir, CacheDir: m.cacheDir}); err != nil {
-		return err
-	}
-	if m.fleet, err = m.repo.Load(ctx, ""); err != nil {
-		return err
-	}
+	m.repo = must.Get(registry.Open(ctx, gitrepo.Options{URL: m.dir, CacheDir: m.cacheDir}))
+	m.fleet = must.Get(m.repo.Load(ctx, ""))
 	loaded := m.now().Sub(start)
-	if err := m.fleet.Problems.Err(); err != nil {
-		return fmt.Errorf("the fleet has problems: %w", err)
-	}
+	must.Do(m.fleet.Problems.Err())
 	deliveries := 0
 	for _, c := range m.fleet.Clusters {
 		deliveries += len(c.Deliveries)
 	}
-	loadPeak, err := peak()
-	if err != nil {
-		return err
-	}
+	loadPeak := must.Get(peak())
 	heap := heapAfterGC()
 	start = m.now()
-	if err := m.render(ctx, m.fleet.Clusters, nil); err != nil {
-		return err
-	}
+	must.Do(m.render(ctx, m.fleet.Clusters, nil))
 	rendered := m.now().Sub(start)
-	top, err := peak()
-	if err != nil {
-		return err
-	}
+	top := must.Get(peak())
 	misses := max(m.cache.Stats().Misses, 1)
 	m.each = rendered / time.Duration(misses)
 	fmt.Fprintf(m.out, "%d clusters, %d deliveries, %d distinct renders, on %d cores\n\n", len(m.fleet.Clusters), deliveries, misses, runtime.GOMAXPROCS(0))
 	fmt.Fprintf(m.out, "  cold load             %s of %s; peak %s, heap %s of %s\n", loaded.Round(time.Millisecond), goalLoad, size(loadPeak), size(heap), size(goalHeap))
 	fmt.Fprintf(m.out, "  cold render           %s, %s each distinct one\n", rendered.Round(time.Millisecond), m.each.Round(time.Microsecond))
 	fmt.Fprintf(m.out, "  cold, in all          %s of %s; peak %s of %s\n", (loaded + rendered).Round(time.Millisecond), goalCold, size(top), size(goalPeak))
-	return nil
 }
 
 // renderAgain renders the same fleet again, which measures how fast unchanged inputs are recognised.
-func (m *measurement) renderAgain(ctx context.Context) error {
+func (m *measurement) renderAgain(ctx context.Context) {
 	before := m.cache.Stats().Misses
 	start := m.now()
-	if err := m.render(ctx, m.fleet.Clusters, nil); err != nil {
-		return err
-	}
+	must.Do(m.render(ctx, m.fleet.Clusters, nil))
 	took := m.now().Sub(start)
 	if got := m.cache.Stats().Misses; got != before {
-		return fmt.Errorf("%d renders where nothing changed", got-before)
+		must.Failf("%d renders where nothing changed", got-before)
 	}
 	fmt.Fprintf(m.out, "  the same once more    %s\n", took.Round(time.Microsecond))
-	return nil
 }
 
 // render renders the deliveries of the clusters that are not in known.
@@ -170,16 +144,11 @@ type sample struct {
 func (s sample) total() time.Duration { return s.fetch + s.load + s.render }
 
 // commits measures n commits of a kind.
-func (m *measurement) commits(ctx context.Context, k kind, n int) error {
+func (m *measurement) commits(ctx context.Context, k kind, n int) {
 	var samples []sample
 	for i := range n {
-		if err := k.push(ctx, m, i); err != nil {
-			return err
-		}
-		s, err := m.commit(ctx)
-		if err != nil {
-			return err
-		}
+		k.push(ctx, m, i)
+		s := m.commit(ctx)
 		samples = append(samples, s)
 	}
 	slices.SortFunc(samples, func(a, b sample) int { return cmp.Compare(a.total(), b.total()) })
@@ -187,29 +156,21 @@ func (m *measurement) commits(ctx context.Context, k kind, n int) error {
 	fmt.Fprintf(m.out, "  commit: %-16s %s of %s (fetch %s, load %s, render %s; slowest of %d %s); %d deliveries, %d renders, %s allocated\n",
 		k.name, s.total().Round(10*time.Microsecond), goalCommit, s.fetch.Round(10*time.Microsecond), s.load.Round(10*time.Microsecond),
 		s.render.Round(10*time.Microsecond), n, samples[len(samples)-1].total().Round(10*time.Microsecond), s.deliveries, s.renders, size(s.allocated))
-	return nil
 }
 
-func (m *measurement) commit(ctx context.Context) (sample, error) {
+func (m *measurement) commit(ctx context.Context) sample {
 	var s sample
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	misses := m.cache.Stats().Misses
 	start := m.now()
-	if err := m.repo.Git().Fetch(ctx); err != nil {
-		return s, err
-	}
+	must.Do(m.repo.Git().Fetch(ctx))
 	fetched := m.now()
-	f, err := m.repo.Load(ctx, "")
-	if err != nil {
-		return s, err
-	}
+	f := must.Get(m.repo.Load(ctx, ""))
 	loaded := m.now()
 	// Skip unchanged clusters and deliveries: Load returns the same pointers for these.
 	touched, known := m.touched(f)
-	if err := m.render(ctx, touched, known); err != nil {
-		return s, err
-	}
+	must.Do(m.render(ctx, touched, known))
 	s.fetch, s.load, s.render = fetched.Sub(start), loaded.Sub(fetched), m.now().Sub(loaded)
 	runtime.ReadMemStats(&after)
 	for _, c := range touched {
@@ -219,42 +180,34 @@ func (m *measurement) commit(ctx context.Context) (sample, error) {
 	s.renders, s.allocated = int(m.cache.Stats().Misses-misses), after.TotalAlloc-before.TotalAlloc
 	switch err := f.Problems.Err(); {
 	case err != nil:
-		return s, fmt.Errorf("the fleet has problems: %w", err)
+		must.Failf("the fleet has problems: %w", err)
 	case f.Revision == m.fleet.Revision || s.renders == 0:
-		return s, fmt.Errorf("the commit changed nothing: %d renders at %s", s.renders, f.Revision)
+		must.Failf("the commit changed nothing: %d renders at %s", s.renders, f.Revision)
 	}
 	m.fleet = f
-	return s, nil
+	return s
 }
 
 // preview measures one run of keelson preview on one more commit. The process starts with empty
 // caches.
-func (m *measurement) preview(ctx context.Context, k kind, i int) error {
+func (m *measurement) preview(ctx context.Context, k kind, i int) {
 	base := m.fleet.Revision
-	if err := k.push(ctx, m, i); err != nil {
-		return err
-	}
-	err := m.repo.Git().Fetch(ctx)
-	if err != nil {
-		return err
-	}
-	if m.fleet, err = m.repo.Load(ctx, ""); err != nil {
-		return err
-	}
+	k.push(ctx, m, i)
+	must.Do(m.repo.Git().Fetch(ctx))
+	m.fleet = must.Get(m.repo.Load(ctx, ""))
 	var out, complaints bytes.Buffer
 	//nolint:gosec // the program to measure
 	c := exec.CommandContext(ctx, m.keelson, "preview", base, m.fleet.Revision, "--repo", m.dir, "-o", "markdown")
 	c.Stdout, c.Stderr = &out, &complaints
 	start := m.now()
-	err = c.Run()
+	err := c.Run()
 	took := m.now().Sub(start)
 	if c.ProcessState == nil || c.ProcessState.ExitCode() != 1 { // exit code 1: the preview contains changes
-		return fmt.Errorf("%s: %w\n%s", c, err, complaints.String())
+		must.Failf("%s: %w\n%s", c, err, complaints.String())
 	}
 	first, _, _ := strings.Cut(out.String(), "\n")
 	fmt.Fprintf(m.out, "  preview: %-15s %s of %s, Markdown %s of %s: %s\n", k.name, took.Round(time.Millisecond), goalPreview,
 		size(out.Len()), size(goalMarkdown), strings.Trim(first, "*"))
-	return nil
 }
 
 // touched returns the clusters whose pointer has changed since the previous fleet, and the
@@ -279,7 +232,7 @@ func (m *measurement) touched(f *registry.Fleet) ([]*registry.Cluster, map[*regi
 
 // alone renders each distinct input once more without a cache. The result is the lower bound of a
 // cold render.
-func (m *measurement) alone(ctx context.Context) error {
+func (m *measurement) alone(ctx context.Context) {
 	type distinct struct {
 		*registry.Cluster
 		*registry.Delivery
@@ -288,10 +241,7 @@ func (m *measurement) alone(ctx context.Context) error {
 	var all []distinct
 	for _, c := range m.fleet.Clusters {
 		for _, d := range c.Deliveries {
-			t, err := m.cache.Render(ctx, m.request(c, d))
-			if err != nil {
-				return err
-			}
+			t := must.Get(m.cache.Render(ctx, m.request(c, d)))
 			if !seen[t] {
 				seen[t] = true
 				all = append(all, distinct{c, d})
@@ -307,14 +257,11 @@ func (m *measurement) alone(ctx context.Context) error {
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return err //nolint:wrapcheck // of our own packages
-	}
+	must.Do(g.Wait())
 	took := m.now().Sub(start)
 	each := took / time.Duration(max(len(all), 1))
 	fmt.Fprintf(m.out, "  renders alone         %s for %d of them, without a cache, %s each: a cold start takes %.2f× that\n",
 		took.Round(time.Millisecond), len(all), each.Round(time.Microsecond), m.each.Seconds()/each.Seconds())
-	return nil
 }
 
 // peak returns the sum of the peaks of resident memory of this process and its workers. The peaks

@@ -114,6 +114,16 @@ func Each(steps ...func()) {
 	Do(errors.Join(errs...))
 }
 
+// Finally calls step and then each of ends, also after a failure. It ends the caller's step
+// with the failures of all of them.
+func Finally(step func(), ends ...func() error) {
+	errs := []error{Try(step)}
+	for _, end := range ends {
+		errs = append(errs, end())
+	}
+	Do(errors.Join(errs...))
+}
+
 // All calls n steps at the same time, and ends the caller's step if one of them failed.
 func All(n int, step func(i int)) {
 	errs := make([]error, n)

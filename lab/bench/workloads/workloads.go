@@ -1,12 +1,10 @@
-// Command workloads measures keelson workloads on a cluster of the lab, with nodes simulated by
+// Package workloads measures keelson workloads on a cluster of the lab, with nodes simulated by
 // kwok. It creates a large CloneSet, updates the CloneSet in place and scales it to zero. Then it
 // adds many nodes, creates a DaemonSet on them and rolls the DaemonSet in place. For comparison, a
 // bare loop writes the same pods equally often, which shows the limit of the API server.
 //
-//	bench-workloads [FLAGS]    (make bench-workloads)
-//
 // It prints figures, and fails only if a step does not finish.
-package main
+package workloads
 
 import (
 	"cmp"
@@ -17,12 +15,14 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +32,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -50,16 +49,6 @@ const (
 	inFlight = 32 // requests of the bare loop, as in the controller
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-workloads:", err)
-		os.Exit(1)
-	}
-}
-
 // bench is the state of one run.
 type bench struct {
 	dir, keelson, crds string
@@ -70,19 +59,19 @@ type bench struct {
 	config  *rest.Config
 	client  client.Client
 	process *process.Child
-	log     string        // audit log
 	last    time.Duration // duration of the last step
 }
 
-func run(ctx context.Context, args []string, out io.Writer) (err error) {
+// Run measures, with the flags of the command line.
+func Run(ctx context.Context, args []string, out io.Writer) (err error) {
 	b := &bench{out: out}
-	flags := flag.NewFlagSet("bench-workloads", flag.ContinueOnError)
+	flags := flag.NewFlagSet("bench workloads", flag.ContinueOnError)
 	flags.StringVar(&b.keelson, "keelson", "bin/keelson", "the program to measure")
 	flags.StringVar(&b.crds, "crds", "components/workload-controllers/template/crds", "folder of the CRDs")
 	flags.IntVar(&b.pods, "pods", 2000, "pods of the CloneSet")
 	flags.IntVar(&b.nodes, "nodes", 1000, "nodes of the DaemonSet")
 	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || b.pods < 1 || b.nodes < 1 {
-		return errors.Join(err, errors.New("usage: bench-workloads [--keelson FILE] [--crds FOLDER] [--pods N] [--nodes N]"))
+		return errors.Join(err, errors.New("usage: bench workloads [--keelson FILE] [--crds FOLDER] [--pods N] [--nodes N]"))
 	}
 	programs, err := binaries.Find()
 	if err != nil {
@@ -107,106 +96,68 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := b.lab.Up(ctx, name, cluster.Change{Nodes: &nodes, Audit: new(cluster.AuditMetadata)}, programs); err != nil {
 		return err
 	}
-	if err := b.connect(ctx); err != nil {
-		return err
-	}
-	if err := b.cloneSet(ctx); err != nil {
-		return err
-	}
-	if err := b.lab.Up(ctx, name, cluster.Change{Nodes: &b.nodes}, programs); err != nil {
-		return err
-	}
-	return b.daemonSet(ctx)
+	return must.Try(func() {
+		b.connect(ctx)
+		b.cloneSet(ctx)
+		must.Do(b.lab.Up(ctx, name, cluster.Change{Nodes: &b.nodes}, programs))
+		b.daemonSet(ctx)
+	})
 }
 
 // connect creates the client and installs the CRDs.
-func (b *bench) connect(ctx context.Context) error {
-	path, err := b.lab.Kubeconfig(name, cluster.Keelson)
-	if err != nil {
-		return err
-	}
-	if b.config, err = clientcmd.BuildConfigFromFlags("", path); err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
-	}
-	b.config.QPS = -1
+func (b *bench) connect(ctx context.Context) {
+	b.config = must.Get(harness.Config(b.lab, name, cluster.Keelson))
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiextensionsv1.AddToScheme, v1beta1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return fmt.Errorf("types: %w", err)
-		}
+		must.Do(add(scheme))
 	}
-	if b.client, err = client.New(b.config, client.Options{Scheme: scheme}); err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	if err := b.install(ctx); err != nil {
-		return err
-	}
-	if b.log, err = b.lab.AuditLog(name); err != nil {
-		return err
-	}
-	return nil
+	b.client = must.Get(client.New(b.config, client.Options{Scheme: scheme}))
+	b.install(ctx)
 }
 
 // start starts a new controller, so that its usage covers one workload only.
-func (b *bench) start() error {
-	path, err := b.lab.Kubeconfig(name, cluster.Keelson)
-	if err != nil {
-		return err
-	}
+func (b *bench) start() {
+	path := must.Get(b.lab.Kubeconfig(name, cluster.Keelson))
 	if b.process != nil {
-		if err := b.process.Stop(time.Minute); err != nil {
-			return err
-		}
+		must.Do(b.process.Stop(time.Minute))
 	}
-	b.process, err = process.StartChild(process.Spec{
+	b.process = must.Get(process.StartChild(process.Spec{
 		Path: b.keelson, Log: filepath.Join(b.dir, "workloads.log"), Args: []string{"workloads", "--kubeconfig", path, "--lead=false", "--listen", ""},
-	}, nil)
-	return err
+	}, nil))
 }
 
-func (b *bench) install(ctx context.Context) error {
+func (b *bench) install(ctx context.Context) {
 	files, err := filepath.Glob(filepath.Join(b.crds, "*.yaml"))
 	if err != nil || len(files) == 0 {
-		return fmt.Errorf("%d CRDs in %s: %w", len(files), b.crds, err)
+		must.Failf("%d CRDs in %s: %w", len(files), b.crds, err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("read a CRD: %w", err)
-		}
+		text := must.Get(os.ReadFile(file))
 		var crd apiextensionsv1.CustomResourceDefinition
-		if err := yaml.Unmarshal(text, &crd); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-		if err := b.client.Create(ctx, &crd); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-		err = until(ctx, "the CRD is served", func(ctx context.Context) (bool, error) {
-			err := b.client.Get(ctx, client.ObjectKeyFromObject(&crd), &crd)
+		must.Do(yaml.Unmarshal(text, &crd))
+		must.Do(b.client.Create(ctx, &crd))
+		until(ctx, "the CRD is served", func(ctx context.Context) bool {
+			must.Do(b.client.Get(ctx, client.ObjectKeyFromObject(&crd), &crd))
 			return slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
 				return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
-			}), err
+			})
 		})
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
-func until(ctx context.Context, what string, is func(context.Context) (bool, error)) error {
+// until waits until is returns true.
+func until(ctx context.Context, what string, is func(context.Context) bool) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		done, err := is(ctx)
-		if done || err != nil {
-			return err
+		if is(ctx) {
+			return
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not until %s: %w", what, ctx.Err())
+			must.Failf("not until %s: %w", what, ctx.Err())
 		case <-tick.C:
 		}
 	}
@@ -215,8 +166,8 @@ func until(ctx context.Context, what string, is func(context.Context) (bool, err
 // step is a change of a workload and the condition that ends the step.
 type step struct {
 	name   string
-	change func(context.Context) (generation int64, err error)
-	look   func(context.Context) (seen, error)
+	change func(context.Context) (generation int64)
+	look   func(context.Context) seen
 	pods   int
 }
 
@@ -228,42 +179,23 @@ type seen struct {
 }
 
 // step makes a change, waits until it is complete, and prints its cost.
-func (b *bench) step(ctx context.Context, w io.Writer, s step) error {
-	since, err := audit.End(b.log)
-	if err != nil {
-		return err
-	}
-	before, err := b.process.Usage()
-	if err != nil {
-		return fmt.Errorf("what the controller uses: %w", err)
-	}
+func (b *bench) step(ctx context.Context, w io.Writer, s step) {
+	since := must.Get(harness.AuditEnd(b.lab, name))
+	before := must.Get(b.process.Usage())
 	begun := time.Now()
-	generation, err := s.change(ctx)
-	if err != nil {
-		return err
-	}
+	generation := s.change(ctx)
 	numbers := map[int32]bool{}
-	err = until(ctx, s.name, func(ctx context.Context) (bool, error) {
-		is, err := s.look(ctx)
+	until(ctx, s.name, func(ctx context.Context) bool {
+		is := s.look(ctx)
 		numbers[is.counts] = true
-		return is.generation == generation && is.done, err
+		return is.generation == generation && is.done
 	})
-	if err != nil {
-		return err
-	}
 	b.last = time.Since(begun)
-	after, err := b.process.Usage()
-	if err != nil {
-		return fmt.Errorf("what the controller uses: %w", err)
-	}
-	events, _, err := audit.Read(b.log, since)
-	if err != nil {
-		return err
-	}
+	after := must.Get(b.process.Usage())
+	events := must.Get(harness.Audit(b.lab, name, since))
 	fmt.Fprintf(w, "%s\t%s; the status showed %d numbers meanwhile\n", s.name, b.last.Round(100*time.Millisecond), len(numbers))
 	fmt.Fprintf(w, "\tthe controller: %s of CPU, %s\n", (after.CPU - before.CPU).Round(10*time.Millisecond), writes(events, "keelson", s.pods))
 	fmt.Fprintf(w, "\tthe nodes: %s\n", writes(events, "kwok", s.pods))
-	return nil
 }
 
 // writes returns the writes of a program per pod, by verb and resource.
@@ -289,26 +221,16 @@ const why = `of the 3 writes of an update in place
 `
 
 // usage prints the memory of the controller since its start.
-func (b *bench) usage(w io.Writer) error {
-	u, err := b.process.Usage()
-	if err != nil {
-		return fmt.Errorf("what the controller uses: %w", err)
-	}
+func (b *bench) usage(w io.Writer) {
+	u := must.Get(b.process.Usage())
 	fmt.Fprintf(w, "the controller's memory\tpeak %d MB of 120 MB, now %d MB\n", u.Peak>>20, u.RSS>>20)
-	return nil
 }
 
 // bare writes each pod three times, as an update in place does: status, annotation, status. The
 // controller and the kubelets have to process these writes.
-func (b *bench) bare(ctx context.Context, w io.Writer, of string) error {
-	pods, err := kubernetes.NewForConfig(b.config)
-	if err != nil {
-		return fmt.Errorf("bare loop: %w", err)
-	}
-	list, err := pods.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "app=" + of})
-	if err != nil {
-		return fmt.Errorf("bare loop: %w", err)
-	}
+func (b *bench) bare(ctx context.Context, w io.Writer, of string) {
+	pods := must.Get(kubernetes.NewForConfig(b.config))
+	list := must.Get(pods.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "app=" + of}))
 	begun := time.Now()
 	work, loop := errgroup.WithContext(ctx)
 	work.SetLimit(inFlight)
@@ -326,13 +248,10 @@ func (b *bench) bare(ctx context.Context, w io.Writer, of string) error {
 			return nil
 		})
 	}
-	if err := work.Wait(); err != nil {
-		return err //nolint:wrapcheck // it is the loop's
-	}
+	must.Do(work.Wait())
 	if len(list.Items) == 0 {
-		return fmt.Errorf("bare loop: there are no pods of %s", of)
+		must.Failf("bare loop: there are no pods of %s", of)
 	}
 	took := time.Since(begun)
 	fmt.Fprintf(w, "a bare loop of 3 writes a pod, %d in flight\t%s: the last update took %.1f times as long\n", inFlight, took.Round(100*time.Millisecond), b.last.Seconds()/took.Seconds())
-	return nil
 }

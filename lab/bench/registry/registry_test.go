@@ -1,4 +1,4 @@
-package main
+package registry
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func TestFleet(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out bytes.Buffer
-			if err := run(t.Context(), []string{"--commits=1", "--workers=false", "--alone=false", dir}, &out); err != nil {
+			if err := Run(t.Context(), []string{"--commits=1", "--workers=false", "--alone=false", dir}, &out); err != nil {
 				t.Fatalf("%s\n%v\n%s", c.why, err, out.String())
 			}
 			want := fmt.Sprintf("%d clusters, %d deliveries, %d distinct renders", c.made.Clusters,
@@ -46,7 +46,7 @@ func TestFleet(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--commits=0", "x"}, {"--nope"}, {t.TempDir()}} {
-		if err := run(t.Context(), args, &bytes.Buffer{}); err == nil {
+		if err := Run(t.Context(), args, &bytes.Buffer{}); err == nil {
 			t.Errorf("%q: no error", args)
 		}
 	}

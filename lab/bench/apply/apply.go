@@ -1,17 +1,15 @@
-// Command apply measures the cost of keelson controller to bring a cluster to the state in git. It
+// Package apply measures the cost of keelson controller to bring a cluster to the state in git. It
 // compares that cost with the limit of the API server. The fleet has many small components on one
 // cluster of the lab. For the comparison, a loop of server-side applies applies the same objects to
 // a fresh cluster of the same kind.
 //
-//	bench-apply [FLAGS]         a controller that polls (make bench-apply)
-//	bench-apply push [FLAGS]    a controller that a webhook notifies of pushes, and
-//	                            a long idle period (make bench-push)
-//	bench-apply peer [FLAGS]    the same, and then Flux on a cluster of the same
-//	                            kind from the same git server (make bench-peer)
+// The mode apply has a controller that polls. In the mode push a webhook notifies the controller of
+// pushes, and a long idle period follows. The mode peer does the same, and then measures Flux on a
+// cluster of the same kind from the same git server.
 //
 // It prints figures, and fails only if a result is wrong: a component that is not delivered, or a
 // request where there is nothing to do.
-package main
+package apply
 
 import (
 	"context"
@@ -20,44 +18,30 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-apply:", err)
-		os.Exit(1)
-	}
-}
 
 // mode selects how a controller learns of commits, and whether Flux is measured too.
 type mode string
 
 const (
-	byPoll   mode = ""
+	byPoll   mode = "apply"
 	byPush   mode = "push"
 	withPeer mode = "peer"
 )
 
-const usage = "usage: bench-apply [push|peer] [FLAGS]\n"
+const usage = "usage: bench apply|push|peer [FLAGS]\n"
 
 // options parses the command line.
-func options(args []string) (*measurement, error) {
-	m := &measurement{}
-	if len(args) > 0 && (args[0] == string(byPush) || args[0] == string(withPeer)) {
-		m.mode, args = mode(args[0]), args[1:]
-	}
-	flags := flag.NewFlagSet("bench-apply", flag.ContinueOnError)
+func options(how string, args []string) (*measurement, error) {
+	m := &measurement{mode: mode(how)}
+	flags := flag.NewFlagSet("bench "+how, flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // the returned error includes it
 	flags.StringVar(&m.keelson, "keelson", "bin/keelson", "the program to measure")
 	flags.IntVar(&m.components, "components", 1000, "components of the fleet, of four objects each")
@@ -87,9 +71,10 @@ func options(args []string) (*measurement, error) {
 	return m, nil
 }
 
-// run creates all files in its own folder, and keeps the folder on failure.
-func run(ctx context.Context, args []string, out io.Writer) (err error) {
-	m, err := options(args)
+// Run measures in a mode: apply, push or peer. It creates all files in a folder of its own, and
+// keeps the folder on failure.
+func Run(ctx context.Context, how string, args []string, out io.Writer) (err error) {
+	m, err := options(how, args)
 	if err != nil {
 		return err
 	}
@@ -111,5 +96,5 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			err = errors.Join(err, os.RemoveAll(folder))
 		}
 	}()
-	return m.run(ctx)
+	return must.Try(func() { m.run(ctx) })
 }

@@ -1,4 +1,4 @@
-package main
+package apply
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -25,9 +27,9 @@ import (
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--nope"}, {"extra"}, {"--components=0"}, {"--quiet=1m"}, {"push", "--kustomizations=3"}, {"push", "--quiet=-1s"}, {"peer", "extra"},
+		{"apply", "--nope"}, {"apply", "extra"}, {"apply", "--components=0"}, {"apply", "--quiet=1m"}, {"push", "--kustomizations=3"}, {"push", "--quiet=-1s"}, {"peer", "extra"},
 	} {
-		if err := run(t.Context(), args, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "usage: ") {
+		if err := Run(t.Context(), args[0], args[1:], &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "usage: ") {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
@@ -37,8 +39,7 @@ func TestUsage(t *testing.T) {
 func published(t *testing.T) (m *measurement, objects []unstructured.Unstructured) {
 	t.Helper()
 	m = &measurement{dir: t.TempDir(), components: 3, names: []string{"a", "b", "c"}}
-	var err error
-	if m.fleet, err = m.publish(t.Context(), "fleet", m.fleetFiles(), m.names); err != nil {
+	if err := must.Try(func() { m.fleet = m.publish(t.Context(), "fleet", m.fleetFiles(), m.names) }); err != nil {
 		t.Fatal(err)
 	}
 	return m, render(t, m)
@@ -93,7 +94,7 @@ func TestFleet(t *testing.T) {
 	if want := m.components * addons.ObjectsOfSmall; len(objects) != want {
 		t.Fatalf("%d objects, want %d", len(objects), want)
 	}
-	if err := m.fleet.clone(t.Context(), m.fleet.bare); err != nil {
+	if err := must.Try(func() { m.fleet.clone(t.Context(), m.fleet.bare) }); err != nil {
 		t.Fatal(err)
 	}
 	steps := []struct {
@@ -109,7 +110,7 @@ func TestFleet(t *testing.T) {
 		if s.edit != nil {
 			files := addons.Files{}
 			s.edit(files)
-			if err := m.fleet.push(t.Context(), files, s.why); err != nil {
+			if err := must.Try(func() { m.fleet.push(t.Context(), files, s.why) }); err != nil {
 				t.Fatal(err)
 			}
 		}
