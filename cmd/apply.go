@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 )
@@ -41,7 +42,7 @@ func newApply(a *app) *cobra.Command {
 	var o applyOptions
 	cmd := &cobra.Command{
 		Use:     "apply CLUSTER [COMPONENT...]",
-		GroupID: groupCluster,
+		GroupID: cli.GroupCluster,
 		Short:   "Bring a cluster to what git says",
 		Long: `Apply brings the components of a cluster to what git says, each after those
 that it depends on, and waits until they are healthy. It does what the
@@ -54,14 +55,14 @@ paused, frozen or not healthy, 2 something failed.`,
 		Example: `  keelson apply prod-hz-01 --dry-run
   keelson apply prod-hz-01
   keelson apply prod-hz-01 coredns --yes --timeout 2m`,
-		Args:              args("CLUSTER [COMPONENT...]", 1, -1),
+		Args:              cli.Args("CLUSTER [COMPONENT...]", 1, -1),
 		ValidArgsFunction: a.completeNames(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputPatch); err != nil {
+			if err := a.CheckFormat(cli.FormatPatch); err != nil {
 				return err
 			}
-			if a.output != outputText && !o.dryRun {
-				return usagef("-o %s is for --dry-run: what was done is told as text", a.output)
+			if a.Output != cli.FormatText && !o.dryRun {
+				return cli.Usagef("-o %s is for --dry-run: what was done is told as text", a.Output)
 			}
 			o.wait = o.wait && !o.noWait
 			r := &applyRun{app: a, options: o, results: map[string]applyResult{}}
@@ -106,15 +107,15 @@ func (s applyState) String() string {
 	return names[s]
 }
 
-func (s applyState) style() style {
+func (s applyState) style() cli.Style {
 	switch s {
 	case applyDone:
-		return green
+		return cli.Green
 	case applyHeld, applyPaused, applyFrozen, applyWaiting, applyGives:
-		return yellow
+		return cli.Yellow
 	case applyUnhealthy, applyFailed:
 	}
-	return red
+	return cli.Red
 }
 
 // applyRun is one run of apply.
@@ -130,7 +131,7 @@ type applyRun struct {
 }
 
 func (r *applyRun) run(ctx context.Context, cluster string, components []string) error {
-	r.steps = &stepPrinter{out: r.env.Out, paint: r.colored(r.env.Out)}
+	r.steps = &stepPrinter{out: r.Env.Out, paint: r.Painter(r.Env.Out)}
 	var err error
 	if r.session, err = r.openSession(ctx, cluster, r.steps.step); err != nil {
 		return err
@@ -194,7 +195,7 @@ func (r *applyRun) tidy(ctx context.Context) error {
 
 // confirm shows the planned changes and asks for permission.
 func (r *applyRun) confirm(ctx context.Context, plans []planned) error {
-	paint := r.colored(r.env.Err)
+	paint := r.Painter(r.Env.Err)
 	var b strings.Builder
 	writes := false
 	for i := range plans {
@@ -219,11 +220,11 @@ func (r *applyRun) confirm(ctx context.Context, plans []planned) error {
 	if !writes || r.options.yes {
 		return nil
 	}
-	if !r.env.Asks() {
-		return usagef("there is no terminal to ask whether to write to %s: give --yes, or --dry-run to see what would change", r.cluster.Name)
+	if !r.Env.Asks() {
+		return cli.Usagef("there is no terminal to ask whether to write to %s: give --yes, or --dry-run to see what would change", r.cluster.Name)
 	}
-	fmt.Fprint(r.env.Err, paint.paint(bold, r.cluster.Name+":")+"\n"+b.String()+"Apply this to "+r.cluster.Name+"? [y/N] ")
-	answer, err := readLine(ctx, r.env.In)
+	fmt.Fprint(r.Env.Err, paint.Paint(cli.Bold, r.cluster.Name+":")+"\n"+b.String()+"Apply this to "+r.cluster.Name+"? [y/N] ")
+	answer, err := readLine(ctx, r.Env.In)
 	if err != nil {
 		return err
 	}
@@ -295,7 +296,7 @@ func (r *applyRun) frozen(p *planned) string {
 	if r.options.despiteFreeze {
 		return ""
 	}
-	reason, _ := r.fleet.Frozen(r.cluster, p.Component, r.env.Now())
+	reason, _ := r.fleet.Frozen(r.cluster, p.Component, r.Env.Now())
 	return reason
 }
 
@@ -358,7 +359,7 @@ func (r *applyRun) apply(ctx context.Context, p planned) (planned, error) {
 	pause := replanPause
 	for try := 0; ; try++ {
 		_, err := r.live.Apply(ctx, p.Prepared, applier.ApplyOptions{
-			Now: r.env.Now(), Timeout: r.timeout(p.Delivery), RetryHooks: true,
+			Now: r.Env.Now(), Timeout: r.timeout(p.Delivery), RetryHooks: true,
 		})
 		if err == nil {
 			if definesKinds(p.Plan) {
@@ -370,8 +371,8 @@ func (r *applyRun) apply(ctx context.Context, p planned) (planned, error) {
 		if !errors.Is(err, applier.ErrStale) || try == maxReplans {
 			return p, err
 		}
-		r.log.Debug("planning again", "component", p.Component, "reason", err)
-		if err := sleep(ctx, pause); err != nil {
+		r.Log.Debug("planning again", "component", p.Component, "reason", err)
+		if err := cli.Sleep(ctx, pause); err != nil {
 			return p, err
 		}
 		pause *= 2
@@ -396,17 +397,6 @@ func (r *applyRun) timeout(d *registry.Delivery) time.Duration {
 	return cmp.Or(r.options.timeout, defaultTimeout)
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // settle waits until the applied objects exist and are healthy.
 func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 	if held := stopped(p.Plan); len(held) > 0 {
@@ -418,8 +408,8 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 	if !r.options.wait {
 		return r.finish(ctx, p)
 	}
-	progress := newProgress(r.app)
-	defer progress.clear()
+	progress := r.NewProgress()
+	defer progress.Clear()
 	timeout := r.timeout(p.Delivery)
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
@@ -439,7 +429,7 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 		if why == "" {
 			return result
 		}
-		progress.print(p.Component + ": waiting for " + r.lasting(ctx, p, pause, why))
+		progress.Print(p.Component + ": waiting for " + r.lasting(ctx, p, pause, why))
 		look := time.NewTimer(pause)
 		select {
 		case <-look.C:
@@ -530,19 +520,19 @@ func (r *applyRun) finish(ctx context.Context, p planned) applyResult {
 
 // report prints the result of a component.
 func (r *applyRun) report(p *planned, result applyResult) {
-	line := r.steps.paint.paint(bold, p.title()) + " " + r.steps.paint.paint(result.state.style(), result.state.String())
+	line := r.steps.paint.Paint(cli.Bold, p.title()) + " " + r.steps.paint.Paint(result.state.style(), result.state.String())
 	if result.message != "" {
-		line += ": " + oneLine(result.message)
+		line += ": " + cli.OneLine(result.message)
 	}
 	if n := r.steps.unchanged; n > 0 && r.steps.component == p.Component {
 		line += fmt.Sprintf(" (%d unchanged)", n)
 	}
-	fmt.Fprintln(r.env.Out, line)
+	fmt.Fprintln(r.Env.Out, line)
 	if p.Prepared == nil {
 		return
 	}
 	if pin := p.Pin(); pin != nil && result.state != applyFailed {
-		r.warn("%s is %s; 'keelson rollback %s %s --unpin' delivers what git says", p.Component, pin, r.cluster.Name, p.Component)
+		r.Warn("%s is %s; 'keelson rollback %s %s --unpin' delivers what git says", p.Component, pin, r.cluster.Name, p.Component)
 	}
 }
 
@@ -552,7 +542,7 @@ func (r *applyRun) outcome(plans []planned) error {
 	}
 	for i := range plans {
 		if r.results[plans[i].Component].state != applyDone {
-			return errFound
+			return cli.ErrFound
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/edit"
@@ -25,7 +26,7 @@ func newApprove(a *app) *cobra.Command {
 	var o approveOptions
 	cmd := &cobra.Command{
 		Use:     "approve CLUSTER [COMPONENT] [OBJECT]",
-		GroupID: groupCluster,
+		GroupID: cli.GroupCluster,
 		Short:   "Show what is held on a cluster, and approve it in git",
 		Long: `Approve compares the cluster with git, as diff does, and shows what danger rules
 hold, with its diff. With an OBJECT, or with --all, it writes approvals into the
@@ -40,10 +41,10 @@ was written; 2 it can't be compared or written.`,
     --because CHG-1234
   keelson approve prod-hz-01 coredns --all --because CHG-1234 \
     --file approvals/2026-11-coredns.yaml`,
-		Args:              args("CLUSTER [COMPONENT] [OBJECT]", 1, 3),
+		Args:              cli.Args("CLUSTER [COMPONENT] [OBJECT]", 1, 3),
 		ValidArgsFunction: a.completeNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
 			if err := o.validate(args); err != nil {
@@ -61,19 +62,19 @@ was written; 2 it can't be compared or written.`,
 }
 
 func (o *approveOptions) validate(args []string) error {
-	o.because = oneLine(o.because)
+	o.because = cli.OneLine(o.because)
 	writes := o.all || len(args) == 3
 	switch {
 	case o.all && len(args) == 3:
-		return usagef("give an object, or --all")
+		return cli.Usagef("give an object, or --all")
 	case writes && o.because == "":
-		return usagef("--because is missing: say why it may pass")
+		return cli.Usagef("--because is missing: say why it may pass")
 	case !writes && (o.because != "" || o.file != ""):
-		return usagef("name the object to approve, or give --all")
+		return cli.Usagef("name the object to approve, or give --all")
 	case o.file == "":
 		o.file = "approvals/" + args[0] + ".yaml"
 	case path.Dir(path.Clean(o.file)) != "approvals" || path.Ext(o.file) != ".yaml":
-		return usagef("--file takes approvals/NAME.yaml, in the fleet repository, and not %q", o.file)
+		return cli.Usagef("--file takes approvals/NAME.yaml, in the fleet repository, and not %q", o.file)
 	}
 	return nil
 }
@@ -113,10 +114,10 @@ func (a *app) approve(ctx context.Context, args []string, o approveOptions) erro
 	case len(held) == 0:
 		return nil
 	case !o.all && len(args) < 3:
-		if a.output == outputText {
-			a.warn("nothing was written: name the object, or give --all, and --because")
+		if a.Output == cli.FormatText {
+			a.Warn("nothing was written: name the object, or give --all, and --because")
 		}
-		return errFound
+		return cli.ErrFound
 	}
 	return a.writeApprovals(tree, s.cluster.Name, held, o)
 }
@@ -131,7 +132,7 @@ func (a *app) held(plans []planned, args []string) ([]heldChange, error) {
 			return nil, p.err
 		}
 		if p.err != nil {
-			a.warn("%s can't be compared: %v", p.Component, p.err)
+			a.Warn("%s can't be compared: %v", p.Component, p.err)
 			continue
 		}
 		for _, c := range p.Plan.Changes {
@@ -148,25 +149,25 @@ func (a *app) held(plans []planned, args []string) ([]heldChange, error) {
 
 // showHeld prints the held changes, with their differences and hashes.
 func (a *app) showHeld(cluster string, held []heldChange) error {
-	if a.output != outputText {
+	if a.Output != cli.FormatText {
 		all := differ.Plan{Changes: []differ.Change{}}
 		for _, h := range held {
 			all.Changes = append(all.Changes, h.change)
 		}
-		return a.encode(all)
+		return a.Encode(all)
 	}
-	paint := a.colored(a.env.Out)
+	paint := a.Painter(a.Env.Out)
 	var b bytes.Buffer
 	for i, h := range held {
 		if i == 0 || held[i-1].planned != h.planned {
-			b.WriteString(paint.paint(bold, h.planned.title()) + "\n\n")
+			b.WriteString(paint.Paint(cli.Bold, h.planned.title()) + "\n\n")
 		}
 		if err := (differ.Plan{Changes: []differ.Change{h.change}}).WriteText(&b, bool(paint)); err != nil {
 			return fmt.Errorf("show what is held: %w", err)
 		}
 	}
-	b.WriteString(paint.paint(verdict(len(held) == 0), cluster+": "+plural(len(held), "object is", "objects are")+" held") + "\n")
-	return a.write(b.Bytes())
+	b.WriteString(paint.Paint(cli.OutcomeStyle(len(held) == 0), cluster+": "+cli.Plural(len(held), "object is", "objects are")+" held") + "\n")
+	return a.Write(b.Bytes())
 }
 
 func (a *app) writeApprovals(tree *workTree, cluster string, held []heldChange, o approveOptions) error {
@@ -186,14 +187,14 @@ func (a *app) writeApprovals(tree *workTree, cluster string, held []heldChange, 
 			return err
 		}
 	}
-	if a.output != outputText {
+	if a.Output != cli.FormatText {
 		return nil // showHeld has printed the plan, with its hashes
 	}
 	if !e.Changed {
-		fmt.Fprintln(a.env.Out, "the work tree approves it already: commit and push it")
+		fmt.Fprintln(a.Env.Out, "the work tree approves it already: commit and push it")
 		return nil
 	}
-	fmt.Fprintf(a.env.Out, "%s: %s\n", e.File, plural(len(lines), "approval added", "approvals added"))
+	fmt.Fprintf(a.Env.Out, "%s: %s\n", e.File, cli.Plural(len(lines), "approval added", "approvals added"))
 	a.commit(e, "approve "+strings.Join(componentsOf(held), ", ")+" on "+cluster+": "+o.because)
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/controllers/forge"
@@ -59,7 +60,7 @@ func newController(a *app) *cobra.Command {
 	o := controllerOptions{}
 	c := &cobra.Command{
 		Use:     "controller",
-		GroupID: groupLoops,
+		GroupID: cli.GroupLoops,
 		Short:   "Run the loops that keep all clusters as git says",
 		Long: `Follow the repository and keep every cluster in it as it says: render, compare,
 apply, watch, and set back drift. Status goes into the hub as Deliveries
@@ -131,10 +132,10 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
     --push-credentials /etc/keelson/writer.yaml
   keelson controller --egress prometheus.monitoring.svc:9090,*.chat.example
   KEELSON_REPO=/srv/fleet.git KEELSON_INTERVAL=5s keelson controller`,
-		Args: args("", 0, 0),
+		Args: cli.Args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("egress") && len(o.egress) == 0 {
-				return usagef("--egress names no server: is a variable empty?") // it would allow all servers
+				return cli.Usagef("--egress names no server: is a variable empty?") // it would allow all servers
 			}
 			return a.controller(cmd.Context(), o)
 		},
@@ -161,11 +162,11 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 }
 
 func (a *app) controller(ctx context.Context, o controllerOptions) error {
-	if err := oneOf("--log-format", o.logFormat, "text", "json"); err != nil {
+	if err := cli.OneOf("--log-format", o.logFormat, "text", "json"); err != nil {
 		return err
 	}
 	if o.interval < time.Second {
-		return usagef("--interval takes at least 1s, and not %s", o.interval)
+		return cli.Usagef("--interval takes at least 1s, and not %s", o.interval)
 	}
 	if _, err := o.traces.url(); err != nil {
 		return err
@@ -175,10 +176,10 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	}
 	allowed, err := egress.Parse(o.egress)
 	if err != nil {
-		return usagef("--egress: %w", err)
+		return cli.Usagef("--egress: %w", err)
 	}
 	log := a.controllerLog(o.logFormat)
-	a.env.SetLog(log)
+	a.Env.SetLog(log)
 	if err := closeMemory(); err != nil {
 		return err
 	}
@@ -212,7 +213,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	defer endTraces()
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	renders := newTimed(workers, a.env.Now)
+	renders := newTimed(workers, a.Env.Now)
 	a.ownMetrics(metrics, renders, share)
 	var c *delivery.Controller
 	requests, err := a.openForge(o.forge, share.wrap(), metrics)
@@ -230,9 +231,9 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 		return err
 	}
 	c, err = delivery.New(delivery.Options{
-		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect), Follow: follow,
-		Schemas: a.env.Schemas, Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics, Tracer: tracer, Previews: pulls, Promotions: promotions,
-		Sender: notify.NewSender(notify.Sender{Secrets: source.Secrets, Hide: a.env.Redactor.Hide, Now: a.env.Now}, asking),
+		Repo: repo, Revision: a.Revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect), Follow: follow,
+		Schemas: a.Env.Schemas, Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.Env.Redactor, Log: log, Now: a.Env.Now, Registry: metrics, Tracer: tracer, Previews: pulls, Promotions: promotions,
+		Sender: notify.NewSender(notify.Sender{Secrets: source.Secrets, Hide: a.Env.Redactor.Hide, Now: a.Env.Now}, asking),
 		Egress: asking,
 	})
 	if err != nil {
@@ -253,7 +254,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 		return err
 	}
 	defer closeHooks()
-	log.Info("keelson controller", "version", a.env.Version, "repo", shownURL(a.repo), "hub", hub.Host, "interval", o.interval, "identity", share.identity)
+	log.Info("keelson controller", "version", a.Env.Version, "repo", shownURL(a.Repo), "hub", hub.Host, "interval", o.interval, "identity", share.identity)
 	if err := share.run(ctx, c); err != nil {
 		return err
 	}
@@ -278,14 +279,14 @@ func shownURL(repo string) string {
 
 func (a *app) controllerLog(format string) *slog.Logger {
 	level := slog.LevelInfo
-	if a.verbose {
+	if a.Verbose {
 		level = slog.LevelDebug
 	}
 	o := &slog.HandlerOptions{Level: level}
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(a.env.Err, o))
+		return slog.New(slog.NewJSONHandler(a.Env.Err, o))
 	}
-	return slog.New(slog.NewTextHandler(a.env.Err, o))
+	return slog.New(slog.NewTextHandler(a.Env.Err, o))
 }
 
 // serve serves metrics and probes until the returned function is called.
@@ -299,7 +300,7 @@ func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metri
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		what, err := ready()
 		if err != nil {
-			http.Error(w, a.env.Redactor.Text(err.Error()), http.StatusServiceUnavailable)
+			http.Error(w, a.Env.Redactor.Text(err.Error()), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, what)

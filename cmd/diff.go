@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -19,7 +20,7 @@ func newDiff(a *app) *cobra.Command {
 	var files offline
 	cmd := &cobra.Command{
 		Use:     "diff CLUSTER [COMPONENT...] | --recorded R --target T --live L",
-		GroupID: groupCluster,
+		GroupID: cli.GroupCluster,
 		Short:   "Show what applying would change on a cluster",
 		Long: `Diff compares what Keelson last applied, what git wants, and what the cluster
 has, and shows what 'keelson apply' would change: what is held or denied first,
@@ -53,7 +54,7 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 		Args:              files.args,
 		ValidArgsFunction: a.completeNames(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputPatch, outputMarkdown); err != nil {
+			if err := a.CheckFormat(cli.FormatPatch, cli.FormatMarkdown); err != nil {
 				return err
 			}
 			if files.isSet() {
@@ -79,7 +80,7 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 					return err
 				}
 				for _, name := range orphans {
-					a.warn("%s is no longer in git for %s; its objects were left in place", name, s.cluster.Name)
+					a.Warn("%s is no longer in git for %s; its objects were left in place", name, s.cluster.Name)
 				}
 			}
 			return a.showDiff(s.cluster.Name, plans)
@@ -109,12 +110,12 @@ func (a *app) showDiff(cluster string, plans []planned) error {
 		all.Changes = append(all.Changes, plans[i].Plan.Changes...)
 	}
 	var err error
-	switch a.output {
-	case outputJSON, outputYAML:
-		err = a.encode(all)
-	case outputPatch:
+	switch a.Output {
+	case cli.FormatJSON, cli.FormatYAML:
+		err = a.Encode(all)
+	case cli.FormatPatch:
 		err = a.showPatches(all)
-	case outputMarkdown:
+	case cli.FormatMarkdown:
 		err = a.showMarkdown(cluster, plans, all)
 	default:
 		err = a.showPlans(cluster, plans, all)
@@ -125,14 +126,14 @@ func (a *app) showDiff(cluster string, plans []planned) error {
 	case len(failed) > 0:
 		return errors.Join(failed...)
 	case all.Differs():
-		return errFound
+		return cli.ErrFound
 	default:
 		return nil
 	}
 }
 
 func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error {
-	paint := a.colored(a.env.Out)
+	paint := a.Painter(a.Env.Out)
 	var b bytes.Buffer
 	differing, compared := 0, 0
 	for i := range plans {
@@ -153,24 +154,24 @@ func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error 
 			if h.Replaces {
 				line += ", which replaces the object of this name"
 			}
-			text.WriteString(paint.paint(cyan, oneLine(line)) + "\n")
+			text.WriteString(paint.Paint(cli.Cyan, cli.OneLine(line)) + "\n")
 		}
 		if text.Len() == 0 {
 			continue
 		}
-		b.WriteString(paint.paint(bold, p.title()+": "+p.Plan.Summary()) + "\n\n")
+		b.WriteString(paint.Paint(cli.Bold, p.title()+": "+p.Plan.Summary()) + "\n\n")
 		b.Write(text.Bytes())
 	}
-	what := plural(compared, "component", "components") + " in sync"
+	what := cli.Plural(compared, "component", "components") + " in sync"
 	if differing > 0 {
 		verb := "differ"
 		if differing == 1 {
 			verb = "differs"
 		}
-		what = fmt.Sprintf("%d of %s %s: %s", differing, plural(compared, "component", "components"), verb, all.Summary())
+		what = fmt.Sprintf("%d of %s %s: %s", differing, cli.Plural(compared, "component", "components"), verb, all.Summary())
 	}
-	b.WriteString(paint.paint(verdict(differing == 0), cluster+": "+what) + "\n")
-	return a.write(b.Bytes())
+	b.WriteString(paint.Paint(cli.OutcomeStyle(differing == 0), cluster+": "+what) + "\n")
+	return a.Write(b.Bytes())
 }
 
 // showMarkdown writes a section with a heading for each component that has content to show.
@@ -188,7 +189,7 @@ func (a *app) showMarkdown(cluster string, plans []planned, all differ.Plan) err
 		}
 		b.WriteString("\n")
 	}
-	return a.write(b.Bytes())
+	return a.Write(b.Bytes())
 }
 
 func (a *app) showPatches(p differ.Plan) error {
@@ -199,7 +200,7 @@ func (a *app) showPatches(p differ.Plan) error {
 			return err
 		}
 		for _, r := range requests {
-			body, err := a.masked(r.body)
+			body, err := a.Masked(r.body)
 			if err != nil {
 				return err
 			}
@@ -207,10 +208,10 @@ func (a *app) showPatches(p differ.Plan) error {
 			if err != nil {
 				return fmt.Errorf("encode %s: %w", p.Changes[i].ID, err)
 			}
-			b.WriteString("---\n# " + oneLine(r.what) + "\n" + string(text))
+			b.WriteString("---\n# " + cli.OneLine(r.what) + "\n" + string(text))
 		}
 	}
-	return a.write(b.Bytes())
+	return a.Write(b.Bytes())
 }
 
 // request is a request that the applier sends for a change.
@@ -248,7 +249,7 @@ func requestsOf(c *differ.Change) ([]request, error) {
 	for _, step := range applier.Applies(c) {
 		out = append(out, request{
 			what: fmt.Sprintf("%s %s: apply --server-side --field-manager=%s%s%s", c.Op, c.ID, step.Manager, force, step.Why),
-			body: applier.Body(maskSecret(step.Patch), base).Object,
+			body: applier.Body(cli.MaskSecret(step.Patch), base).Object,
 		})
 	}
 	return out, nil

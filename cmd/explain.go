@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
@@ -19,7 +20,7 @@ func newExplain(a *app) *cobra.Command {
 	var showSecrets, workTree bool
 	cmd := &cobra.Command{
 		Use:     "explain CLUSTER COMPONENT [PATH]",
-		GroupID: groupGit,
+		GroupID: cli.GroupGit,
 		Short:   "Say where the values of a component come from",
 		Long: `Explain prints every value that a component's templates read on a cluster, and
 the file and line that set it: the chart's values.yaml, a layer, the cluster's
@@ -39,7 +40,7 @@ Exit codes: 0 explained, 2 it can't be.`,
 		Example: `  keelson explain prod-hz-01 coredns
   keelson explain prod-hz-01 coredns .resources
   keelson explain prod-hz-01 coredns .images -o json`,
-		Args: args("CLUSTER COMPONENT [PATH]", 2, 3),
+		Args: cli.Args("CLUSTER COMPONENT [PATH]", 2, 3),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) == 2 {
 				return a.complete(completePaths)(cmd, args, prefix)
@@ -47,7 +48,7 @@ Exit codes: 0 explained, 2 it can't be.`,
 			return a.completeNames(1)(cmd, args, prefix)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
 			f, err := a.loadFleet(cmd.Context(), workTree)
@@ -70,11 +71,11 @@ Exit codes: 0 explained, 2 it can't be.`,
 			if err != nil {
 				return err
 			}
-			e.explainWay(f, c, a.env.Now())
+			e.explainWay(f, c, a.Env.Now())
 			if !showSecrets {
 				e.mask()
 			}
-			return a.show(e, e.text(a.colored(a.env.Out), a.env.Columns(a.env.Out)))
+			return a.Show(e, e.text(a.Painter(a.Env.Out), a.Env.Columns(a.Env.Out)))
 		},
 	}
 	cmd.Flags().BoolVar(&showSecrets, "show-secrets", false, "print values that may be secret")
@@ -148,7 +149,7 @@ func explain(f *registry.Fleet, d *registry.Delivery, path string) (*explanation
 	}
 	keys, err := registry.ParsePath(path)
 	if err != nil {
-		return nil, &usageError{err: err}
+		return nil, &cli.UsageError{Err: err}
 	}
 	all, err := d.Explain("")
 	if err != nil {
@@ -192,18 +193,18 @@ func (e *explanation) explainWay(f *registry.Fleet, c *registry.Cluster, now tim
 
 // mask hides values that may be secret.
 func (e *explanation) mask() {
-	names := newSecretNames()
+	names := cli.NewSecretNames()
 	for i := range e.Values {
 		v := &e.Values[i]
 		path, err := registry.ParsePath(v.Path)
-		secret := err != nil || names.matchesAny(path)
+		secret := err != nil || names.MatchesAny(path)
 		if !v.Encrypted {
-			v.Value = names.mask(v.Value, secret)
+			v.Value = names.Mask(v.Value, secret)
 		}
 		v.Overrides = slices.Clone(v.Overrides)
 		for j := range v.Overrides {
 			if !v.Overrides[j].Encrypted {
-				v.Overrides[j].Value = names.mask(v.Overrides[j].Value, secret)
+				v.Overrides[j].Value = names.Mask(v.Overrides[j].Value, secret)
 			}
 		}
 	}
@@ -211,12 +212,12 @@ func (e *explanation) mask() {
 
 // text returns the explanation for people. If the width is too small for whole places, places in
 // the component's own folder are printed without that folder.
-func (e *explanation) text(paint painter, width int) string {
+func (e *explanation) text(paint cli.Painter, width int) string {
 	tables := e.tables(func(at yamlfile.Position) string { return at.String() })
 	note := ""
 	for _, t := range tables {
-		t.paint, t.width = paint, width
-		if !t.fits() && e.Version.Name != v1alpha1.VersionHead {
+		t.Painter, t.Width = paint, width
+		if !t.Fits() && e.Version.Name != v1alpha1.VersionHead {
 			note = fmt.Sprintf(", from tag %s/%s where a place has no folder", e.Component, e.Version.Name)
 		}
 	}
@@ -224,13 +225,13 @@ func (e *explanation) text(paint painter, width int) string {
 		tables = e.tables(e.shortPlace)
 	}
 	var b strings.Builder
-	b.WriteString(paint.paint(bold, oneLine(e.Component+" on "+e.Cluster)) + oneLine(note) + "\n")
+	b.WriteString(paint.Paint(cli.Bold, cli.OneLine(e.Component+" on "+e.Cluster)) + cli.OneLine(note) + "\n")
 	for _, t := range tables {
-		t.paint, t.width = paint, width
+		t.Painter, t.Width = paint, width
 		b.WriteString("\n" + t.String())
 	}
 	for _, p := range e.Problems {
-		b.WriteString("\n" + paint.paint(red, "blocked: ") + clean(p.Error()) + "\n")
+		b.WriteString("\n" + paint.Paint(cli.Red, "blocked: ") + cli.Clean(p.Error()) + "\n")
 	}
 	return b.String()
 }
@@ -243,44 +244,44 @@ func (e *explanation) shortPlace(at yamlfile.Position) string {
 }
 
 // tables returns the table of the version and images, and the table of the values, if any.
-func (e *explanation) tables(place func(yamlfile.Position) string) []*table {
-	line := func(what, value string, at yamlfile.Position, look [3]style) row {
-		return row{cells: []cell{
-			{text: what, style: look[0]}, {text: oneLine(value), style: look[1]}, {text: cmp.Or(oneLine(place(at)), "?"), style: look[2]},
+func (e *explanation) tables(place func(yamlfile.Position) string) []*cli.Table {
+	line := func(what, value string, at yamlfile.Position, look [3]cli.Style) cli.Row {
+		return cli.Row{Cells: []cli.Cell{
+			{Text: what, Style: look[0]}, {Text: cli.OneLine(value), Style: look[1]}, {Text: cmp.Or(cli.OneLine(place(at)), "?"), Style: look[2]},
 		}}
 	}
-	from := column{title: "FROM", least: 24, tail: true}
-	head := &table{columns: []column{{title: "WHAT"}, {title: "IS", least: 16}, from}}
-	head.rows = append(head.rows, line("version", e.Version.Name, e.Version.At, [3]style{}))
+	from := cli.Column{Title: "FROM", MinWidth: 24, KeepEnd: true}
+	head := &cli.Table{Columns: []cli.Column{{Title: "WHAT"}, {Title: "IS", MinWidth: 16}, from}}
+	head.Rows = append(head.Rows, line("version", e.Version.Name, e.Version.At, [3]cli.Style{}))
 	if e.Absent != nil {
-		head.rows = append(head.rows, line("absent", "true", *e.Absent, [3]style{}))
+		head.Rows = append(head.Rows, line("absent", "true", *e.Absent, [3]cli.Style{}))
 	}
 	for _, one := range []struct {
 		what string
 		is   *explainedName
 	}{{"pipeline", e.Pipeline}, {"stage", e.Stage}, {"frozen", e.Frozen}} {
 		if one.is != nil {
-			head.rows = append(head.rows, line(one.what, one.is.Is, one.is.At, [3]style{}))
+			head.Rows = append(head.Rows, line(one.what, one.is.Is, one.is.At, [3]cli.Style{}))
 		}
 	}
 	for _, i := range e.Images {
-		head.rows = append(head.rows, line(oneLine("image "+i.Name), i.Ref, i.At, [3]style{}))
+		head.Rows = append(head.Rows, line(cli.OneLine("image "+i.Name), i.Ref, i.At, [3]cli.Style{}))
 	}
 	if len(e.Values) == 0 {
-		return []*table{head}
+		return []*cli.Table{head}
 	}
-	values := &table{columns: []column{{title: "PATH", least: 16}, {title: "VALUE", least: 12}, from}}
+	values := &cli.Table{Columns: []cli.Column{{Title: "PATH", MinWidth: 16}, {Title: "VALUE", MinWidth: 12}, from}}
 	for _, v := range e.Values {
 		value := compact(v.Value)
 		if v.Deleted {
 			value = "(deleted)"
 		}
-		values.rows = append(values.rows, line(oneLine(v.Path), value, v.At, [3]style{}))
+		values.Rows = append(values.Rows, line(cli.OneLine(v.Path), value, v.At, [3]cli.Style{}))
 		for _, o := range v.Overrides {
-			values.rows = append(values.rows, line("  overrides", compact(o.Value), o.At, [3]style{dim, struck, dim}))
+			values.Rows = append(values.Rows, line("  overrides", compact(o.Value), o.At, [3]cli.Style{cli.Dim, cli.Struck, cli.Dim}))
 		}
 	}
-	return []*table{head, values}
+	return []*cli.Table{head, values}
 }
 
 // compact writes a value as JSON on one line. A string has no quotes if it can't be mistaken for
@@ -288,10 +289,10 @@ func (e *explanation) tables(place func(yamlfile.Position) string) []*table {
 func compact(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return oneLine(fmt.Sprint(v))
+		return cli.OneLine(fmt.Sprint(v))
 	}
-	if s, ok := v.(string); ok && s != "" && s == oneLine(s) && !json.Valid([]byte(s)) {
+	if s, ok := v.(string); ok && s != "" && s == cli.OneLine(s) && !json.Valid([]byte(s)) {
 		return s
 	}
-	return oneLine(string(data))
+	return cli.OneLine(string(data))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/gitmemory"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/gitrepo"
@@ -29,7 +30,7 @@ func (a *app) openRepo(ctx context.Context) (*registry.Repo, error) {
 // openRemembered is openRepo with another cache folder and a memory in the hub.
 func (a *app) openRemembered(ctx context.Context, cacheDir string, hub *rest.Config) (*registry.Repo, error) {
 	options := a.repoOptions(cacheDir)
-	url, err := gitrepo.ShownURL(a.repo)
+	url, err := gitrepo.ShownURL(a.Repo)
 	if err != nil {
 		return nil, err
 	}
@@ -41,19 +42,19 @@ func (a *app) openRemembered(ctx context.Context, cacheDir string, hub *rest.Con
 
 func (a *app) repoOptions(cacheDir string) gitrepo.Options {
 	return gitrepo.Options{
-		URL: a.repo, CacheDir: cacheDir, Looks: !a.delivers,
-		TrustedKeys: a.trustedKeys, AcceptRewind: a.acceptRewind, Credentials: a.gitCredentials,
-		Hide:     func(secrets ...string) { a.env.Redactor.Hide("git", secrets...) },
+		URL: a.Repo, CacheDir: cacheDir, Looks: !a.delivers,
+		TrustedKeys: a.TrustedKeys, AcceptRewind: a.AcceptRewind, Credentials: a.GitCredentials,
+		Hide:     func(secrets ...string) { a.Env.Redactor.Hide("git", secrets...) },
 		Username: os.Getenv("KEELSON_GIT_USERNAME"), Password: os.Getenv("KEELSON_GIT_PASSWORD"),
 	}
 }
 
 // remote reports whether the repository is not a local folder.
 func (a *app) remote() bool {
-	if strings.HasPrefix(a.repo, "file://") {
+	if strings.HasPrefix(a.Repo, "file://") {
 		return false
 	}
-	_, err := os.Stat(a.repo)
+	_, err := os.Stat(a.Repo)
 	return err != nil
 }
 
@@ -65,8 +66,8 @@ func (a *app) loadFleet(ctx context.Context, workTree bool) (*registry.Fleet, er
 }
 
 func (a *app) loadRepo(ctx context.Context, workTree bool) (*registry.Repo, *registry.Fleet, error) {
-	if workTree && a.revision != "" {
-		return nil, nil, usagef("--worktree and --revision contradict each other")
+	if workTree && a.Revision != "" {
+		return nil, nil, cli.Usagef("--worktree and --revision contradict each other")
 	}
 	options := a.repoOptions("")
 	options.WorkTree = workTree
@@ -75,19 +76,19 @@ func (a *app) loadRepo(ctx context.Context, workTree bool) (*registry.Repo, *reg
 		return nil, nil, err
 	}
 	if a.remote() {
-		a.log.Debug("fetching", "repo", a.repo)
+		a.Log.Debug("fetching", "repo", a.Repo)
 		if err := repo.Git().Fetch(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
-	f, err := repo.Load(ctx, a.revision)
+	f, err := repo.Load(ctx, a.Revision)
 	if err != nil {
 		return nil, nil, err
 	}
 	if f.Signer != nil {
-		a.log.Debug("the commit is signed", "revision", f.Revision, "by", f.Signer.Name, "key", f.Signer.Fingerprint)
+		a.Log.Debug("the commit is signed", "revision", f.Revision, "by", f.Signer.Name, "key", f.Signer.Fingerprint)
 	}
-	a.log.Debug("loaded the fleet", "revision", f.Revision, "clusters", len(f.Clusters), "problems", len(f.Problems))
+	a.Log.Debug("loaded the fleet", "revision", f.Revision, "clusters", len(f.Clusters), "problems", len(f.Problems))
 	return repo, f, nil
 }
 
@@ -185,16 +186,16 @@ func without(names, taken []string) []string {
 // quietFleet returns the fleet without a fetch, or nil on any error: a completion must be quick,
 // and prints no errors.
 func (a *app) quietFleet(cmd *cobra.Command) *registry.Fleet {
-	if a.configure(cmd) != nil {
+	if a.Configure(cmd) != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.env.Completion, completionTimeout))
+	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.Env.Completion, completionTimeout))
 	defer cancel()
 	repo, err := a.openRepo(ctx)
 	if err != nil {
 		return nil
 	}
-	f, err := repo.Load(ctx, a.revision)
+	f, err := repo.Load(ctx, a.Revision)
 	if err != nil {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/preview"
@@ -43,7 +44,7 @@ func (o *forgeOptions) addMemory(f *pflag.FlagSet) {
 
 func (o *forgeOptions) checkMemory() error {
 	if least := resource.MustParse(leastPreviewMemory); o.memory.Cmp(least) < 0 {
-		return usagef("--preview-memory takes at least %s, and not %s", least.String(), o.memory.String())
+		return cli.Usagef("--preview-memory takes at least %s, and not %s", least.String(), o.memory.String())
 	}
 	return nil
 }
@@ -51,15 +52,15 @@ func (o *forgeOptions) checkMemory() error {
 func (o *forgeOptions) check() error {
 	switch {
 	case o.kind == "" && (o.url != "" || o.repository != "" || o.tokenFile != ""):
-		return usagef("--forge-url, --forge-repository and --forge-token-file are for a forge: give --forge, too")
+		return cli.Usagef("--forge-url, --forge-repository and --forge-token-file are for a forge: give --forge, too")
 	case o.kind == "":
 		return nil
 	case o.repository == "":
-		return usagef("--forge needs --forge-repository OWNER/NAME")
+		return cli.Usagef("--forge needs --forge-repository OWNER/NAME")
 	case o.tokenFile == "":
-		return usagef("--forge needs --forge-token-file: a forge takes nothing without a token")
+		return cli.Usagef("--forge needs --forge-token-file: a forge takes nothing without a token")
 	}
-	return oneOf("--forge", o.kind, forge.Kinds()...)
+	return cli.OneOf("--forge", o.kind, forge.Kinds()...)
 }
 
 // openForge connects to a forge; nil without --forge.
@@ -69,10 +70,10 @@ func (a *app) openForge(o forgeOptions, wrap func(http.RoundTripper) http.RoundT
 	}
 	f, err := forge.Open(forge.Options{
 		Kind: o.kind, URL: o.url, Repository: o.repository, TokenFile: o.tokenFile,
-		Hide: a.env.Redactor.Hide, Wrap: wrap, Now: a.env.Now, Registry: r,
+		Hide: a.Env.Redactor.Hide, Wrap: wrap, Now: a.Env.Now, Registry: r,
 	})
 	if err != nil {
-		return nil, usagef("--forge: %w", err)
+		return nil, cli.Usagef("--forge: %w", err)
 	}
 	return f, nil
 }
@@ -100,7 +101,7 @@ func (a *app) pulls(ctx context.Context, o controllerOptions, l forge.LoopOption
 	if l.Preview, err = a.previewApart(l.Repo, options.CacheDir, o.forge.memory.Value()); err != nil {
 		return nil, err
 	}
-	l.Revision, l.Interval, l.Version, l.Now, l.Time = a.revision, o.interval, a.env.Version, a.env.Now, previewTime
+	l.Revision, l.Interval, l.Version, l.Now, l.Time = a.Revision, o.interval, a.Env.Version, a.Env.Now, previewTime
 	return forge.NewLoop(l)
 }
 
@@ -121,7 +122,7 @@ func (a *app) stranger(bytes int64) func(context.Context, *registry.Fleet, *regi
 		}
 		own := &remembering{next: cache, redactor: redact.New(), bound: &secretBound{seen: map[redact.Value]bool{}}}
 		p, err := preview.Make(ctx, preview.Options{
-			Base: base, Head: head, MaskKey: key, Workers: 1, Bytes: bytes, Now: a.env.Now(), ClusterTakes: clusterTakes,
+			Base: base, Head: head, MaskKey: key, Workers: 1, Bytes: bytes, Now: a.Env.Now(), ClusterTakes: clusterTakes,
 			Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(own, c, caps).Render },
 		})
 		if err == nil && own.redactor.Effort() > untrustedEffort {

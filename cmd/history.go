@@ -11,13 +11,14 @@ import (
 
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/records"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/registry"
 )
 
 func newHistory(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "history CLUSTER [COMPONENT]",
-		GroupID: groupCluster,
+		GroupID: cli.GroupCluster,
 		Short:   "Show what was delivered to a cluster, and when",
 		Long: `History prints the last deliveries of a component to a cluster, or of all its
 components, the newest first, as the records in the cluster itself tell them.
@@ -29,10 +30,10 @@ Exit codes: 0 printed, 2 the records can't be read.`,
 		Example: `  keelson history prod-hz-01
   keelson history prod-hz-01 coredns
   keelson history prod-hz-01 coredns -o json`,
-		Args:              args("CLUSTER [COMPONENT]", 1, 2),
+		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
 		ValidArgsFunction: a.completeNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
 			ctx := cmd.Context()
@@ -52,14 +53,14 @@ Exit codes: 0 printed, 2 the records can't be read.`,
 			if err != nil {
 				return err
 			}
-			if a.output != outputText {
-				return a.encode(entries)
+			if a.Output != cli.FormatText {
+				return a.Encode(entries)
 			}
 			if len(entries) == 0 {
-				a.warn("nothing was delivered to %s yet", c.Name)
+				a.Warn("nothing was delivered to %s yet", c.Name)
 				return nil
 			}
-			return a.write([]byte(a.historyTable(entries).String()))
+			return a.Write([]byte(a.historyTable(entries).String()))
 		},
 	}
 }
@@ -99,43 +100,43 @@ func readHistory(ctx context.Context, live *applier.Cluster, c *registry.Cluster
 	return out, nil
 }
 
-func (a *app) historyTable(entries []delivered) *table {
-	t := &table{
-		paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out),
-		columns: []column{
-			{title: "COMPONENT"},
-			{title: "NUMBER"},
-			{title: "TIME"},
-			{title: "VERSION"},
-			{title: "HEALTH"},
-			{title: "REVISION", least: 7},
-			{title: "CREATED"},
-			{title: "UPDATED"},
-			{title: "DELETED"},
-			{title: "PINNED"},
-			{title: "EPOCH"},
-			{title: "WRITER", least: 8},
+func (a *app) historyTable(entries []delivered) *cli.Table {
+	t := &cli.Table{
+		Painter: a.Painter(a.Env.Out), Width: a.Env.Columns(a.Env.Out),
+		Columns: []cli.Column{
+			{Title: "COMPONENT"},
+			{Title: "NUMBER"},
+			{Title: "TIME"},
+			{Title: "VERSION"},
+			{Title: "HEALTH"},
+			{Title: "REVISION", MinWidth: 7},
+			{Title: "CREATED"},
+			{Title: "UPDATED"},
+			{Title: "DELETED"},
+			{Title: "PINNED"},
+			{Title: "EPOCH"},
+			{Title: "WRITER", MinWidth: 8},
 		},
 	}
 	for _, e := range entries {
-		r := row{cells: []cell{
-			{text: oneLine(e.Component)},
-			{text: strconv.Itoa(e.Number)},
-			{text: e.Time.UTC().Format(time.RFC3339)},
-			{text: oneLine(e.Version)},
-			{text: oneLine(string(e.Health))},
-			{text: oneLine(fmt.Sprintf("%.12s", e.Revision))},
-			{text: strconv.Itoa(e.Created)},
-			{text: strconv.Itoa(e.Updated)},
-			{text: strconv.Itoa(e.Deleted)},
-			{text: map[bool]string{true: "yes"}[e.Pinned]},
-			{text: strconv.FormatInt(e.Epoch, 10)},
-			{text: oneLine(e.Writer)},
+		r := cli.Row{Cells: []cli.Cell{
+			{Text: cli.OneLine(e.Component)},
+			{Text: strconv.Itoa(e.Number)},
+			{Text: e.Time.UTC().Format(time.RFC3339)},
+			{Text: cli.OneLine(e.Version)},
+			{Text: cli.OneLine(string(e.Health))},
+			{Text: cli.OneLine(fmt.Sprintf("%.12s", e.Revision))},
+			{Text: strconv.Itoa(e.Created)},
+			{Text: strconv.Itoa(e.Updated)},
+			{Text: strconv.Itoa(e.Deleted)},
+			{Text: map[bool]string{true: "yes"}[e.Pinned]},
+			{Text: strconv.FormatInt(e.Epoch, 10)},
+			{Text: cli.OneLine(e.Writer)},
 		}}
 		if e.Pin != nil {
-			r.notes = append(r.notes, cell{text: oneLine("! " + e.Component + " is " + e.Pin.String()), style: yellow})
+			r.Notes = append(r.Notes, cli.Cell{Text: cli.OneLine("! " + e.Component + " is " + e.Pin.String()), Style: cli.Yellow})
 		}
-		t.rows = append(t.rows, r)
+		t.Rows = append(t.Rows, r)
 	}
 	return t
 }

@@ -14,7 +14,7 @@ import (
 // returns a source of connections that reads and watches Secrets with those settings.
 func (a *app) followedHub(ctx context.Context, log *slog.Logger) (connect.Source, *rest.Config, error) {
 	source := a.source().Remembering()
-	line, err := connect.Dial(ctx, a.env.Now, func(context.Context) (*rest.Config, error) { return source.Hub() }, connect.Callbacks{
+	line, err := connect.Dial(ctx, a.Env.Now, func(context.Context) (*rest.Config, error) { return source.Hub() }, connect.Callbacks{
 		Renewed: func() { log.Info("the connection to the hub has new credentials") },
 		Trouble: func(err error) {
 			if err == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/connect"
 	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/controllers/notify"
@@ -21,7 +22,7 @@ import (
 func newNotify(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "notify",
-		GroupID: groupCluster,
+		GroupID: cli.GroupCluster,
 		Short:   "List notifications, and try one out",
 		Long: `Files under notifications/ in the fleet repository say what is told to other
 servers: what becomes of rollouts and deliveries, to a chat or to a webhook.
@@ -29,7 +30,7 @@ servers: what becomes of rollouts and deliveries, to a chat or to a webhook.
 		Example: `  keelson notify list
   keelson notify test oncall
   keelson notify test oncall --dry-run -o json | jq .body`,
-		Args: args("list or test", 0, 0),
+		Args: cli.Args("list or test", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newNotifyList(a), newNotifyTest(a))
@@ -47,7 +48,7 @@ Exit codes: 0 printed, 1 printed, and one of them is broken, 2 the repository ca
 read.`,
 		Example: `  keelson notify list
   keelson notify list -o json | jq -r '.[] | select(.broken) | .name'`,
-		Args: args("", 0, 0),
+		Args: cli.Args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.listNotifications(cmd.Context()) },
 	}
 }
@@ -67,7 +68,7 @@ type notification struct {
 }
 
 func (a *app) listNotifications(ctx context.Context) error {
-	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+	if err := a.CheckFormat(); err != nil {
 		return err
 	}
 	f, err := a.loadFleet(ctx, false)
@@ -90,7 +91,7 @@ func (a *app) listNotifications(ctx context.Context) error {
 		return err
 	}
 	if broken {
-		return errFound
+		return cli.ErrFound
 	}
 	return nil
 }
@@ -119,20 +120,20 @@ func listed(f *registry.Fleet, n *registry.Notification) notification {
 }
 
 func (a *app) showNotifications(list []notification) error {
-	t := a.tableOf("NAME", "KIND", "TO", "INTERVAL", "SEVERITY", "DELIVERIES", "EVENTS")
+	t := a.NewTable("NAME", "KIND", "TO", "INTERVAL", "SEVERITY", "DELIVERIES", "EVENTS")
 	for _, n := range list {
 		events := strings.Join(n.Events, ", ")
 		if events == "" {
 			events = "all"
 		}
 		if len(n.Broken) > 0 {
-			events = "broken: " + oneLine(n.Broken[0])
+			events = "broken: " + cli.OneLine(n.Broken[0])
 		}
-		t.rows = append(t.rows, row{cells: []cell{
-			{text: oneLine(n.Name)}, {text: n.Kind}, {text: oneLine(n.To)}, {text: n.Interval}, {text: n.Severity}, {text: fmt.Sprint(n.Deliveries)}, {text: events},
+		t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{
+			{Text: cli.OneLine(n.Name)}, {Text: n.Kind}, {Text: cli.OneLine(n.To)}, {Text: n.Interval}, {Text: n.Severity}, {Text: fmt.Sprint(n.Deliveries)}, {Text: events},
 		}})
 	}
-	return a.show(list, t.or("no notifications\n"))
+	return a.Show(list, t.TextOr("no notifications\n"))
 }
 
 func newNotifyTest(a *app) *cobra.Command {
@@ -150,7 +151,7 @@ before that.`,
 		Example: `  keelson notify test oncall
   keelson notify test oncall --dry-run
   keelson notify test oncall --repo . --context hub -o json`,
-		Args:              args("NAME", 1, 1),
+		Args:              cli.Args("NAME", 1, 1),
 		ValidArgsFunction: a.complete(completeNotifications),
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.testNotification(cmd.Context(), args[0], dry) },
 	}
@@ -171,7 +172,7 @@ type tried struct {
 }
 
 func (a *app) testNotification(ctx context.Context, name string, dry bool) error {
-	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+	if err := a.CheckFormat(); err != nil {
 		return err
 	}
 	f, err := a.loadFleet(ctx, false)
@@ -185,7 +186,7 @@ func (a *app) testNotification(ctx context.Context, name string, dry bool) error
 	case len(n.Problems) > 0:
 		return fmt.Errorf("notification %s is broken:\n%w", name, n.Problems)
 	}
-	m, err := notify.Sample(f, n, a.env.Now(), a.env.Redactor.Text)
+	m, err := notify.Sample(f, n, a.Env.Now(), a.Env.Redactor.Text)
 	if err != nil {
 		return err
 	}
@@ -209,8 +210,8 @@ func (a *app) testNotification(ctx context.Context, name string, dry bool) error
 }
 
 func (a *app) showTried(out tried, failed error, dry bool) error {
-	if a.output != outputText {
-		if err := a.encode(out); err != nil {
+	if a.Output != cli.FormatText {
+		if err := a.Encode(out); err != nil {
 			return err
 		}
 	} else {
@@ -233,14 +234,14 @@ func (a *app) showTried(out tried, failed error, dry bool) error {
 			text += fmt.Sprintf("answer: %d\n", out.Status)
 		}
 		if failed != nil {
-			text += "not taken: " + oneLine(failed.Error()) + "\n"
+			text += "not taken: " + cli.OneLine(failed.Error()) + "\n"
 		}
-		if err := a.write([]byte(text)); err != nil {
+		if err := a.Write([]byte(text)); err != nil {
 			return err
 		}
 	}
 	if failed != nil {
-		return errFound
+		return cli.ErrFound
 	}
 	return nil
 }
@@ -258,7 +259,7 @@ func (a *app) sender() *notify.Sender {
 		}
 		return read(ctx, namespace, name)
 	}
-	return notify.NewSender(notify.Sender{Secrets: secrets, Hide: a.env.Redactor.Hide, Now: a.env.Now}, egress.Everywhere().Transport())
+	return notify.NewSender(notify.Sender{Secrets: secrets, Hide: a.Env.Redactor.Hide, Now: a.Env.Now}, egress.Everywhere().Transport())
 }
 
 func (a *app) whichNotifications(f *registry.Fleet, name string) string {
@@ -272,7 +273,7 @@ func (a *app) whichNotifications(f *registry.Fleet, name string) string {
 	case len(names) == 0:
 		return "it has none; write notifications/" + name + ".yaml"
 	}
-	return "it has " + few(names)
+	return "it has " + cli.Few(names)
 }
 
 // notificationNeeds returns the names of the Secrets and ConfigMaps that a fleet's notifications

@@ -21,6 +21,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
@@ -61,17 +62,17 @@ func (o *offline) isSet() bool { return o.recorded != "" || o.target != "" || o.
 func (o *offline) args(cmd *cobra.Command, given []string) error {
 	switch {
 	case o.isSet():
-		return args("", 0, 0)(cmd, given)
+		return cli.Args("", 0, 0)(cmd, given)
 	case o.rules != "":
-		return usagef("--rules is for files; a cluster has the danger rules of git")
+		return cli.Usagef("--rules is for files; a cluster has the danger rules of git")
 	case cmd.Flags().Changed("profile"):
-		return usagef("--profile is for files; a cluster has the dangerProfile of git")
+		return cli.Usagef("--profile is for files; a cluster has the dangerProfile of git")
 	case len(o.schemas) > 0:
-		return usagef("--schema is for files; a cluster publishes its own")
+		return cli.Usagef("--schema is for files; a cluster publishes its own")
 	case len(o.approve) > 0:
-		return usagef("--approve is for files; for a cluster approvals stand in git, in approvals/")
+		return cli.Usagef("--approve is for files; for a cluster approvals stand in git, in approvals/")
 	}
-	return args("CLUSTER [COMPONENT...]", 1, -1)(cmd, given)
+	return cli.Args("CLUSTER [COMPONENT...]", 1, -1)(cmd, given)
 }
 
 // compared is the input of a comparison of files.
@@ -82,10 +83,10 @@ type compared struct {
 }
 
 func (o *offline) read(ctx context.Context) (compared, error) {
-	if err := oneOf("--drift", o.drift, string(v1alpha1.DriftRestore), string(v1alpha1.DriftReport)); err != nil {
+	if err := cli.OneOf("--drift", o.drift, string(v1alpha1.DriftRestore), string(v1alpha1.DriftReport)); err != nil {
 		return compared{}, err
 	}
-	if err := oneOf("--profile", o.profile, string(v1alpha1.ProfileBaseline), string(v1alpha1.ProfileStrict), string(v1alpha1.ProfileOff)); err != nil {
+	if err := cli.OneOf("--profile", o.profile, string(v1alpha1.ProfileBaseline), string(v1alpha1.ProfileStrict), string(v1alpha1.ProfileOff)); err != nil {
 		return compared{}, err
 	}
 	states, versions, err := readStates(*o)
@@ -116,33 +117,33 @@ func (a *app) diffFiles(ctx context.Context, o offline) error {
 	if err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}
-	switch a.output {
-	case outputJSON, outputYAML:
-		err = a.encode(plan)
-	case outputPatch:
+	switch a.Output {
+	case cli.FormatJSON, cli.FormatYAML:
+		err = a.Encode(plan)
+	case cli.FormatPatch:
 		err = a.showPatches(plan)
-	case outputMarkdown:
+	case cli.FormatMarkdown:
 		var b bytes.Buffer
 		if err = plan.WriteMarkdown(&b); err == nil {
-			err = a.write(b.Bytes())
+			err = a.Write(b.Bytes())
 		}
 	default:
 		err = a.showOffline(plan)
 	}
 	if err == nil && plan.Differs() {
-		return errFound
+		return cli.ErrFound
 	}
 	return err
 }
 
 func (a *app) showOffline(plan differ.Plan) error {
-	paint := a.colored(a.env.Out)
+	paint := a.Painter(a.Env.Out)
 	var b bytes.Buffer
 	if err := plan.WriteText(&b, bool(paint)); err != nil {
 		return err
 	}
-	b.WriteString(paint.paint(verdict(!plan.Differs()), plan.Summary()) + "\n")
-	return a.write(b.Bytes())
+	b.WriteString(paint.Paint(cli.OutcomeStyle(!plan.Differs()), plan.Summary()) + "\n")
+	return a.Write(b.Bytes())
 }
 
 // policy uses the autoscalers among the live objects.

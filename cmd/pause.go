@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/registry/edit"
 )
 
@@ -15,7 +16,7 @@ func newPause(a *app) *cobra.Command {
 	var because string
 	cmd := &cobra.Command{
 		Use:     "pause CLUSTER [COMPONENT]",
-		GroupID: groupGit,
+		GroupID: cli.GroupGit,
 		Short:   "Say in git that nothing is to change on a cluster",
 		Long: `Pause writes "paused: true" into the work tree of --repo: into the cluster's
 cluster.yaml, or into the component's file beside it, which is made where only
@@ -25,7 +26,7 @@ from then on nothing is changed there, not even drift, and status says Paused.
 Exit codes: 0 it is paused, 2 it can't be written.`,
 		Example: `  keelson pause prod-hz-01 --because "INC-321: etcd is being mended"
   keelson pause prod-hz-01 coredns`,
-		Args:              args("CLUSTER [COMPONENT]", 1, 2),
+		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
 		ValidArgsFunction: a.completeNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.pause(cmd.Context(), args, true, because)
@@ -38,7 +39,7 @@ Exit codes: 0 it is paused, 2 it can't be written.`,
 func newResume(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "resume CLUSTER [COMPONENT]",
-		GroupID: groupGit,
+		GroupID: cli.GroupGit,
 		Short:   "Take back what pause said",
 		Long: `Resume removes the line "paused: true" from the work tree of --repo, whether
 'keelson pause' or a person wrote it. Commit and push the change: from then on
@@ -47,7 +48,7 @@ Keelson applies git to the cluster again.
 Exit codes: 0 it is not paused, 2 it can't be written.`,
 		Example: `  keelson resume prod-hz-01
   keelson resume prod-hz-01 coredns`,
-		Args:              args("CLUSTER [COMPONENT]", 1, 2),
+		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
 		ValidArgsFunction: a.completeNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.pause(cmd.Context(), args, false, "")
@@ -63,7 +64,7 @@ func newMeta() []byte {
 // pause sets or removes paused in a file of the work tree.
 func (a *app) pause(ctx context.Context, names []string, paused bool, because string) error {
 	command := map[bool]string{true: "pause", false: "resume"}[paused]
-	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+	if err := a.CheckFormat(); err != nil {
 		return err
 	}
 	tree, err := a.openWorkTree(ctx, command)
@@ -89,17 +90,17 @@ func (a *app) pause(ctx context.Context, names []string, paused bool, because st
 		return err
 	}
 	if !paused && e.Component != "" && c.Spec.Paused {
-		a.warn("%s itself is paused, with all its components: 'keelson resume %s'", c.Name, c.Name)
+		a.Warn("%s itself is paused, with all its components: 'keelson resume %s'", c.Name, c.Name)
 	}
-	if a.output != outputText {
-		return a.encode(e)
+	if a.Output != cli.FormatText {
+		return a.Encode(e)
 	}
 	state := map[bool]string{true: "paused", false: "not paused"}[paused]
 	if !e.Changed {
-		fmt.Fprintf(a.env.Out, "%s is %s already (%s)\n", what, state, e.File)
+		fmt.Fprintf(a.Env.Out, "%s is %s already (%s)\n", what, state, e.File)
 		return nil
 	}
-	fmt.Fprintf(a.env.Out, "%s: %s is %s\n", e.File, what, state)
+	fmt.Fprintf(a.Env.Out, "%s: %s is %s\n", e.File, what, state)
 	message := command + " " + what
 	if because != "" {
 		message += ": " + because

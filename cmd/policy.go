@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 )
@@ -17,13 +18,13 @@ import (
 func newPolicy(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "policy",
-		GroupID: groupGit,
+		GroupID: cli.GroupGit,
 		Short:   "Show and try out the danger rules",
 		Long: `Policy shows the danger rules: what is kept, held, denied or warned of, and why.
 They stand under danger in component.yaml and fleet.yaml; behind them come the
 built-in ones.`,
 		Example: `  keelson policy list coredns`,
-		Args:    args("list", 0, 0),
+		Args:    cli.Args("list", 0, 0),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPolicyList(a), newPolicyTest(a), newPolicyReplay(a))
@@ -45,10 +46,10 @@ Exit codes: 0 printed, 2 the repository can't be read.`,
   keelson policy list coredns
   keelson policy list --explain
   keelson policy list -o json | jq -r '.[] | select(.effect == "hold") | .name'`,
-		Args:              args("[COMPONENT]", 0, 1),
+		Args:              cli.Args("[COMPONENT]", 0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
 			f, err := a.loadFleet(cmd.Context(), false)
@@ -59,7 +60,7 @@ Exit codes: 0 printed, 2 the repository can't be read.`,
 			if err != nil {
 				return err
 			}
-			return a.show(list, a.rulesTable(list, explain).String())
+			return a.Show(list, a.rulesTable(list, explain).String())
 		},
 	}
 	cmd.Flags().BoolVar(&explain, "explain", false, "also what to do instead of what a rule stops or warns of,\nand where the danger is described")
@@ -78,14 +79,14 @@ match, and whose event or condition does not. It asks neither git nor a cluster.
 Exit codes: 0 printed, 2 a file can't be read or a rule is malformed.`,
 		Example: `  keelson policy test --recorded old.yaml --target new.yaml --live live.yaml
   keelson policy test --target new.yaml --live live.yaml --rules rules.yaml`,
-		Args:              args("none", 0, 0),
+		Args:              cli.Args("none", 0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
 			if !files.isSet() {
-				return usagef("give files with --recorded, --target or --live")
+				return cli.Usagef("give files with --recorded, --target or --live")
 			}
 			return a.tryRules(cmd.Context(), files)
 		},
@@ -130,33 +131,33 @@ func (a *app) tryRules(ctx context.Context, o offline) error {
 	for i, t := range trials {
 		list[i] = triedRule{Trial: t, Action: actions[place{t.ID, t.Path}]}
 	}
-	return a.show(list, a.trialsTable(list).or("no rule fires, and none comes close\n"))
+	return a.Show(list, a.trialsTable(list).TextOr("no rule fires, and none comes close\n"))
 }
 
-func (a *app) trialsTable(list []triedRule) *table {
-	t := &table{
-		paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out),
-		columns: []column{
-			{title: "OBJECT", least: 10},
-			{title: "FIELD", least: 10, tail: true},
-			{title: "EVENT"},
-			{title: "RULE"},
-			{title: "OUTCOME"},
-			{title: "THE FIELD IS"},
+func (a *app) trialsTable(list []triedRule) *cli.Table {
+	t := &cli.Table{
+		Painter: a.Painter(a.Env.Out), Width: a.Env.Columns(a.Env.Out),
+		Columns: []cli.Column{
+			{Title: "OBJECT", MinWidth: 10},
+			{Title: "FIELD", MinWidth: 10, KeepEnd: true},
+			{Title: "EVENT"},
+			{Title: "RULE"},
+			{Title: "OUTCOME"},
+			{Title: "THE FIELD IS"},
 		},
 	}
 	for _, r := range list {
-		outcome := cell{text: string(r.Outcome)}
+		outcome := cli.Cell{Text: string(r.Outcome)}
 		if r.Outcome == differ.OutcomeFires {
-			outcome.style = yellow
+			outcome.Style = cli.Yellow
 		}
-		t.rows = append(t.rows, row{cells: []cell{
-			{text: oneLine(r.ID.String())},
-			{text: oneLine(r.Path)},
-			{text: string(r.Event)},
-			{text: oneLine(r.Rule)},
+		t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{
+			{Text: cli.OneLine(r.ID.String())},
+			{Text: cli.OneLine(r.Path)},
+			{Text: string(r.Event)},
+			{Text: cli.OneLine(r.Rule)},
 			outcome,
-			{text: r.Action},
+			{Text: r.Action},
 		}})
 	}
 	return t
@@ -294,44 +295,44 @@ func versionsOf(f *registry.Fleet, component string) []*registry.Version {
 	return slices.CompactFunc(out, func(x, y *registry.Version) bool { return x.Name == y.Name })
 }
 
-func (a *app) rulesTable(list []listedRule, explain bool) *table {
-	t := &table{
-		paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out),
-		columns: []column{{title: "RULE"}, {title: "FROM"}, {title: "EFFECT"}, {title: "ON", least: 6}, {title: "OBJECTS", least: 10}},
+func (a *app) rulesTable(list []listedRule, explain bool) *cli.Table {
+	t := &cli.Table{
+		Painter: a.Painter(a.Env.Out), Width: a.Env.Columns(a.Env.Out),
+		Columns: []cli.Column{{Title: "RULE"}, {Title: "FROM"}, {Title: "EFFECT"}, {Title: "ON", MinWidth: 6}, {Title: "OBJECTS", MinWidth: 10}},
 	}
 	for _, r := range list {
 		effect := string(r.Effect)
 		if r.Scope == v1alpha1.ScopeField {
 			effect += " field"
 		}
-		from, notes := r.From, []cell{{text: oneLine(r.Because)}}
+		from, notes := r.From, []cli.Cell{{Text: cli.OneLine(r.Because)}}
 		if explain && r.Fix != "" {
-			notes = append(notes, cell{text: oneLine("instead: " + r.Fix)})
+			notes = append(notes, cli.Cell{Text: cli.OneLine("instead: " + r.Fix)})
 		}
 		if explain && r.Source != "" {
-			notes = append(notes, cell{text: oneLine("source " + r.Source)})
+			notes = append(notes, cli.Cell{Text: cli.OneLine("source " + r.Source)})
 		}
 		if r.OverriddenBy != "" {
-			notes = append(notes, cell{text: oneLine("overridden by " + r.OverriddenBy), style: yellow})
+			notes = append(notes, cli.Cell{Text: cli.OneLine("overridden by " + r.OverriddenBy), Style: cli.Yellow})
 		}
 		if r.Locked {
-			notes = append(notes, cell{text: "locked: read before the rules of components"})
+			notes = append(notes, cli.Cell{Text: "locked: read before the rules of components"})
 		}
 		for _, path := range r.Paths {
-			notes = append(notes, cell{text: oneLine("path " + path)})
+			notes = append(notes, cli.Cell{Text: cli.OneLine("path " + path)})
 		}
 		if r.When != "" {
-			notes = append(notes, cell{text: oneLine("when " + r.When)})
+			notes = append(notes, cli.Cell{Text: cli.OneLine("when " + r.When)})
 		}
 		if explain && r.Message != "" {
-			notes = append(notes, cell{text: oneLine("message " + r.Message)})
+			notes = append(notes, cli.Cell{Text: cli.OneLine("message " + r.Message)})
 		}
-		t.rows = append(t.rows, row{notes: notes, cells: []cell{
-			{text: oneLine(r.Name), style: bold},
-			{text: oneLine(from)},
-			{text: oneLine(effect)},
-			{text: oneLine(events(r.On))},
-			{text: oneLine(matched(r.Match))},
+		t.Rows = append(t.Rows, cli.Row{Notes: notes, Cells: []cli.Cell{
+			{Text: cli.OneLine(r.Name), Style: cli.Bold},
+			{Text: cli.OneLine(from)},
+			{Text: cli.OneLine(effect)},
+			{Text: cli.OneLine(events(r.On))},
+			{Text: cli.OneLine(matched(r.Match))},
 		}})
 	}
 	return t

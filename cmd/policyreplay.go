@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/preview"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
@@ -31,24 +32,24 @@ built-in rules are those of this program; the others are as each commit has them
 Exit codes: 0 printed, 2 a commit can't be read.`,
 		Example: `  keelson policy replay v2026.10..main
   keelson policy replay HEAD~20..HEAD -o json`,
-		Args:              args("BASE..HEAD", 1, 1),
+		Args:              cli.Args("BASE..HEAD", 1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
 			base, head, found := strings.Cut(args[0], "..")
 			if !found || base == "" || head == "" || strings.HasPrefix(head, ".") {
-				return usagef("%q is no BASE..HEAD", args[0])
+				return cli.Usagef("%q is no BASE..HEAD", args[0])
 			}
 			if commits < 1 {
-				return usagef("--commits %d: it is at least 1", commits)
+				return cli.Usagef("--commits %d: it is at least 1", commits)
 			}
 			list, err := a.replay(cmd.Context(), o, base, head, commits)
 			if err != nil {
 				return err
 			}
-			return a.show(list, replayText(list))
+			return a.Show(list, replayText(list))
 		},
 	}
 	cmd.Flags().IntVar(&commits, "commits", commits, "how many commits to read at the most")
@@ -77,7 +78,7 @@ type replayedRule struct {
 }
 
 func (a *app) replay(ctx context.Context, o previewOptions, base, head string, most int) ([]replayed, error) {
-	a.revision = head
+	a.Revision = head
 	repo, after, err := a.loadRepo(ctx, false)
 	if err != nil {
 		return nil, err
@@ -98,11 +99,11 @@ func (a *app) replay(ctx context.Context, o previewOptions, base, head string, m
 	if err != nil {
 		return nil, err
 	}
-	progress := newProgress(a)
-	defer progress.clear()
+	progress := a.NewProgress()
+	defer progress.Clear()
 	out := make([]replayed, 0, len(commits))
 	for i, commit := range commits {
-		progress.print(fmt.Sprintf("replayed %d of %s", i, plural(len(commits), "commit", "commits")))
+		progress.Print(fmt.Sprintf("replayed %d of %s", i, cli.Plural(len(commits), "commit", "commits")))
 		made, err := repo.Git().Commit(commit)
 		if err != nil {
 			return nil, err
@@ -196,22 +197,22 @@ func replayText(list []replayed) string {
 			quiet++
 			continue
 		}
-		fmt.Fprintf(&b, "%.12s %s\n", one.Commit, oneLine(one.Subject))
+		fmt.Fprintf(&b, "%.12s %s\n", one.Commit, cli.OneLine(one.Subject))
 		if one.Problems > 0 {
-			fmt.Fprintf(&b, "  %s\n", plural(one.Problems, "mistake", "mistakes"))
+			fmt.Fprintf(&b, "  %s\n", cli.Plural(one.Problems, "mistake", "mistakes"))
 		}
 		effects := map[string]bool{}
 		for _, r := range one.Fired {
 			effects[r.Effect] = true
 			for _, object := range slices.Sorted(maps.Keys(r.Objects)) {
-				fmt.Fprintf(&b, "  %-4s %s: %s\n", r.Effect, oneLine(r.Rule), oneLine(object+" on "+plural(r.Objects[object], "cluster", "clusters")))
+				fmt.Fprintf(&b, "  %-4s %s: %s\n", r.Effect, cli.OneLine(r.Rule), cli.OneLine(object+" on "+cli.Plural(r.Objects[object], "cluster", "clusters")))
 			}
 		}
 		for effect := range effects {
 			counts[effect]++
 		}
 	}
-	fmt.Fprintf(&b, "%s: %d held, %d denied, %d warned of, %d without a rule that fires\n", plural(len(list), "commit", "commits"),
+	fmt.Fprintf(&b, "%s: %d held, %d denied, %d warned of, %d without a rule that fires\n", cli.Plural(len(list), "commit", "commits"),
 		counts["hold"], counts["deny"], counts["warn"], quiet)
 	return b.String()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/preview"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -34,7 +35,7 @@ func newPreview(a *app) *cobra.Command {
 	var o previewOptions
 	cmd := &cobra.Command{
 		Use:     "preview BASE [HEAD]",
-		GroupID: groupGit,
+		GroupID: cli.GroupGit,
 		Short:   "Show what merging a change would do to all clusters",
 		Long: `Preview renders the fleet at two revisions, and shows what changes on the
 clusters from BASE to HEAD, by default the branch that is checked out. What is the
@@ -63,20 +64,20 @@ has not, or can't be read.`,
   keelson preview "$(git merge-base main HEAD)" -o markdown
   keelson preview HEAD --worktree
   keelson preview v2026.11 main -o json | jq -r '.groups[] | "\(.component) \(.clusters | length)"'`,
-		Args:              args("BASE [HEAD]", 1, 2),
+		Args:              cli.Args("BASE [HEAD]", 1, 2),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputMarkdown); err != nil {
+			if err := a.CheckFormat(cli.FormatMarkdown); err != nil {
 				return err
 			}
 			if o.clusterTakes < 0 {
-				return usagef("--cluster-takes %s: it is at least nothing", o.clusterTakes)
+				return cli.Usagef("--cluster-takes %s: it is at least nothing", o.clusterTakes)
 			}
 			if len(args) > 1 {
-				if o.workTree || a.revision != "" {
-					return usagef("HEAD is given: --worktree and --revision contradict it")
+				if o.workTree || a.Revision != "" {
+					return cli.Usagef("HEAD is given: --worktree and --revision contradict it")
 				}
-				a.revision = args[1]
+				a.Revision = args[1]
 			}
 			p, err := a.preview(cmd.Context(), o, args[0])
 			if err != nil {
@@ -101,11 +102,11 @@ func (a *app) preview(ctx context.Context, o previewOptions, base string) (*prev
 	if err != nil {
 		return nil, err
 	}
-	progress := newProgress(a)
-	defer progress.clear()
+	progress := a.NewProgress()
+	defer progress.Clear()
 	return p.compare(ctx, before, after, func(done, all int) {
-		if progress.columns > 0 || done == all {
-			progress.print(fmt.Sprintf("compared %d of %s", done, plural(all, "cluster", "clusters")))
+		if progress.OnTerminal() || done == all {
+			progress.Print(fmt.Sprintf("compared %d of %s", done, cli.Plural(all, "cluster", "clusters")))
 		}
 	})
 }
@@ -128,7 +129,7 @@ func (a *app) newPreviewer(o previewOptions) (*previewer, error) {
 	}
 	return &previewer{
 		options: preview.Options{
-			MaskKey: key, Bytes: differenceBytes, Now: a.env.Now(), ClusterTakes: o.clusterTakes,
+			MaskKey: key, Bytes: differenceBytes, Now: a.Env.Now(), ClusterTakes: o.clusterTakes,
 			Workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)),
 		},
 		cache: renderer.NewCache(workers, renderCacheBytes), caps: renderer.NewExtensions(o.caps.capabilities()),
@@ -164,11 +165,11 @@ func (a *app) loadBoth(ctx context.Context, base string, workTree bool) (before,
 
 func (a *app) showPreview(p *preview.Preview) error {
 	var err error
-	switch a.output {
-	case outputJSON, outputYAML:
-		err = a.encode(p)
-	case outputMarkdown:
-		err = a.write([]byte(p.Markdown()))
+	switch a.Output {
+	case cli.FormatJSON, cli.FormatYAML:
+		err = a.Encode(p)
+	case cli.FormatMarkdown:
+		err = a.Write([]byte(p.Markdown()))
 	default:
 		err = a.showPreviewText(p)
 	}
@@ -178,67 +179,67 @@ func (a *app) showPreview(p *preview.Preview) error {
 	case p.Broken():
 		return errors.New("the change has mistakes: what they are about would stay as it is")
 	case p.Changes():
-		return errFound
+		return cli.ErrFound
 	}
 	return nil
 }
 
 func (a *app) showPreviewText(p *preview.Preview) error {
 	const room = 60 // columns for the names of clusters
-	paint := a.colored(a.env.Out)
+	paint := a.Painter(a.Env.Out)
 	var b bytes.Buffer
 	for _, one := range p.Problems {
 		line := one.Error()
 		if len(one.Clusters) > 0 {
-			line += " (on " + few(one.Clusters) + ")"
+			line += " (on " + cli.Few(one.Clusters) + ")"
 		}
 		if one.Before {
 			line += " (as before)"
 		}
-		b.WriteString(paint.paint(red, clean(line)) + "\n")
+		b.WriteString(paint.Paint(cli.Red, cli.Clean(line)) + "\n")
 	}
 	for i := range p.Policy {
-		b.WriteString(paint.paint(yellow, "policy: "+oneLine(p.Policy[i].Text(room))) + "\n")
+		b.WriteString(paint.Paint(cli.Yellow, "policy: "+cli.OneLine(p.Policy[i].Text(room))) + "\n")
 	}
 	for _, l := range p.Left {
-		b.WriteString(oneLine(fmt.Sprintf("%s leaves git on %s, where its objects stay: %s", l.Component,
-			plural(len(l.Clusters), "cluster", "clusters"), few(l.Clusters))) + "\n")
+		b.WriteString(cli.OneLine(fmt.Sprintf("%s leaves git on %s, where its objects stay: %s", l.Component,
+			cli.Plural(len(l.Clusters), "cluster", "clusters"), cli.Few(l.Clusters))) + "\n")
 	}
 	if n := len(p.Joined); n > 0 {
-		b.WriteString(oneLine(plural(n, "new cluster", "new clusters")+": "+few(p.Joined)) + "\n")
+		b.WriteString(cli.OneLine(cli.Plural(n, "new cluster", "new clusters")+": "+cli.Few(p.Joined)) + "\n")
 	}
 	if n := len(p.Gone); n > 0 {
-		b.WriteString(oneLine(plural(n, "cluster leaves git", "clusters leave git")+", and nothing there is touched: "+few(p.Gone)) + "\n")
+		b.WriteString(cli.OneLine(cli.Plural(n, "cluster leaves git", "clusters leave git")+", and nothing there is touched: "+cli.Few(p.Gone)) + "\n")
 	}
 	if b.Len() > 0 {
 		b.WriteString("\n")
 	}
 	for i := range p.Groups {
 		g := &p.Groups[i]
-		b.WriteString(paint.paint(bold, oneLine(g.Title()+": "+g.Summary())) + "\n")
-		b.WriteString(oneLine("on "+g.On(room)) + "\n\n")
+		b.WriteString(paint.Paint(cli.Bold, cli.OneLine(g.Title()+": "+g.Summary())) + "\n")
+		b.WriteString(cli.OneLine("on "+g.On(room)) + "\n\n")
 		if g.Unknown != "" {
-			b.WriteString(paint.paint(yellow, oneLine("! "+g.Unknown)) + "\n\n")
+			b.WriteString(paint.Paint(cli.Yellow, cli.OneLine("! "+g.Unknown)) + "\n\n")
 		}
 		if err := g.Plan.WriteText(&b, bool(paint)); err != nil {
 			return err
 		}
 	}
 	estimateText(&b, paint, p.Estimate)
-	b.WriteString(paint.paint(verdict(!p.Changes()), p.Summary()) + "\n")
-	return a.write(b.Bytes())
+	b.WriteString(paint.Paint(cli.OutcomeStyle(!p.Changes()), p.Summary()) + "\n")
+	return a.Write(b.Bytes())
 }
 
-func estimateText(b *bytes.Buffer, paint painter, e *preview.Estimate) {
+func estimateText(b *bytes.Buffer, paint cli.Painter, e *preview.Estimate) {
 	if e == nil || len(e.Rollouts) == 0 {
 		return
 	}
-	b.WriteString(oneLine(e.Assumed()) + ":\n")
+	b.WriteString(cli.OneLine(e.Assumed()) + ":\n")
 	for i := range e.Rollouts {
 		r := &e.Rollouts[i]
-		b.WriteString(paint.paint(bold, oneLine(r.Title())) + ": " + oneLine(r.Ending()) + "\n")
+		b.WriteString(paint.Paint(cli.Bold, cli.OneLine(r.Title())) + ": " + cli.OneLine(r.Ending()) + "\n")
 		for j := range r.Stages {
-			b.WriteString("  " + oneLine(r.Stages[j].String()) + "\n")
+			b.WriteString("  " + cli.OneLine(r.Stages[j].String()) + "\n")
 		}
 	}
 	b.WriteString("\n")

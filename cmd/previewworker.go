@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/gitrepo"
@@ -48,11 +49,11 @@ func newPreviewWorker(a *app) *cobra.Command {
 		Use:    previewCommand,
 		Short:  "Preview a pull request for another keelson",
 		Hidden: true,
-		Args:   args("none", 0, 0),
+		Args:   cli.Args("none", 0, 0),
 		// The process has no environment and no folder, so there are no settings to read.
-		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
+		PersistentPreRun: func(*cobra.Command, []string) { a.Started = true },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return renderer.ServeTask(a.env.In, os.NewFile(3, "answers"), func(t previewTask) (forge.Verdict, error) {
+			return renderer.ServeTask(a.Env.In, os.NewFile(3, "answers"), func(t previewTask) (forge.Verdict, error) {
 				return a.previewProposal(cmd.Context(), t)
 			})
 		},
@@ -80,8 +81,8 @@ func (a *app) previewApart(repo *registry.Repo, cacheDir string, memory int64) (
 	if err != nil {
 		return nil, fmt.Errorf("find the folder for the cache: %w", err)
 	}
-	keys := make([]string, len(a.trustedKeys))
-	for i, file := range a.trustedKeys {
+	keys := make([]string, len(a.TrustedKeys))
+	for i, file := range a.TrustedKeys {
 		if keys[i], err = filepath.Abs(file); err != nil {
 			return nil, fmt.Errorf("find the trusted keys: %w", err)
 		}

@@ -15,13 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/registry"
 )
 
 func newProbe(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "probe",
-		GroupID: groupCluster,
+		GroupID: cli.GroupCluster,
 		Short:   "Show what came of black-box tests on clusters",
 		Long: `Probes are black-box tests that run all the time on the clusters that they select:
 they create, upgrade, scale and delete workloads as a user would. What they do
@@ -29,7 +30,7 @@ stands in probes/NAME.yaml; what came of it is in the ProbeResults of the hub
 (--kubeconfig and --context), and a check of a pipeline can ask for it.`,
 		Example: `  keelson probe list --failing
   keelson probe show workloads prod-hz-01`,
-		Args: args("list", 0, 0),
+		Args: cli.Args("list", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newProbeList(a), newProbeShow(a))
@@ -50,7 +51,7 @@ and when a run passed last. While nothing changes, that is written once an hour.
 Exit codes: 0 printed, 2 the hub can't be read.`,
 		Example: `  keelson probe list
   keelson probe list --failing -o json`,
-		Args: args("", 0, 0),
+		Args: cli.Args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.listProbes(cmd.Context(), failing) },
 	}
 	cmd.Flags().BoolVar(&failing, "failing", false, "leave out those that pass")
@@ -66,24 +67,24 @@ func (a *app) listProbes(ctx context.Context, failing bool) error {
 	slices.SortFunc(list.Items, func(x, y v1alpha1.ProbeResult) int {
 		return cmp.Or(cmp.Compare(x.Status.Cluster, y.Status.Cluster), cmp.Compare(x.Status.Probe, y.Status.Probe))
 	})
-	t := a.tableOf("CLUSTER", "PROBE", "OUTCOME", "SINCE", "LAST PASSED", "MESSAGE")
+	t := a.NewTable("CLUSTER", "PROBE", "OUTCOME", "SINCE", "LAST PASSED", "MESSAGE")
 	for i := range list.Items {
 		s := &list.Items[i].Status
-		t.rows = append(t.rows, row{cells: []cell{
-			{text: oneLine(s.Cluster)}, {text: oneLine(s.Probe)}, outcome(s.Outcome), {text: a.age(s.Since)}, {text: a.age(s.Passed)}, {text: oneLine(s.Message)},
+		t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{
+			{Text: cli.OneLine(s.Cluster)}, {Text: cli.OneLine(s.Probe)}, outcome(s.Outcome), {Text: a.Age(s.Since)}, {Text: a.Age(s.Passed)}, {Text: cli.OneLine(s.Message)},
 		}})
 	}
-	return a.show(bareList(&list, list.Items, "ProbeResult"), t.or("no results\n"))
+	return a.Show(bareList(&list, list.Items, "ProbeResult"), t.TextOr("no results\n"))
 }
 
 // outcome returns a cell for an outcome; an empty one means that the first run has not ended.
-func outcome(o v1alpha1.ProbeOutcome) cell {
-	c := cell{text: cmp.Or(oneLine(string(o)), "Unknown")}
+func outcome(o v1alpha1.ProbeOutcome) cli.Cell {
+	c := cli.Cell{Text: cmp.Or(cli.OneLine(string(o)), "Unknown")}
 	switch o {
 	case v1alpha1.ProbePassed:
-		c.style = green
+		c.Style = cli.Green
 	case v1alpha1.ProbeFailed:
-		c.style = red
+		c.Style = cli.Red
 	}
 	return c
 }
@@ -99,7 +100,7 @@ Exit codes: 0 it passes, 1 it fails, or has not run yet, 2 the hub can't be read
 has no such result.`,
 		Example: `  keelson probe show workloads prod-hz-01
   keelson probe show workloads prod-hz-01 -o yaml`,
-		Args:              args("PROBE CLUSTER", 2, 2),
+		Args:              cli.Args("PROBE CLUSTER", 2, 2),
 		ValidArgsFunction: a.complete(completeProbes),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.showProbe(cmd.Context(), args[0], args[1])
@@ -122,36 +123,36 @@ func (a *app) showProbe(ctx context.Context, probe, cluster string) error {
 	case err != nil:
 		return fmt.Errorf("read ProbeResult %s.%s: %w", cluster, probe, err)
 	}
-	err = a.show(bare(r, "ProbeResult"), a.probeText(&r.Status))
+	err = a.Show(bare(r, "ProbeResult"), a.probeText(&r.Status))
 	if err == nil && r.Status.Outcome != v1alpha1.ProbePassed {
-		return errFound
+		return cli.ErrFound
 	}
 	return err
 }
 
 func (a *app) probeText(s *v1alpha1.ProbeResultStatus) string {
 	var b strings.Builder
-	paint := a.colored(a.env.Out)
+	paint := a.Painter(a.Env.Out)
 	how := outcome(s.Outcome)
-	fmt.Fprintf(&b, "%s on %s: %s", oneLine(s.Probe), oneLine(s.Cluster), paint.paint(how.style, how.text))
+	fmt.Fprintf(&b, "%s on %s: %s", cli.OneLine(s.Probe), cli.OneLine(s.Cluster), paint.Paint(how.Style, how.Text))
 	if s.Since != nil {
-		fmt.Fprintf(&b, " since %s", stamp(s.Since))
+		fmt.Fprintf(&b, " since %s", cli.Timestamp(s.Since))
 	}
 	if s.Passed != nil && s.Outcome != v1alpha1.ProbePassed {
-		fmt.Fprintf(&b, ", passed last at %s", stamp(s.Passed))
+		fmt.Fprintf(&b, ", passed last at %s", cli.Timestamp(s.Passed))
 	}
 	b.WriteString("\n")
 	if s.Message != "" {
-		fmt.Fprintf(&b, "%s\n", oneLine(s.Message))
+		fmt.Fprintf(&b, "%s\n", cli.OneLine(s.Message))
 	}
 	b.WriteString("\n")
-	t := a.tableOf("BEGUN", "TOOK", "OUTCOME", "FAILED")
+	t := a.NewTable("BEGUN", "TOOK", "OUTCOME", "FAILED")
 	for _, run := range s.Runs {
-		t.rows = append(t.rows, row{cells: []cell{
-			{text: stamp(&metav1.Time{Time: run.Begun.Time})},
-			{text: run.Ended.Sub(run.Begun.Time).Round(time.Second).String()},
+		t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{
+			{Text: cli.Timestamp(&metav1.Time{Time: run.Begun.Time})},
+			{Text: run.Ended.Sub(run.Begun.Time).Round(time.Second).String()},
 			outcome(run.Outcome),
-			{text: oneLine(strings.Join(run.Failed, ", "))},
+			{Text: cli.OneLine(strings.Join(run.Failed, ", "))},
 		}})
 	}
 	b.WriteString(t.String())

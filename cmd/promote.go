@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/promotion"
@@ -40,11 +41,11 @@ func (o *pushOptions) add(f *pflag.FlagSet) {
 func (a *app) promoter(repo *registry.Repo, o pushOptions, requests forge.Proposer) (*promotion.Promoter, error) {
 	by, err := mail.ParseAddress(o.author)
 	if err != nil || strings.ContainsAny(by.Name+by.Address, "<>\n\x00") {
-		return nil, usagef("--push-author takes NAME <EMAIL>, and not %q", o.author)
+		return nil, cli.Usagef("--push-author takes NAME <EMAIL>, and not %q", o.author)
 	}
 	options := promotion.Options{
-		Repo: repo, Revision: a.revision, Credentials: o.credentials, Author: by.Name, Email: by.Address, Now: a.env.Now,
-		Requests: requests, Redact: a.env.Redactor.Text,
+		Repo: repo, Revision: a.Revision, Credentials: o.credentials, Author: by.Name, Email: by.Address, Now: a.Env.Now,
+		Requests: requests, Redact: a.Env.Redactor.Text,
 	}
 	if o.signingKey != "" {
 		options.Sign = gitrepo.SignWith(o.signingKey)
@@ -56,15 +57,15 @@ func (a *app) promoter(repo *registry.Repo, o pushOptions, requests forge.Propos
 func (a *app) checkPromote(o controllerOptions) error {
 	switch {
 	case !o.promote && (o.push.credentials != "" || o.push.signingKey != ""):
-		return usagef("--push-credentials and --push-signing-key are for promotions: give --promote, too")
+		return cli.Usagef("--push-credentials and --push-signing-key are for promotions: give --promote, too")
 	case !o.promote:
 		return nil
 	case o.cluster != "":
-		return usagef("--promote and --cluster contradict each other: what passes a stage is seen by who knows all clusters")
+		return cli.Usagef("--promote and --cluster contradict each other: what passes a stage is seen by who knows all clusters")
 	case !a.remote():
-		return usagef("--promote pushes commits to a server, and %s is a folder: give --repo URL", a.repo)
+		return cli.Usagef("--promote pushes commits to a server, and %s is a folder: give --repo URL", a.Repo)
 	case o.push.credentials == "":
-		return usagef("--promote needs --push-credentials FILE, with a login that may push")
+		return cli.Usagef("--promote needs --push-credentials FILE, with a login that may push")
 	}
 	return nil
 }
@@ -91,7 +92,7 @@ func newPromote(a *app) *cobra.Command {
 	var o promoteOptions
 	cmd := &cobra.Command{
 		Use:     "promote [COMPONENT…]",
-		GroupID: groupGit,
+		GroupID: cli.GroupGit,
 		Short:   "Commit the versions that stages of pipelines are promoted to",
 		Long: `Promote moves versions on in the files of the fleet repository, where a stage of a
 pipeline says promotion: the first stage follows the newest tags, each later one
@@ -123,7 +124,7 @@ Exit codes: 0 done, or nothing to do; 2 it can't be done, or not be known.`,
     --forge gitea --forge-url https://git.example --forge-repository platform/fleet \
     --forge-token-file forge-token
   keelson promote -o json && git commit -am "promote versions" && git push`,
-		Args:              args("", 0, -1),
+		Args:              cli.Args("", 0, -1),
 		ValidArgsFunction: a.complete(func(f *registry.Fleet, args []string) []string { return without(f.Promoted(), args) }),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.promote(cmd.Context(), args, o)
@@ -175,14 +176,14 @@ func (a *app) promote(ctx context.Context, components []string, o promoteOptions
 		if !again || try == promoteTries {
 			return errors.Join(a.showPromotions(plan, "pushed to "+plan.Branch), err)
 		}
-		a.log.Debug("another push came, or the forge has not seen a branch yet; trying again", "error", err)
-		if err := sleep(ctx, promotePause); err != nil {
+		a.Log.Debug("another push came, or the forge has not seen a branch yet; trying again", "error", err)
+		if err := cli.Sleep(ctx, promotePause); err != nil {
 			return err
 		}
 		if err := repo.Git().Fetch(ctx); err != nil {
 			return err
 		}
-		if fleet, err = repo.Load(ctx, a.revision); err != nil {
+		if fleet, err = repo.Load(ctx, a.Revision); err != nil {
 			return err
 		}
 	}
@@ -192,11 +193,11 @@ func (a *app) promote(ctx context.Context, components []string, o promoteOptions
 func (a *app) checkPromoteOnce(o promoteOptions) error {
 	switch {
 	case a.remote() && !o.dry && o.push.credentials == "":
-		return usagef("promote pushes to %s: give --push-credentials FILE with a login that may, or --dry-run", shownURL(a.repo))
+		return cli.Usagef("promote pushes to %s: give --push-credentials FILE with a login that may, or --dry-run", shownURL(a.Repo))
 	case !a.remote() && o.forge.kind != "":
-		return usagef("--forge opens pull requests from branches that were pushed, and %s is a folder: give --repo URL", a.repo)
+		return cli.Usagef("--forge opens pull requests from branches that were pushed, and %s is a folder: give --repo URL", a.Repo)
 	}
-	return errors.Join(oneOf("-o", a.output, outputText, outputJSON, outputYAML), o.forge.check())
+	return errors.Join(a.CheckFormat(), o.forge.check())
 }
 
 // planPromotions plans the promotions of the named components, or of all.
@@ -252,10 +253,10 @@ func standsIn(ctx context.Context, hub client.Client, f *registry.Fleet) (func(s
 
 // promoteHere changes the files of the work tree.
 func (a *app) promoteHere(plan promotion.Plan) error {
-	if a.revision != "" {
-		return usagef("promote edits the files of a work tree: leave --revision out, or give --dry-run")
+	if a.Revision != "" {
+		return cli.Usagef("promote edits the files of a work tree: leave --revision out, or give --dry-run")
 	}
-	root, err := os.OpenRoot(a.repo)
+	root, err := os.OpenRoot(a.Repo)
 	if err != nil {
 		return fmt.Errorf("open the work tree: %w", err)
 	}
@@ -274,11 +275,11 @@ func (a *app) promoteHere(plan promotion.Plan) error {
 		}
 		what = append(what, fmt.Sprintf("%s to %s in %s", s.Component, s.To, s.Stage))
 	}
-	if err := a.showPromotions(plan, "written"); err != nil || a.output != outputText || len(what) == 0 {
+	if err := a.showPromotions(plan, "written"); err != nil || a.Output != cli.FormatText || len(what) == 0 {
 		return err
 	}
 	names := strings.Join(files, " ")
-	fmt.Fprintf(a.env.Out, "commit it, and push; nothing changes before that:\n  git add %s && git commit -m %s -- %s\n",
+	fmt.Fprintf(a.Env.Out, "commit it, and push; nothing changes before that:\n  git add %s && git commit -m %s -- %s\n",
 		names, quoted("promote "+strings.Join(what, ", ")), names)
 	return nil
 }
@@ -294,24 +295,24 @@ func promoteFile(data []byte, s promotion.Step) ([]byte, error) {
 
 // showPromotions prints the steps of a plan.
 func (a *app) showPromotions(plan promotion.Plan, done string) error {
-	if a.output != outputText {
+	if a.Output != cli.FormatText {
 		if plan.Steps == nil {
 			plan.Steps = []promotion.Step{}
 		}
-		return a.encode(plan)
+		return a.Encode(plan)
 	}
 	var b strings.Builder
-	paint := a.colored(a.env.Out)
+	paint := a.Painter(a.Env.Out)
 	count := 0
 	for _, s := range plan.Steps {
-		where := oneLine(s.Component) + " in " + oneLine(s.Stage)
+		where := cli.OneLine(s.Component) + " in " + cli.OneLine(s.Stage)
 		if s.To == "" {
 			because := "nothing later is there for it"
 			if s.Because != "" {
-				because = oneLine(s.Because)
+				because = cli.OneLine(s.Because)
 			}
 			if s.From != "" {
-				where += " stays at " + oneLine(s.From)
+				where += " stays at " + cli.OneLine(s.From)
 			}
 			if s.Action != "" {
 				where += ", " + requested(s, done)
@@ -329,22 +330,22 @@ func (a *app) showPromotions(plan promotion.Plan, done string) error {
 			how = "not " + done
 		}
 		count++
-		fmt.Fprintf(&b, "%s: %s → %s, %s: %s\n", paint.paint(bold, where), oneLine(s.From), oneLine(s.To), how, oneLine(s.Because))
-		fmt.Fprintf(&b, "  %s\n  %s\n  %s\n", s.At, paint.paint(red, "-"+clean(s.Before)), paint.paint(green, "+"+clean(s.After)))
+		fmt.Fprintf(&b, "%s: %s → %s, %s: %s\n", paint.Paint(cli.Bold, where), cli.OneLine(s.From), cli.OneLine(s.To), how, cli.OneLine(s.Because))
+		fmt.Fprintf(&b, "  %s\n  %s\n  %s\n", s.At, paint.Paint(cli.Red, "-"+cli.Clean(s.Before)), paint.Paint(cli.Green, "+"+cli.Clean(s.After)))
 	}
 	if len(plan.Steps) == 0 {
 		b.WriteString("no stage of a pipeline promotes a component\n")
 	} else {
-		b.WriteString(plural(count, "promotion", "promotions") + "\n")
+		b.WriteString(cli.Plural(count, "promotion", "promotions") + "\n")
 	}
-	return a.write([]byte(b.String()))
+	return a.Write([]byte(b.String()))
 }
 
 // requested describes what was done, or would be done, to the pull request of a step.
 func requested(s promotion.Step, done string) string {
 	what := "pull request"
 	if s.PullRequest != "" {
-		what += " " + oneLine(s.PullRequest)
+		what += " " + cli.OneLine(s.PullRequest)
 	}
 	switch {
 	case s.Action == "":

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/rights"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/components"
 	"github.com/keelson-io/keelson/controllers/gitmemory"
 	"github.com/keelson-io/keelson/controllers/probe"
@@ -31,7 +32,7 @@ func newRBAC(a *app) *cobra.Command {
 	o := rbacOptions{}
 	cmd := &cobra.Command{
 		Use:     "rbac CLUSTER | --hub",
-		GroupID: groupCluster,
+		GroupID: cli.GroupCluster,
 		Short:   "Print the roles that Keelson needs on a cluster",
 		Long: `Rbac prints namespaces, roles and bindings that allow Keelson what it needs on a
 cluster to deliver there what git wants now, and nothing else:
@@ -67,13 +68,13 @@ Exit codes: 0 printed, 1 printed, and something is left out, 2 trouble.`,
   keelson rbac prod-hz-01 -o json | jq '.items[].kind'`,
 		Args: func(cmd *cobra.Command, got []string) error {
 			if o.hub {
-				return args("", 0, 0)(cmd, got)
+				return cli.Args("", 0, 0)(cmd, got)
 			}
-			return args("CLUSTER, or --hub", 1, 1)(cmd, got)
+			return cli.Args("CLUSTER, or --hub", 1, 1)(cmd, got)
 		},
 		ValidArgsFunction: a.completeNames(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
 			subject, err := subjectOf(o.to)
@@ -107,7 +108,7 @@ func subjectOf(to string) (rbacv1.Subject, error) {
 	case kind == "serviceaccount" && isAccount && namespace != "" && account != "":
 		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}, nil
 	}
-	return rbacv1.Subject{}, usagef("--to takes user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME, and not %q", to)
+	return rbacv1.Subject{}, cli.Usagef("--to takes user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME, and not %q", to)
 }
 
 func (a *app) hubRights(ctx context.Context, o rbacOptions, to rbacv1.Subject) error {
@@ -176,10 +177,10 @@ func (a *app) clusterRights(ctx context.Context, o rbacOptions, to rbacv1.Subjec
 		return err
 	}
 	for _, l := range leftOut {
-		a.warn("%s", l)
+		a.Warn("%s", l)
 	}
 	if len(leftOut) > 0 {
-		return errFound
+		return cli.ErrFound
 	}
 	return nil
 }
@@ -232,8 +233,8 @@ func runsJobs(f *registry.Fleet, c *registry.Cluster, d *registry.Delivery) bool
 
 func (a *app) showRights(r *rights.Rights, name string, to rbacv1.Subject) error {
 	objects := r.Objects(name, to)
-	if a.output != outputText {
-		return a.encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
+	if a.Output != cli.FormatText {
+		return a.Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
 	}
 	var b bytes.Buffer
 	for _, o := range objects {
@@ -243,5 +244,5 @@ func (a *app) showRights(r *rights.Rights, name string, to rbacv1.Subject) error
 		}
 		b.WriteString("---\n" + string(text))
 	}
-	return a.write(b.Bytes())
+	return a.Write(b.Bytes())
 }

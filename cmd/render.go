@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -20,7 +21,7 @@ func newRender(a *app) *cobra.Command {
 	var o renderOptions
 	cmd := &cobra.Command{
 		Use:     "render CLUSTER [COMPONENT]",
-		GroupID: groupGit,
+		GroupID: cli.GroupGit,
 		Short:   "Print the objects that a cluster should have",
 		Long: `Render prints the target objects of a component on a cluster, or of all its
 components, as YAML, each below a comment that names its template.
@@ -39,17 +40,17 @@ Exit codes: 0 rendered, 2 it can't be.`,
   keelson render prod-hz-01 coredns --kube-version v1.34.0
   keelson render prod-hz-01 grafana --age-key-file ~/keys/prod.txt
   keelson render prod-hz-01 coredns --live | kubectl diff -f -`,
-		Args:              args("CLUSTER [COMPONENT]", 1, 2),
+		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
 		ValidArgsFunction: a.completeNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
 			if o.live && o.caps.isSet() {
-				return usagef("--live asks the cluster: --kube-version and --api-versions contradict it")
+				return cli.Usagef("--live asks the cluster: --kube-version and --api-versions contradict it")
 			}
 			if o.showSecrets {
-				a.env.Redactor.Lift()
+				a.Env.Redactor.Lift()
 			}
 			rendered, err := a.render(cmd.Context(), o, args[0], args[1:])
 			if err != nil {
@@ -101,7 +102,7 @@ func (a *app) render(ctx context.Context, o renderOptions, cluster string, compo
 	)
 	for _, d := range deliveries {
 		if d.Absent {
-			a.warn("%s is absent on %s: nothing of it is wanted there", d.Component, cluster)
+			a.Warn("%s is absent on %s: nothing of it is wanted there", d.Component, cluster)
 			continue
 		}
 		target, err := t.Render(ctx, d)
@@ -131,23 +132,23 @@ func (a *app) showTargets(rendered []renderedDelivery, showSecrets bool) error {
 			for _, o := range list {
 				shown := *o
 				if !showSecrets {
-					shown.Content, _ = a.env.Redactor.Mask(maskSecret(o.Content)).(map[string]any)
+					shown.Content, _ = a.Env.Redactor.Mask(cli.MaskSecret(o.Content)).(map[string]any)
 				}
 				objects = append(objects, &shown)
 			}
 		}
 	}
-	a.warnAll(warnings)
-	if a.output != outputText {
+	a.WarnAll(warnings)
+	if a.Output != cli.FormatText {
 		items := make([]any, len(objects))
 		for i, o := range objects {
 			items[i] = o.Content
 		}
-		return a.encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+		return a.Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 	}
 	var b bytes.Buffer
 	if err := renderer.WriteYAML(&b, &renderer.Target{Objects: objects}); err != nil {
 		return err
 	}
-	return a.write(b.Bytes())
+	return a.Write(b.Bytes())
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"os/user"
 	"strconv"
 	"strings"
 
@@ -13,6 +11,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/records"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/registry"
 )
 
@@ -26,7 +25,7 @@ func newRollback(a *app) *cobra.Command {
 	o := rollbackOptions{apply: applyOptions{wait: true}}
 	cmd := &cobra.Command{
 		Use:     "rollback CLUSTER COMPONENT [NUMBER]",
-		GroupID: groupCluster,
+		GroupID: cli.GroupCluster,
 		Short:   "Go back to an earlier delivery, until git moves on",
 		Long: `Rollback delivers again what was delivered before: NUMBER is that of 'keelson
 history', by default the newest that was healthy and is not what git wants now.
@@ -43,14 +42,14 @@ denied, paused, not healthy, or with --dry-run differs, 2 something failed.`,
 		Example: `  keelson rollback prod-hz-01 coredns --because INC-321
   keelson rollback prod-hz-01 coredns 4 --dry-run
   keelson rollback prod-hz-01 coredns --unpin`,
-		Args:              args("CLUSTER COMPONENT [NUMBER]", 2, 3),
+		Args:              cli.Args("CLUSTER COMPONENT [NUMBER]", 2, 3),
 		ValidArgsFunction: a.completeNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputPatch); err != nil {
+			if err := a.CheckFormat(cli.FormatPatch); err != nil {
 				return err
 			}
-			if a.output != outputText && !o.apply.dryRun {
-				return usagef("-o %s is for --dry-run: what was done is told as text", a.output)
+			if a.Output != cli.FormatText && !o.apply.dryRun {
+				return cli.Usagef("-o %s is for --dry-run: what was done is told as text", a.Output)
 			}
 			number, err := numberOf(args, o.unpin)
 			if err != nil {
@@ -78,17 +77,17 @@ func numberOf(args []string, unpin bool) (int, error) {
 	case len(args) < 3:
 		return 0, nil
 	case unpin:
-		return 0, usagef("--unpin delivers what git says: leave %q out", args[2])
+		return 0, cli.Usagef("--unpin delivers what git says: leave %q out", args[2])
 	}
 	n, err := strconv.Atoi(args[2])
 	if err != nil || n < 1 {
-		return 0, usagef("%q is no number of a delivery: see 'keelson history %s %s'", args[2], args[0], args[1])
+		return 0, cli.Usagef("%q is no number of a delivery: see 'keelson history %s %s'", args[2], args[0], args[1])
 	}
 	return n, nil
 }
 
 func (r *applyRun) rollback(ctx context.Context, cluster, component string, o rollbackOptions, number int) error {
-	r.steps = &stepPrinter{out: r.env.Out, paint: r.colored(r.env.Out)}
+	r.steps = &stepPrinter{out: r.Env.Out, paint: r.Painter(r.Env.Out)}
 	var err error
 	if r.session, err = r.openSession(ctx, cluster, r.steps.step); err != nil {
 		return err
@@ -104,7 +103,7 @@ func (r *applyRun) rollback(ctx context.Context, cluster, component string, o ro
 	}
 	switch {
 	case o.unpin && record.Pin == nil:
-		r.warn("%s is not pinned on %s", component, r.cluster.Name)
+		r.Warn("%s is not pinned on %s", component, r.cluster.Name)
 		return nil
 	case o.unpin:
 		r.pins[component] = nil
@@ -112,7 +111,7 @@ func (r *applyRun) rollback(ctx context.Context, cluster, component string, o ro
 		if r.pins[component], err = r.pin(ctx, d, &record, number); err != nil {
 			return err
 		}
-		r.pins[component].Because = oneLine(o.because)
+		r.pins[component].Because = cli.OneLine(o.because)
 	}
 	return r.deliver(ctx, d)
 }
@@ -136,7 +135,7 @@ func (r *applyRun) pin(ctx context.Context, d *registry.Delivery, record *record
 func (r *applyRun) pinTo(e *records.HistoryEntry, against string) *records.Pin {
 	return &records.Pin{
 		Number: e.Number, Version: e.Version, Revision: e.Revision, TargetHash: e.TargetHash,
-		Against: against, By: person(), At: r.env.Now().UTC(),
+		Against: against, By: cli.CurrentUser(), At: r.Env.Now().UTC(),
 	}
 }
 
@@ -198,18 +197,6 @@ func (r *applyRun) healthOf(ctx context.Context, d *registry.Delivery, record *r
 	return health, nil
 }
 
-// person returns USER@HOST of this process, as a contact.
-func person() string {
-	name := os.Getenv("USER")
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	if host, err := os.Hostname(); err == nil && name != "" {
-		name += "@" + host
-	}
-	return oneLine(name)
-}
-
 // deliver shows the changes, asks, and applies one component.
 func (r *applyRun) deliver(ctx context.Context, d *registry.Delivery) error {
 	plans, err := r.planAll(ctx, []*registry.Delivery{d})
@@ -244,8 +231,8 @@ func (r *applyRun) deliver(ctx context.Context, d *registry.Delivery) error {
 // showPlan prints the difference before the question.
 func (r *applyRun) showPlan(p *planned) error {
 	var b bytes.Buffer
-	if err := p.Plan.WriteText(&b, bool(r.colored(r.env.Out))); err != nil {
+	if err := p.Plan.WriteText(&b, bool(r.Painter(r.Env.Out))); err != nil {
 		return fmt.Errorf("show the difference: %w", err)
 	}
-	return r.write([]byte(strings.TrimLeft(b.String(), "\n")))
+	return r.Write([]byte(strings.TrimLeft(b.String(), "\n")))
 }

@@ -7,16 +7,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 )
@@ -24,7 +23,7 @@ import (
 func newRollout(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rollout",
-		GroupID: groupCluster,
+		GroupID: cli.GroupCluster,
 		Short:   "Show how changes go from cluster to cluster, and steer them",
 		Long: `Changes of a component with a pipeline go from cluster to cluster, stage by stage.
 The Rollout objects in the hub (--kubeconfig and --context) show how far each is.
@@ -36,7 +35,7 @@ the change that is on its way, and show in its timeline.`,
 		Example: `  keelson rollout list
   keelson rollout explain coredns prod-hz-01
   keelson rollout promote coredns --now --reason CVE-2026-1234`,
-		Args: args("list", 0, 0),
+		Args: cli.Args("list", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
@@ -79,7 +78,7 @@ func (a *app) newRolloutWord(s saying) *cobra.Command {
 		Short:             s.short,
 		Long:              s.long + "\n\nExit codes: 0 it is so, 2 it can't be, or makes no sense now.",
 		Example:           s.example,
-		Args:              args("COMPONENT", 1, 1),
+		Args:              cli.Args("COMPONENT", 1, 1),
 		ValidArgsFunction: a.completeRollouts(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.sayRollout(cmd.Context(), args[0], reason, s)
@@ -105,11 +104,11 @@ is meant; it holds for this change alone.
 Exit codes: 0 it is so, 2 it can't be, or makes no sense now.`,
 		Example: `  keelson rollout promote coredns --now --reason CVE-2026-1234
   keelson rollout promote coredns --stage production --now --reason CVE-2026-1234`,
-		Args:              args("COMPONENT", 1, 1),
+		Args:              cli.Args("COMPONENT", 1, 1),
 		ValidArgsFunction: a.completeRollouts(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !now {
-				return usagef("give --now: promote waits for no window, silence, bake or check")
+				return cli.Usagef("give --now: promote waits for no window, silence, bake or check")
 			}
 			return a.sayRollout(cmd.Context(), args[0], reason, saying{
 				done: "promoted",
@@ -130,11 +129,11 @@ Exit codes: 0 it is so, 2 it can't be, or makes no sense now.`,
 const sayTries = 5
 
 func (a *app) sayRollout(ctx context.Context, component, reason string, s saying) error {
-	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+	if err := a.CheckFormat(); err != nil {
 		return err
 	}
-	if reason = oneLine(reason); reason == "" {
-		return usagef("give --reason: others will ask")
+	if reason = cli.OneLine(reason); reason == "" {
+		return cli.Usagef("give --reason: others will ask")
 	}
 	hub, err := a.hubClient()
 	if err != nil {
@@ -145,16 +144,16 @@ func (a *app) sayRollout(ctx context.Context, component, reason string, s saying
 		if r, err = a.rolloutOf(ctx, hub, component); err != nil {
 			return err
 		}
-		if r.Status, err = s.say(r.Status, rollout.Command{By: person(), Because: reason, At: a.env.Now().UTC()}); err != nil {
+		if r.Status, err = s.say(r.Status, rollout.Command{By: cli.CurrentUser(), Because: reason, At: a.Env.Now().UTC()}); err != nil {
 			return fmt.Errorf("rollout of %s: %w", component, err)
 		}
 		err = hub.Status().Update(ctx, r) // the resourceVersion makes a concurrent write a conflict
 		switch {
-		case err == nil && a.output == outputText:
-			fmt.Fprintf(a.env.Out, "the rollout of %s to %s is %s\n", component, oneLine(r.Status.To), s.done)
+		case err == nil && a.Output == cli.FormatText:
+			fmt.Fprintf(a.Env.Out, "the rollout of %s to %s is %s\n", component, cli.OneLine(r.Status.To), s.done)
 			return nil
 		case err == nil:
-			return a.encode(bare(r, "Rollout"))
+			return a.Encode(bare(r, "Rollout"))
 		case !apierrors.IsConflict(err):
 			return fmt.Errorf("write Rollout %s: %w", component, err)
 		}
@@ -219,7 +218,7 @@ phase, the first stage that has not passed, and how many clusters have it.
 Exit codes: 0 printed, 2 the hub can't be read.`,
 		Example: `  keelson rollout list
   keelson rollout list --moving -o json`,
-		Args: args("", 0, 0),
+		Args: cli.Args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.listRollouts(cmd.Context(), moving) },
 	}
 	cmd.Flags().BoolVar(&moving, "moving", false, "leave out those that are complete")
@@ -235,43 +234,36 @@ func (a *app) listRollouts(ctx context.Context, moving bool) error {
 		return r.Status.Change == "" || moving && r.Status.Phase == v1alpha1.RolloutComplete
 	})
 	slices.SortFunc(list.Items, func(x, y v1alpha1.Rollout) int { return cmp.Compare(x.Name, y.Name) })
-	t := a.tableOf("COMPONENT", "PIPELINE", "FROM", "TO", "PHASE", "STAGE", "CLUSTERS", "AGE", "BECAUSE")
+	t := a.NewTable("COMPONENT", "PIPELINE", "FROM", "TO", "PHASE", "STAGE", "CLUSTERS", "AGE", "BECAUSE")
 	for i := range list.Items {
 		s := &list.Items[i].Status
-		t.rows = append(t.rows, row{cells: []cell{
-			{text: oneLine(s.Component)},
-			{text: oneLine(s.Pipeline)},
-			{text: oneLine(s.From)},
-			{text: oneLine(s.To)},
-			{text: oneLine(string(s.Phase)), style: phaseStyle(s.Phase)},
-			{text: oneLine(s.Stage)},
-			{text: oneLine(s.Progress)},
-			{text: a.age(s.Begun)},
-			{text: oneLine(s.Because)},
+		t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{
+			{Text: cli.OneLine(s.Component)},
+			{Text: cli.OneLine(s.Pipeline)},
+			{Text: cli.OneLine(s.From)},
+			{Text: cli.OneLine(s.To)},
+			{Text: cli.OneLine(string(s.Phase)), Style: phaseStyle(s.Phase)},
+			{Text: cli.OneLine(s.Stage)},
+			{Text: cli.OneLine(s.Progress)},
+			{Text: a.Age(s.Begun)},
+			{Text: cli.OneLine(s.Because)},
 		}})
 	}
-	return a.show(bareList(&list, list.Items, "Rollout"), t.or("no rollouts\n"))
+	return a.Show(bareList(&list, list.Items, "Rollout"), t.TextOr("no rollouts\n"))
 }
 
-func (a *app) age(t *metav1.Time) string {
-	if t == nil {
-		return ""
-	}
-	return duration.HumanDuration(max(0, a.env.Now().Sub(t.Time)))
-}
-
-func phaseStyle(p v1alpha1.RolloutPhase) style {
+func phaseStyle(p v1alpha1.RolloutPhase) cli.Style {
 	switch p {
 	case v1alpha1.RolloutComplete:
-		return green
+		return cli.Green
 	case v1alpha1.RolloutProgressing:
-		return cyan
+		return cli.Cyan
 	case v1alpha1.RolloutPaused, v1alpha1.RolloutRollingBack:
-		return yellow
+		return cli.Yellow
 	case v1alpha1.RolloutRolledBack:
-		return red
+		return cli.Red
 	}
-	return plain
+	return cli.Plain
 }
 
 func newRolloutShow(a *app) *cobra.Command {
@@ -286,11 +278,11 @@ have not got it wait; and what happened, the last 20 lines of it or all.
 Exit codes: 0 printed, 2 the hub can't be read, or has no such rollout.`,
 		Example: `  keelson rollout show coredns
   keelson rollout show coredns --all -o yaml`,
-		Args:              args("COMPONENT", 1, 1),
+		Args:              cli.Args("COMPONENT", 1, 1),
 		ValidArgsFunction: a.completeRollouts(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withRollout(cmd.Context(), args[0], func(r *v1alpha1.Rollout) error {
-				return a.show(bare(r, "Rollout"), a.rolloutText(&r.Status, all))
+				return a.Show(bare(r, "Rollout"), a.rolloutText(&r.Status, all))
 			})
 		},
 	}
@@ -316,36 +308,36 @@ const linesShown = 20
 
 func (a *app) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
 	var b strings.Builder
-	paint := a.colored(a.env.Out)
-	fmt.Fprintf(&b, "%s: %s → %s, pipeline %s, revision %.12s, change %s\n", oneLine(s.Component), cmp.Or(oneLine(s.From), "nothing"), oneLine(s.To),
-		oneLine(s.Pipeline), oneLine(s.Revision), oneLine(s.Change))
+	paint := a.Painter(a.Env.Out)
+	fmt.Fprintf(&b, "%s: %s → %s, pipeline %s, revision %.12s, change %s\n", cli.OneLine(s.Component), cmp.Or(cli.OneLine(s.From), "nothing"), cli.OneLine(s.To),
+		cli.OneLine(s.Pipeline), cli.OneLine(s.Revision), cli.OneLine(s.Change))
 	because := ""
 	if s.Because != "" {
-		because = ": " + oneLine(s.Because)
+		because = ": " + cli.OneLine(s.Because)
 	}
-	fmt.Fprintf(&b, "%s, %s clusters%s\n\n", paint.paint(phaseStyle(s.Phase), oneLine(string(s.Phase))), oneLine(s.Progress), because)
+	fmt.Fprintf(&b, "%s, %s clusters%s\n\n", paint.Paint(phaseStyle(s.Phase), cli.OneLine(string(s.Phase))), cli.OneLine(s.Progress), because)
 
-	stages := a.tableOf("STAGE", "OPENED", "PASSED", "HASH", "PROMOTED")
+	stages := a.NewTable("STAGE", "OPENED", "PASSED", "HASH", "PROMOTED")
 	for _, stage := range s.Stages {
-		stages.rows = append(stages.rows, row{cells: []cell{
-			{text: oneLine(stage.Name)}, {text: stamp(stage.Opened)}, {text: stamp(stage.Passed)}, {text: oneLine(stage.Evidence)}, {text: oneLine(stage.Promoted)},
+		stages.Rows = append(stages.Rows, cli.Row{Cells: []cli.Cell{
+			{Text: cli.OneLine(stage.Name)}, {Text: cli.Timestamp(stage.Opened)}, {Text: cli.Timestamp(stage.Passed)}, {Text: cli.OneLine(stage.Evidence)}, {Text: cli.OneLine(stage.Promoted)},
 		}})
 	}
 	b.WriteString(stages.String() + "\n")
-	if checks := a.checksTable(s); len(checks.rows) > 0 {
+	if checks := a.checksTable(s); len(checks.Rows) > 0 {
 		b.WriteString(checks.String() + "\n")
 	}
 
-	clusters := a.tableOf("CLUSTER", "STAGE", "LET GO", "SETTLED", "WHY NOT YET")
+	clusters := a.NewTable("CLUSTER", "STAGE", "LET GO", "SETTLED", "WHY NOT YET")
 	for _, c := range s.Clusters {
-		r := row{cells: []cell{{text: oneLine(c.Name)}, {text: oneLine(c.Stage)}, {}, {}, {text: oneLine(c.Because)}}}
+		r := cli.Row{Cells: []cli.Cell{{Text: cli.OneLine(c.Name)}, {Text: cli.OneLine(c.Stage)}, {}, {}, {Text: cli.OneLine(c.Because)}}}
 		if c.Released != nil {
-			r.cells[2].text = stamp(&metav1.Time{Time: c.Released.Time})
+			r.Cells[2].Text = cli.Timestamp(&metav1.Time{Time: c.Released.Time})
 		}
 		if c.Settled != nil {
-			r.cells[3].text = stamp(&metav1.Time{Time: c.Settled.Time})
+			r.Cells[3].Text = cli.Timestamp(&metav1.Time{Time: c.Settled.Time})
 		}
-		clusters.rows = append(clusters.rows, r)
+		clusters.Rows = append(clusters.Rows, r)
 	}
 	b.WriteString(clusters.String() + "\n")
 
@@ -355,43 +347,36 @@ func (a *app) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
 		fmt.Fprintf(&b, "… %d lines before; --all shows them\n", len(s.Timeline)-linesShown)
 	}
 	for _, e := range lines {
-		where := strings.Join(strings.Fields(oneLine(e.Stage)+" "+oneLine(e.Cluster)), " ")
+		where := strings.Join(strings.Fields(cli.OneLine(e.Stage)+" "+cli.OneLine(e.Cluster)), " ")
 		if where != "" {
 			where += ": "
 		}
-		fmt.Fprintf(&b, "%s  %s%s\n", stamp(&e.Time), where, oneLine(e.Message))
+		fmt.Fprintf(&b, "%s  %s%s\n", cli.Timestamp(&e.Time), where, cli.OneLine(e.Message))
 	}
 	return b.String()
 }
 
 // checksTable shows the checks that were asked.
-func (a *app) checksTable(s *v1alpha1.RolloutStatus) *table {
-	t := a.tableOf("CHECK", "STAGE", "WHEN", "ASKED", "STATE", "WHY")
+func (a *app) checksTable(s *v1alpha1.RolloutStatus) *cli.Table {
+	t := a.NewTable("CHECK", "STAGE", "WHEN", "ASKED", "STATE", "WHY")
 	for _, stage := range s.Stages {
 		for _, c := range stage.Checks {
-			when, state := "before", cell{text: "waits", style: cyan}
+			when, state := "before", cli.Cell{Text: "waits", Style: cli.Cyan}
 			if c.After {
 				when = "after"
 			}
 			switch {
 			case c.Passed != nil:
-				state = cell{text: "passed", style: green}
+				state = cli.Cell{Text: "passed", Style: cli.Green}
 			case c.Failed != nil:
-				state = cell{text: "failed", style: red}
+				state = cli.Cell{Text: "failed", Style: cli.Red}
 			}
-			t.rows = append(t.rows, row{cells: []cell{
-				{text: oneLine(c.Name)}, {text: oneLine(stage.Name)}, {text: when}, {text: stamp(&c.Asked)}, state, {text: oneLine(c.Message)},
+			t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{
+				{Text: cli.OneLine(c.Name)}, {Text: cli.OneLine(stage.Name)}, {Text: when}, {Text: cli.Timestamp(&c.Asked)}, state, {Text: cli.OneLine(c.Message)},
 			}})
 		}
 	}
 	return t
-}
-
-func stamp(t *metav1.Time) string {
-	if t == nil {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
 }
 
 // waiting is one entry of explain.
@@ -416,7 +401,7 @@ which freeze holds, who paused it.
 Exit codes: 0 told, 2 the hub can't be read, or has no such rollout or cluster.`,
 		Example: `  keelson rollout explain coredns prod-hz-01
   keelson rollout explain coredns -o json`,
-		Args:              args("COMPONENT [CLUSTER]", 1, 2),
+		Args:              cli.Args("COMPONENT [CLUSTER]", 1, 2),
 		ValidArgsFunction: a.completeRollouts(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withRollout(cmd.Context(), args[0], func(r *v1alpha1.Rollout) error { return a.explainRollout(&r.Status, args[1:]) })
@@ -427,7 +412,7 @@ Exit codes: 0 told, 2 the hub can't be read, or has no such rollout or cluster.`
 func (a *app) explainRollout(s *v1alpha1.RolloutStatus, only []string) error {
 	out := []waiting{}
 	for _, c := range s.Clusters {
-		one := waiting{Cluster: c.Name, Stage: c.Stage, Because: oneLine(c.Because), Has: c.Because == "", Absent: c.Want == v1alpha1.HashAbsent}
+		one := waiting{Cluster: c.Name, Stage: c.Stage, Because: cli.OneLine(c.Because), Has: c.Because == "", Absent: c.Want == v1alpha1.HashAbsent}
 		if len(only) > 0 && c.Name == only[0] || len(only) == 0 && !one.Has {
 			out = append(out, one)
 		}
@@ -440,14 +425,14 @@ func (a *app) explainRollout(s *v1alpha1.RolloutStatus, only []string) error {
 	for _, one := range out {
 		switch {
 		case one.Has && one.Absent:
-			fmt.Fprintf(&b, "%s has %s no longer, as git says.\n", oneLine(one.Cluster), oneLine(s.Component))
+			fmt.Fprintf(&b, "%s has %s no longer, as git says.\n", cli.OneLine(one.Cluster), cli.OneLine(s.Component))
 		case one.Has:
-			fmt.Fprintf(&b, "%s has %s.\n", one.Cluster, oneLine(s.To))
+			fmt.Fprintf(&b, "%s has %s.\n", one.Cluster, cli.OneLine(s.To))
 		default:
-			fmt.Fprintf(&b, "%s (stage %s) waits: %s.\n", oneLine(one.Cluster), oneLine(one.Stage), one.Because)
+			fmt.Fprintf(&b, "%s (stage %s) waits: %s.\n", cli.OneLine(one.Cluster), cli.OneLine(one.Stage), one.Because)
 		}
 	}
-	return a.show(out, cmp.Or(b.String(), "no cluster waits\n"))
+	return a.Show(out, cmp.Or(b.String(), "no cluster waits\n"))
 }
 
 // completeRollouts completes a component with a pipeline, then up to so many clusters that have the

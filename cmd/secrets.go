@@ -2,10 +2,10 @@ package cmd
 
 import (
 	"context"
-	"io"
 	"os"
 	"sync"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/registry/sops"
 	"github.com/keelson-io/keelson/renderer"
@@ -15,7 +15,7 @@ import (
 // ageKeys returns where to find the keys for encrypted meta-config: the file in the settings, else
 // the places that sops uses.
 func (a *app) ageKeys() sops.Keys {
-	keys := sops.Keys{File: a.ageKeyFile, Env: os.Getenv}
+	keys := sops.Keys{File: a.AgeKeyFile, Env: os.Getenv}
 	if dir, err := os.UserConfigDir(); err == nil {
 		keys.ConfigDir = dir
 	}
@@ -24,15 +24,15 @@ func (a *app) ageKeys() sops.Keys {
 
 // checkAgeKeys reads the keys once, so that a wrong setting is reported before any work.
 func (a *app) checkAgeKeys() error {
-	if a.ageKeyFile == "" {
+	if a.AgeKeyFile == "" {
 		return nil
 	}
 	ids, err := a.ageKeys().Identities()
 	switch {
 	case err != nil:
-		return usagef("--age-key-file: %w", err)
+		return cli.Usagef("--age-key-file: %w", err)
 	case len(ids) == 0:
-		return usagef("--age-key-file: %s holds no key (AGE-SECRET-KEY-1…)", a.ageKeyFile)
+		return cli.Usagef("--age-key-file: %s holds no key (AGE-SECRET-KEY-1…)", a.AgeKeyFile)
 	}
 	return nil
 }
@@ -82,17 +82,4 @@ func (b *secretBound) add(values []redact.Value) error {
 		return forge.ErrTooManySecrets
 	}
 	return nil
-}
-
-// behind returns an Env that writes all output through the redactor.
-func (e Env) behind() Env {
-	columns := e.Columns
-	e.Columns = func(w io.Writer) int {
-		if hidden, ok := w.(*redact.Writer); ok {
-			w = hidden.To
-		}
-		return columns(w)
-	}
-	e.Out, e.Err = e.Redactor.Writer(e.Out), e.Redactor.Writer(e.Err)
-	return e
 }

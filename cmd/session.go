@@ -14,6 +14,7 @@ import (
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/applier/records"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/connect"
 	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/differ"
@@ -23,34 +24,34 @@ import (
 
 // source returns the source of credentials.
 func (a *app) source() connect.Source {
-	return connect.Source{Kubeconfig: a.kubeconfig, Context: a.context, AllowExec: a.allowExec, Hide: a.env.Redactor.Hide, Version: cmp.Or(a.env.Version, "dev")}
+	return connect.Source{Kubeconfig: a.Kubeconfig, Context: a.KubeContext, AllowExec: a.AllowExec, Hide: a.Env.Redactor.Hide, Version: cmp.Or(a.Env.Version, "dev")}
 }
 
 // connect prepares the connection to a cluster. Progress may be nil.
 func (a *app) connect(ctx context.Context, c *registry.Cluster, progress func(applier.Step)) (*applier.Cluster, error) {
 	// All clients of a Line share one connection, and the bounds on answers.
-	line, err := connect.Dial(ctx, a.env.Now, func(ctx context.Context) (*rest.Config, error) {
+	line, err := connect.Dial(ctx, a.Env.Now, func(ctx context.Context) (*rest.Config, error) {
 		return a.source().Config(ctx, c.Spec.Connection)
 	}, connect.Callbacks{})
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
 	}
 	config := line.Config()
-	a.log.Debug("connecting", "cluster", c.Name, "server", config.Host)
+	a.Log.Debug("connecting", "cluster", c.Name, "server", config.Host)
 	config.WarningHandler = a.warnings()
 	identity, err := lease.Identity()
 	if err != nil {
 		return nil, err
 	}
 	return applier.New(applier.Options{
-		Name: c.Name, Config: config, Redactor: a.env.Redactor, Schemas: a.env.Schemas, Progress: progress,
+		Name: c.Name, Config: config, Redactor: a.Env.Redactor, Schemas: a.Env.Schemas, Progress: progress,
 		Writer: records.Writer{Identity: identity},
 	})
 }
 
 // warnings prints the warnings of API servers.
 func (a *app) warnings() rest.WarningHandler {
-	return rest.NewWarningWriter(a.env.Err, rest.WarningWriterOptions{Deduplicate: true})
+	return rest.NewWarningWriter(a.Env.Err, rest.WarningWriterOptions{Deduplicate: true})
 }
 
 // session is a connection to one cluster, with the fleet in git.
@@ -133,7 +134,7 @@ func (p *planned) title() string {
 	if p.Paused {
 		title += " (paused)"
 	}
-	return oneLine(title)
+	return cli.OneLine(title)
 }
 
 // stopped returns the changes that a danger rule blocks.

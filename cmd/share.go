@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/controllers/shard"
@@ -44,15 +45,15 @@ func (a *app) share(o controllerOptions, hub *rest.Config, log *slog.Logger) (*s
 	if !o.share.share {
 		return &share{identity: identity}, nil
 	}
-	options := shard.Options{Topic: a.repo, Options: lease.Options{
-		Hub: hub, Identity: identity, Log: log, Now: a.env.Now,
+	options := shard.Options{Topic: a.Repo, Options: lease.Options{
+		Hub: hub, Identity: identity, Log: log, Now: a.Env.Now,
 		Duration: o.share.leaseDuration, RenewDeadline: o.share.renewDeadline, RetryPeriod: o.share.retryPeriod,
 	}}
 	if o.cluster != "" {
 		options.Group = shard.Single
 	}
 	if err := options.Check(); err != nil {
-		return nil, usagef("--lease-duration, --renew-deadline, --retry-period: %w", err)
+		return nil, cli.Usagef("--lease-duration, --renew-deadline, --retry-period: %w", err)
 	}
 	m, err := shard.New(options)
 	if err != nil {

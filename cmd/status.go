@@ -21,6 +21,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/records"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 )
 
 // statusPage is the number of deliveries in one request.
@@ -40,7 +41,7 @@ func newStatus(a *app) *cobra.Command {
 	var o statusOptions
 	cmd := &cobra.Command{
 		Use:     "status [CLUSTER...]",
-		GroupID: groupCluster,
+		GroupID: cli.GroupCluster,
 		Short:   "Show how the components of all clusters are",
 		Long: `Status prints what the controller knows of each component on each cluster, from
 the Delivery objects in the hub (--kubeconfig and --context): the version that
@@ -63,14 +64,14 @@ can't be read.`,
   keelson status --problems
   keelson status --risky
   keelson status --fail -o json > status.json`,
-		Args:              args("[CLUSTER...]", 0, -1),
+		Args:              cli.Args("[CLUSTER...]", 0, -1),
 		ValidArgsFunction: a.complete(completeClusters),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
-			if a.output != outputText && (o.watch || o.matrix) {
-				return usagef("--watch and --matrix print text, and not %s", a.output)
+			if a.Output != cli.FormatText && (o.watch || o.matrix) {
+				return cli.Usagef("--watch and --matrix print text, and not %s", a.Output)
 			}
 			s, err := a.newStatusView(args, o)
 			if err != nil {
@@ -109,7 +110,7 @@ func (a *app) newStatusView(clusters []string, o statusOptions) (*statusView, er
 
 // openHub checks -o, and connects to the hub.
 func (a *app) openHub() (client.Client, error) {
-	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+	if err := a.CheckFormat(); err != nil {
 		return nil, err
 	}
 	return a.hubClient()
@@ -138,7 +139,7 @@ func (a *app) hubClient() (client.WithWatch, error) {
 		return nil, err
 	}
 	config.WarningHandler = a.warnings()
-	a.log.Debug("connecting to the hub", "server", config.Host)
+	a.Log.Debug("connecting to the hub", "server", config.Host)
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -194,17 +195,17 @@ func (s *statusView) once(ctx context.Context) error {
 		}
 	}
 	all := sorted(found)
-	if s.output != outputText {
+	if s.Output != cli.FormatText {
 		list := v1alpha1.DeliveryList{Items: s.shown(all)}
-		err = s.encode(bareList(&list, list.Items, "Delivery"))
+		err = s.Encode(bareList(&list, list.Items, "Delivery"))
 	} else {
-		err = s.write([]byte(s.text(all)))
+		err = s.Write([]byte(s.text(all)))
 	}
 	if err != nil {
 		return err
 	}
 	if s.options.fail && slices.ContainsFunc(all, func(d v1alpha1.Delivery) bool { return !ready(&d) }) {
-		return errFound
+		return cli.ErrFound
 	}
 	return nil
 }
@@ -237,21 +238,21 @@ func ready(d *v1alpha1.Delivery) bool {
 
 // text returns the table, or the matrix, with the summary below it.
 func (s *statusView) text(all []v1alpha1.Delivery) string {
-	paint := s.colored(s.env.Out)
+	paint := s.Painter(s.Env.Out)
 	if len(all) == 0 {
 		return "no deliveries yet\n"
 	}
 	body := ""
 	if shown := s.shown(all); len(shown) > 0 {
-		t := statusTable(shown, s.env.Now(), s.options.risky)
+		t := statusTable(shown, s.Env.Now(), s.options.risky)
 		if s.options.matrix {
 			t = statusMatrix(shown)
 		}
-		t.paint, t.width = paint, s.env.Columns(s.env.Out)
+		t.Painter, t.Width = paint, s.Env.Columns(s.Env.Out)
 		body = t.String() + "\n"
 	}
 	good := !slices.ContainsFunc(all, func(d v1alpha1.Delivery) bool { return !ready(&d) })
-	return body + paint.paint(verdict(good), statusSummary(all)) + "\n"
+	return body + paint.Paint(cli.OutcomeStyle(good), statusSummary(all)) + "\n"
 }
 
 // statusSummary returns, for example, "18 deliveries: 17 Synced, 1 Held; 18 Healthy".
@@ -261,13 +262,13 @@ func statusSummary(all []v1alpha1.Delivery) string {
 		sync[cmp.Or(string(all[i].Status.Sync), "Unknown")]++
 		health[cmp.Or(string(all[i].Status.Health), "Unknown")]++
 	}
-	text := plural(len(all), "delivery", "deliveries") + ": " + counts(sync, "Synced") + "; " + counts(health, "Healthy")
+	text := cli.Plural(len(all), "delivery", "deliveries") + ": " + counts(sync, "Synced") + "; " + counts(health, "Healthy")
 	warnings := 0
 	for i := range all {
 		warnings += len(all[i].Status.Warnings)
 	}
 	if warnings > 0 {
-		text += "; " + plural(warnings, "warning", "warnings") + " (--risky)"
+		text += "; " + cli.Plural(warnings, "warning", "warnings") + " (--risky)"
 	}
 	return text
 }
@@ -282,50 +283,50 @@ func counts(n map[string]int, good string) string {
 	})
 	parts := make([]string, 0, len(names))
 	for _, name := range names {
-		parts = append(parts, fmt.Sprintf("%d %s", n[name], oneLine(name)))
+		parts = append(parts, fmt.Sprintf("%d %s", n[name], cli.OneLine(name)))
 	}
 	return strings.Join(parts, ", ")
 }
 
 // statusTable has one row for each delivery. If warnings is set, notes below the row show those of
 // its last change.
-func statusTable(all []v1alpha1.Delivery, now time.Time, warnings bool) *table {
-	t := &table{columns: []column{
-		{title: "CLUSTER", least: 12},
-		{title: "COMPONENT", least: 12},
-		{title: "VERSION", least: 8},
-		{title: "SYNC"},
-		{title: "HEALTH"},
-		{title: "AGE"},
-		{title: "MESSAGE", least: 16},
+func statusTable(all []v1alpha1.Delivery, now time.Time, warnings bool) *cli.Table {
+	t := &cli.Table{Columns: []cli.Column{
+		{Title: "CLUSTER", MinWidth: 12},
+		{Title: "COMPONENT", MinWidth: 12},
+		{Title: "VERSION", MinWidth: 8},
+		{Title: "SYNC"},
+		{Title: "HEALTH"},
+		{Title: "AGE"},
+		{Title: "MESSAGE", MinWidth: 16},
 	}}
 	for i := range all {
 		d := &all[i]
-		r := row{cells: []cell{
-			{text: oneLine(d.Status.Cluster)},
-			{text: oneLine(d.Status.Component)},
-			{text: versions(d)},
-			{text: oneLine(string(d.Status.Sync)), style: syncStyle(d.Status.Sync)},
-			{text: oneLine(string(d.Status.Health)), style: healthStyle(d.Status.Health)},
-			{text: duration.HumanDuration(max(0, now.Sub(since(d).Time)))},
-			{text: oneLine(d.Status.Message)},
+		r := cli.Row{Cells: []cli.Cell{
+			{Text: cli.OneLine(d.Status.Cluster)},
+			{Text: cli.OneLine(d.Status.Component)},
+			{Text: versions(d)},
+			{Text: cli.OneLine(string(d.Status.Sync)), Style: syncStyle(d.Status.Sync)},
+			{Text: cli.OneLine(string(d.Status.Health)), Style: healthStyle(d.Status.Health)},
+			{Text: duration.HumanDuration(max(0, now.Sub(since(d).Time)))},
+			{Text: cli.OneLine(d.Status.Message)},
 		}}
 		for _, h := range d.Status.Held {
 			what := strings.TrimSpace(h.Object + " " + h.Path)
-			r.notes = append(r.notes, cell{text: oneLine("! " + what + ": " + because(h.Rule, h.Because)), style: yellow})
+			r.Notes = append(r.Notes, cli.Cell{Text: cli.OneLine("! " + what + ": " + because(h.Rule, h.Because)), Style: cli.Yellow})
 		}
 		for _, w := range d.Status.Warnings {
 			if warnings {
 				what := strings.TrimSpace(w.Object + " " + w.Path)
 				text := strings.TrimSpace("warning: " + what + ": " + because(w.Rule, w.Because) + ". " + w.Fix)
-				r.notes = append(r.notes, cell{text: oneLine(text), style: yellow})
+				r.Notes = append(r.Notes, cli.Cell{Text: cli.OneLine(text), Style: cli.Yellow})
 			}
 		}
 		if p := d.Status.Pinned; p != nil && !strings.HasPrefix(d.Status.Message, "pinned ") {
 			pin := records.Pin{Number: int(p.Number), Version: p.Version, By: p.By, Because: p.Because}
-			r.notes = append(r.notes, cell{text: oneLine("! " + pin.String()), style: yellow})
+			r.Notes = append(r.Notes, cli.Cell{Text: cli.OneLine("! " + pin.String()), Style: cli.Yellow})
 		}
-		t.rows = append(t.rows, r)
+		t.Rows = append(t.Rows, r)
 	}
 	return t
 }
@@ -334,9 +335,9 @@ func statusTable(all []v1alpha1.Delivery, now time.Time, warnings bool) *table {
 // before it.
 func versions(d *v1alpha1.Delivery) string {
 	if applied := d.Status.AppliedVersion; applied != "" && applied != d.Status.Version {
-		return oneLine(applied + "→" + d.Status.Version)
+		return cli.OneLine(applied + "→" + d.Status.Version)
 	}
-	return oneLine(d.Status.Version)
+	return cli.OneLine(d.Status.Version)
 }
 
 // since returns when the delivery entered its present state.
@@ -347,45 +348,45 @@ func since(d *v1alpha1.Delivery) metav1.Time {
 	return d.CreationTimestamp
 }
 
-func syncStyle(s v1alpha1.Sync) style {
+func syncStyle(s v1alpha1.Sync) cli.Style {
 	switch s {
 	case v1alpha1.SyncSynced:
-		return green
+		return cli.Green
 	case v1alpha1.SyncProgressing, v1alpha1.SyncWaiting:
-		return cyan
+		return cli.Cyan
 	case v1alpha1.SyncAbsent:
-		return plain
+		return cli.Plain
 	case v1alpha1.SyncHeld, v1alpha1.SyncPaused, v1alpha1.SyncOrphaned:
-		return yellow
+		return cli.Yellow
 	case v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable:
-		return red
+		return cli.Red
 	}
-	return plain
+	return cli.Plain
 }
 
-func healthStyle(h v1alpha1.Health) style {
+func healthStyle(h v1alpha1.Health) cli.Style {
 	switch h {
 	case v1alpha1.HealthHealthy:
-		return green
+		return cli.Green
 	case v1alpha1.HealthProgressing:
-		return cyan
+		return cli.Cyan
 	case v1alpha1.HealthDegraded:
-		return red
+		return cli.Red
 	case v1alpha1.HealthUnknown:
-		return yellow
+		return cli.Yellow
 	}
-	return plain
+	return cli.Plain
 }
 
 // statusMatrix has a row for each component and a column for each cluster.
-func statusMatrix(all []v1alpha1.Delivery) *table {
-	t := &table{columns: []column{{title: "COMPONENT", least: 12}}}
+func statusMatrix(all []v1alpha1.Delivery) *cli.Table {
+	t := &cli.Table{Columns: []cli.Column{{Title: "COMPONENT", MinWidth: 12}}}
 	clusters, components := map[string]int{}, map[string]map[string]*v1alpha1.Delivery{}
 	for i := range all { // all is sorted by cluster
 		d := &all[i]
 		if _, ok := clusters[d.Status.Cluster]; !ok {
-			clusters[d.Status.Cluster] = len(t.columns)
-			t.columns = append(t.columns, column{title: oneLine(d.Status.Cluster), least: 6})
+			clusters[d.Status.Cluster] = len(t.Columns)
+			t.Columns = append(t.Columns, cli.Column{Title: cli.OneLine(d.Status.Cluster), MinWidth: 6})
 		}
 		if components[d.Status.Component] == nil {
 			components[d.Status.Component] = map[string]*v1alpha1.Delivery{}
@@ -393,31 +394,31 @@ func statusMatrix(all []v1alpha1.Delivery) *table {
 		components[d.Status.Component][d.Status.Cluster] = d
 	}
 	for _, name := range slices.Sorted(maps.Keys(components)) {
-		cells := make([]cell, len(t.columns))
-		cells[0].text = oneLine(name)
+		cells := make([]cli.Cell, len(t.Columns))
+		cells[0].Text = cli.OneLine(name)
 		for cluster, d := range components[name] {
 			sign, look := signOf(d)
-			cells[clusters[cluster]] = cell{text: sign + " " + versions(d), style: look}
+			cells[clusters[cluster]] = cli.Cell{Text: sign + " " + versions(d), Style: look}
 		}
-		t.rows = append(t.rows, row{cells: cells})
+		t.Rows = append(t.Rows, cli.Row{Cells: cells})
 	}
 	return t
 }
 
 // signOf returns the sign and the style of a matrix cell: the worse of sync and health.
-func signOf(d *v1alpha1.Delivery) (string, style) {
-	looks := []style{syncStyle(d.Status.Sync), healthStyle(d.Status.Health)}
+func signOf(d *v1alpha1.Delivery) (string, cli.Style) {
+	looks := []cli.Style{syncStyle(d.Status.Sync), healthStyle(d.Status.Health)}
 	switch {
-	case slices.Contains(looks, red):
-		return "✗", red
-	case slices.Contains(looks, yellow):
-		return "!", yellow
-	case slices.Contains(looks, cyan):
-		return "…", cyan
+	case slices.Contains(looks, cli.Red):
+		return "✗", cli.Red
+	case slices.Contains(looks, cli.Yellow):
+		return "!", cli.Yellow
+	case slices.Contains(looks, cli.Cyan):
+		return "…", cli.Cyan
 	case ready(d):
-		return "✓", green
+		return "✓", cli.Green
 	}
-	return "?", plain
+	return "?", cli.Plain
 }
 
 // follow shows each change until ctx ends, which is not an error. If the hub fails during the
@@ -431,9 +432,9 @@ func (s *statusView) follow(ctx context.Context) error {
 		case err != nil && !began:
 			return err
 		case err != nil:
-			s.warn("%v; trying again", err)
+			s.Warn("%v; trying again", err)
 		}
-		if sleep(ctx, relistPause) != nil {
+		if cli.Sleep(ctx, relistPause) != nil {
 			return nil //nolint:nilerr // as above
 		}
 	}
@@ -464,7 +465,7 @@ func (s *statusView) watch(ctx context.Context) error {
 			}
 			dirty = s.apply(found, e) || dirty
 		case <-redraw.C:
-			if dirty && s.env.Columns(s.env.Out) > 0 {
+			if dirty && s.Env.Columns(s.Env.Out) > 0 {
 				s.draw(found)
 			}
 			dirty = false
@@ -485,8 +486,8 @@ func (s *statusView) apply(found map[string]v1alpha1.Delivery, e watch.Event) bo
 	} else {
 		found[key] = *d
 	}
-	if s.env.Columns(s.env.Out) == 0 {
-		fmt.Fprintln(s.env.Out, s.line(d, e.Type))
+	if s.Env.Columns(s.Env.Out) == 0 {
+		fmt.Fprintln(s.Env.Out, s.line(d, e.Type))
 	}
 	return true
 }
@@ -494,20 +495,20 @@ func (s *statusView) apply(found map[string]v1alpha1.Delivery, e watch.Event) bo
 // line describes one change.
 func (s *statusView) line(d *v1alpha1.Delivery, event watch.EventType) string {
 	parts := []string{
-		s.env.Now().UTC().Format(time.RFC3339), d.Status.Cluster, d.Status.Component, versions(d),
+		s.Env.Now().UTC().Format(time.RFC3339), d.Status.Cluster, d.Status.Component, versions(d),
 		string(d.Status.Sync), string(d.Status.Health), d.Status.Message,
 	}
 	if event == watch.Deleted {
 		parts = append(parts[:3], "gone")
 	}
-	return oneLine(strings.Join(parts, " "))
+	return cli.OneLine(strings.Join(parts, " "))
 }
 
 // draw writes the whole table; a terminal is cleared first.
 func (s *statusView) draw(found map[string]v1alpha1.Delivery) {
 	home := ""
-	if s.env.Columns(s.env.Out) > 0 {
+	if s.Env.Columns(s.Env.Out) > 0 {
 		home = "\x1b[H\x1b[2J"
 	}
-	fmt.Fprint(s.env.Out, home+s.text(sorted(found)))
+	fmt.Fprint(s.Env.Out, home+s.text(sorted(found)))
 }

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
@@ -50,9 +51,9 @@ func (o traceOptions) url() (*url.URL, error) {
 	switch {
 	case err != nil:
 		// The error may contain a part of a password.
-		return nil, usagef("--trace-endpoint is no URL; is something in its password that has to be percent-encoded?")
+		return nil, cli.Usagef("--trace-endpoint is no URL; is something in its password that has to be percent-encoded?")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return nil, usagef("--trace-endpoint takes a URL such as http://collector:4318, and not %s", u.Redacted())
+		return nil, cli.Usagef("--trace-endpoint takes a URL such as http://collector:4318, and not %s", u.Redacted())
 	case u.Path == "" || u.Path == "/":
 		u.Path = tracesPath
 	}
@@ -70,7 +71,7 @@ func (a *app) traces(ctx context.Context, o traceOptions, identity string, log *
 	from, err := resource.New(ctx,
 		resource.WithAttributes(
 			attribute.String("service.name", "keelson"),
-			attribute.String("service.version", a.env.Version),
+			attribute.String("service.version", a.Env.Version),
 			attribute.String("service.instance.id", identity)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
@@ -78,7 +79,7 @@ func (a *app) traces(ctx context.Context, o traceOptions, identity string, log *
 	}
 	exporter := &discreet{
 		next:     otlptrace.NewUnstarted(&collector{to: to, client: &http.Client{Timeout: traceTimeout}}),
-		redactor: a.env.Redactor, log: log, complain: rate.Sometimes{First: 1, Interval: time.Minute},
+		redactor: a.Env.Redactor, log: log, complain: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(from))
 	log.Info("sending traces", "to", to.Redacted())

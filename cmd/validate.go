@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
@@ -30,7 +31,7 @@ func newValidate(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "validate",
-		GroupID: groupGit,
+		GroupID: cli.GroupGit,
 		Short:   "Find every mistake in the fleet repository",
 		Long: `Validate reads every file of the fleet repository, renders every component
 for every cluster that gets it, and prints each mistake with its place:
@@ -57,10 +58,10 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
   keelson validate --age-key-file ci-key.txt
   keelson validate --repo https://git.example/fleet.git --revision my-branch
   keelson validate -o json | jq -r '.[].at.file'`,
-		Args:              args("none", 0, 0),
+		Args:              cli.Args("none", 0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
 			repo, f, err := a.loadRepo(cmd.Context(), workTree)
@@ -73,12 +74,12 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 			}
 			v := &validation{
 				fleet: f, cache: renderer.NewCache(workers, renderCacheBytes), caps: renderer.NewExtensions(caps.capabilities()),
-				workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)), progress: newProgress(a),
+				workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)), progress: a.NewProgress(),
 				keys: a.ageKeys(), warnings: map[string]bool{}, checker: differ.NewChecker(), ran: map[placed]map[string]*ran{},
 			}
 			v.unmerged(cmd.Context(), repo)
 			err = v.run(cmd.Context())
-			v.progress.clear()
+			v.progress.Clear()
 			if err != nil {
 				return err
 			}
@@ -111,18 +112,9 @@ func (f finding) problem() yamlfile.Problem {
 func (f finding) String() string {
 	p := f.problem()
 	if len(f.Clusters) > 0 {
-		p.Message += " (on " + few(f.Clusters) + ")"
+		p.Message += " (on " + cli.Few(f.Clusters) + ")"
 	}
 	return p.Error()
-}
-
-// few names up to 5 of the names.
-func few(names []string) string {
-	const few = 5
-	if len(names) > few {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
-	}
-	return strings.Join(names, ", ")
 }
 
 // validation finds the problems of a fleet.
@@ -134,7 +126,7 @@ type validation struct {
 	checker  *differ.Checker
 	ran      map[placed]map[string]*ran // images by container
 	workers  int
-	progress *progress
+	progress *cli.Progress
 
 	mu     sync.Mutex
 	looked int // finished clusters
@@ -340,8 +332,8 @@ func (v *validation) showProgress() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.looked++
-	if v.progress.columns > 0 {
-		v.progress.print(fmt.Sprintf("rendered %d of %d clusters", v.looked, len(v.fleet.Clusters)))
+	if v.progress.OnTerminal() {
+		v.progress.Print(fmt.Sprintf("rendered %d of %d clusters", v.looked, len(v.fleet.Clusters)))
 	}
 }
 
@@ -488,60 +480,41 @@ func (v *validation) summary() string {
 	}
 	found := "no problems"
 	if n := len(v.problems); n > 0 {
-		found = plural(n, "problem", "problems")
+		found = cli.Plural(n, "problem", "problems")
 	}
 	if n := len(v.locked); n > 0 {
-		found += ", " + plural(n, "encrypted file", "encrypted files") + " without a key"
+		found += ", " + cli.Plural(n, "encrypted file", "encrypted files") + " without a key"
 	}
 	return fmt.Sprintf("%s × %s: %s, %s, %s",
-		plural(len(components), "component", "components"),
-		plural(len(v.fleet.Clusters), "cluster", "clusters"),
-		plural(deliveries, "delivery", "deliveries"),
-		plural(int(v.cache.Stats().Misses), "distinct render", "distinct renders"), found)
+		cli.Plural(len(components), "component", "components"),
+		cli.Plural(len(v.fleet.Clusters), "cluster", "clusters"),
+		cli.Plural(deliveries, "delivery", "deliveries"),
+		cli.Plural(int(v.cache.Stats().Misses), "distinct render", "distinct renders"), found)
 }
 
 func (a *app) showValidation(v *validation) error {
-	a.warnAll(v.warnings)
-	if a.output != outputText {
+	a.WarnAll(v.warnings)
+	if a.Output != cli.FormatText {
 		if v.problems == nil {
 			v.problems = []finding{}
 		}
-		if err := a.encode(v.problems); err != nil {
+		if err := a.Encode(v.problems); err != nil {
 			return err
 		}
 	} else {
-		paint := a.colored(a.env.Out)
+		paint := a.Painter(a.Env.Out)
 		var b strings.Builder
 		for _, p := range v.problems {
-			place, rest, _ := strings.Cut(clean(p.String()), ": ")
-			b.WriteString(paint.paint(bold, place) + ": " + rest + "\n")
+			place, rest, _ := strings.Cut(cli.Clean(p.String()), ": ")
+			b.WriteString(paint.Paint(cli.Bold, place) + ": " + rest + "\n")
 		}
-		b.WriteString(paint.paint(verdict(len(v.problems) == 0), v.summary()) + "\n")
-		if err := a.write([]byte(b.String())); err != nil {
+		b.WriteString(paint.Paint(cli.OutcomeStyle(len(v.problems) == 0), v.summary()) + "\n")
+		if err := a.Write([]byte(b.String())); err != nil {
 			return err
 		}
 	}
 	if len(v.problems) > 0 {
-		return errFound
+		return cli.ErrFound
 	}
 	return nil
-}
-
-func verdict(good bool) style {
-	if good {
-		return green
-	}
-	return red
-}
-
-// warnAll prints each warning once.
-func (a *app) warnAll(warnings map[string]bool) {
-	list := make([]string, 0, len(warnings))
-	for w := range warnings {
-		list = append(list, w)
-	}
-	slices.Sort(list)
-	for _, w := range list {
-		a.warn("warning: %s", w)
-	}
 }

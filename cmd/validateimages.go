@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/yamlfile"
@@ -62,7 +63,7 @@ func (v *validation) differing() {
 		for _, image := range slices.Sorted(maps.Keys(all)) {
 			one := all[image]
 			slices.Sort(one.clusters)
-			texts = append(texts, fmt.Sprintf("%s on %s", image, few(one.clusters)))
+			texts = append(texts, fmt.Sprintf("%s on %s", image, cli.Few(one.clusters)))
 			if where == "" && one.at.File != "" {
 				where = one.at.String() + ": "
 			}

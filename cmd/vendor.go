@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/registry/chartsource"
 )
 
@@ -32,7 +33,7 @@ func newVendor(a *app) *cobra.Command {
 	var o vendorOptions
 	cmd := &cobra.Command{
 		Use:     "vendor [COMPONENT...]",
-		GroupID: groupGit,
+		GroupID: cli.GroupGit,
 		Short:   "Keep the charts of others in git, pinned by digest",
 		Long: `Vendor copies a chart that another project publishes into components/COMPONENT/
 template/, with the charts that it depends on, and writes beside it chart.yaml:
@@ -59,10 +60,10 @@ Exit codes: 0 done, 1 with --check: files differ, 2 it can't be done or known.`,
   keelson vendor web --chart ../charts/web
   keelson vendor --upgrade coredns
   keelson vendor --check -o json`,
-		Args:              args("COMPONENT...", 0, -1),
+		Args:              cli.Args("COMPONENT...", 0, -1),
 		ValidArgsFunction: a.completeVendored,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
 			if err := o.validate(args); err != nil {
@@ -91,15 +92,15 @@ func (o *vendorOptions) validate(components []string) error {
 	brings := o.wanted.Chart != "" || o.wanted.Version != ""
 	switch {
 	case o.wanted.Repository != "" && o.wanted.Chart == "":
-		return usagef("--chart-repo needs the chart's name with --chart")
+		return cli.Usagef("--chart-repo needs the chart's name with --chart")
 	case brings && len(components) != 1:
-		return usagef("--chart and --version are for one component: name it")
+		return cli.Usagef("--chart and --version are for one component: name it")
 	case brings && o.check, o.upgrade && o.check:
-		return usagef("--check changes nothing: leave --chart, --version and --upgrade out")
+		return cli.Usagef("--check changes nothing: leave --chart, --version and --upgrade out")
 	case brings && o.upgrade:
-		return usagef("--upgrade takes the newest version that chart.yaml allows: leave --chart and --version out")
+		return cli.Usagef("--upgrade takes the newest version that chart.yaml allows: leave --chart and --version out")
 	case o.packed && o.wanted.Chart == "":
-		return usagef("--packed is decided with --chart; chart.yaml remembers it")
+		return cli.Usagef("--packed is decided with --chart; chart.yaml remembers it")
 	}
 	return nil
 }
@@ -132,10 +133,10 @@ const (
 )
 
 func (a *app) vendor(ctx context.Context, o vendorOptions, components []string) (err error) {
-	if a.revision != "" {
-		return usagef("vendor works on the files in the work tree: leave --revision out")
+	if a.Revision != "" {
+		return cli.Usagef("vendor works on the files in the work tree: leave --revision out")
 	}
-	tree, err := chartsource.OpenTree(a.repo)
+	tree, err := chartsource.OpenTree(a.Repo)
 	if err != nil {
 		return fmt.Errorf("vendor needs a work tree, in the folder of --repo: %w", err)
 	}
@@ -145,11 +146,11 @@ func (a *app) vendor(ctx context.Context, o vendorOptions, components []string) 
 			return err
 		}
 	}
-	p := newProgress(a)
+	p := a.NewProgress()
 	client, err := chartsource.New(chartsource.Options{
 		RegistryConfigs: registryConfigs(), RepositoryConfig: cmp.Or(os.Getenv("HELM_REPOSITORY_CONFIG"), helmConfig("repositories.yaml")),
-		PlainHTTP: o.plainHTTP, UserAgent: "keelson/" + cmp.Or(a.env.Version, "dev"), Root: a.repo,
-		Progress: func(what string) { p.print(what) },
+		PlainHTTP: o.plainHTTP, UserAgent: "keelson/" + cmp.Or(a.Env.Version, "dev"), Root: a.Repo,
+		Progress: func(what string) { p.Print(what) },
 	})
 	if err != nil {
 		return err
@@ -162,7 +163,7 @@ func (a *app) vendor(ctx context.Context, o vendorOptions, components []string) 
 			break
 		}
 	}
-	p.clear()
+	p.Clear()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -321,7 +322,7 @@ func (v *vendoring) touched(ctx context.Context, c *chartsource.Component) strin
 		for _, f := range c.Files {
 			names = append(names, path.Join("template", f.Name))
 		}
-		return few(names)
+		return cli.Few(names)
 	}
 	chart, err := v.client.Fetch(ctx, *c.Source)
 	if err != nil {
@@ -330,7 +331,7 @@ func (v *vendoring) touched(ctx context.Context, c *chartsource.Component) strin
 	for _, d := range c.Compare(chart, c.Packed()) {
 		names = append(names, d.File+" ("+d.State+")")
 	}
-	return few(names)
+	return cli.Few(names)
 }
 
 // addWarnings adds warnings about causes that keep a written chart from being delivered.
@@ -344,7 +345,7 @@ func (v *vendoring) addWarnings(out *vendored) error {
 		return err
 	}
 	if len(ignored) > 0 {
-		out.Warnings = append(out.Warnings, "a .gitignore keeps files of the chart out of git: "+few(ignored)+"; add them with git add -f")
+		out.Warnings = append(out.Warnings, "a .gitignore keeps files of the chart out of git: "+cli.Few(ignored)+"; add them with git add -f")
 	}
 	if !v.tree.HasSpec(out.Component) {
 		out.Warnings = append(out.Warnings, fmt.Sprintf("components/%s/component.yaml is missing: it says into which namespace the chart goes", out.Component))
@@ -362,56 +363,56 @@ func (a *app) showVendored(list []*vendored) error {
 			differs++
 		}
 	}
-	if failed == 1 && len(list) == 1 && a.output == outputText {
+	if failed == 1 && len(list) == 1 && a.Output == cli.FormatText {
 		return fmt.Errorf("component %s: %w", list[0].Component, list[0].err)
 	}
-	if err := a.show(list, a.vendoredText(list)); err != nil {
+	if err := a.Show(list, a.vendoredText(list)); err != nil {
 		return err
 	}
 	switch {
 	case failed > 0:
-		return fmt.Errorf("%s of %d failed", plural(failed, "component", "components"), len(list))
+		return fmt.Errorf("%s of %d failed", cli.Plural(failed, "component", "components"), len(list))
 	case differs > 0:
-		return errFound
+		return cli.ErrFound
 	}
 	return nil
 }
 
 func (a *app) vendoredText(list []*vendored) string {
-	t := &table{
-		columns: []column{{title: "COMPONENT"}, {title: "CHART"}, {title: "VERSION"}, {title: "STATE"}, {title: "FROM", least: 24, tail: true}},
-		paint:   a.colored(a.env.Out), width: a.env.Columns(a.env.Out),
+	t := &cli.Table{
+		Columns: []cli.Column{{Title: "COMPONENT"}, {Title: "CHART"}, {Title: "VERSION"}, {Title: "STATE"}, {Title: "FROM", MinWidth: 24, KeepEnd: true}},
+		Painter: a.Painter(a.Env.Out), Width: a.Env.Columns(a.Env.Out),
 	}
-	looks := map[string]style{vendorPinned: green, vendorWritten: green, vendorDiffers: yellow, vendorFailed: red}
+	looks := map[string]cli.Style{vendorPinned: cli.Green, vendorWritten: cli.Green, vendorDiffers: cli.Yellow, vendorFailed: cli.Red}
 	for _, v := range list {
-		version := oneLine(v.Version)
+		version := cli.OneLine(v.Version)
 		if v.Was != "" {
-			version = oneLine(v.Was + " → " + v.Version)
+			version = cli.OneLine(v.Was + " → " + v.Version)
 		}
-		r := row{cells: []cell{
-			{text: oneLine(v.Component)}, {text: oneLine(v.Chart)}, {text: version}, {text: v.State, style: looks[v.State]}, {text: oneLine(v.URL)},
+		r := cli.Row{Cells: []cli.Cell{
+			{Text: cli.OneLine(v.Component)}, {Text: cli.OneLine(v.Chart)}, {Text: version}, {Text: v.State, Style: looks[v.State]}, {Text: cli.OneLine(v.URL)},
 		}}
 		if v.err != nil {
-			r.notes = append(r.notes, cell{text: oneLine(v.Error), style: red})
+			r.Notes = append(r.Notes, cli.Cell{Text: cli.OneLine(v.Error), Style: cli.Red})
 		}
 		for _, d := range v.Differences {
-			r.notes = append(r.notes, cell{text: oneLine(d.State + " " + path.Join("components", v.Component, d.File)), style: yellow})
+			r.Notes = append(r.Notes, cli.Cell{Text: cli.OneLine(d.State + " " + path.Join("components", v.Component, d.File)), Style: cli.Yellow})
 		}
 		for _, w := range v.Warnings {
-			r.notes = append(r.notes, cell{text: oneLine("warning: " + w), style: yellow})
+			r.Notes = append(r.Notes, cli.Cell{Text: cli.OneLine("warning: " + w), Style: cli.Yellow})
 		}
-		t.rows = append(t.rows, r)
+		t.Rows = append(t.Rows, r)
 	}
-	return t.or("no component has a chart.yaml: bring a chart with --chart\n")
+	return t.TextOr("no component has a chart.yaml: bring a chart with --chart\n")
 }
 
 // completeVendored completes components that have a chart.yaml; with --chart, all components.
 func (a *app) completeVendored(cmd *cobra.Command, taken []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const nothing = cobra.ShellCompDirectiveNoFileComp
-	if a.configure(cmd) != nil {
+	if a.Configure(cmd) != nil {
 		return nil, nothing
 	}
-	tree, err := chartsource.OpenTree(a.repo)
+	tree, err := chartsource.OpenTree(a.Repo)
 	if err != nil {
 		return nil, nothing
 	}

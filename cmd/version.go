@@ -6,6 +6,8 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 )
 
 func newVersion(a *app) *cobra.Command {
@@ -16,14 +18,14 @@ func newVersion(a *app) *cobra.Command {
 platform that it was built for.`,
 		Example: `  keelson version
   keelson version -o json`,
-		Args:              args("none", 0, 0),
+		Args:              cli.Args("none", 0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+			if err := a.CheckFormat(); err != nil {
 				return err
 			}
-			version, platform := cmp.Or(a.env.Version, "dev"), runtime.GOOS+"/"+runtime.GOARCH
-			return a.show(map[string]string{"version": version, "go": runtime.Version(), "platform": platform},
+			version, platform := cmp.Or(a.Env.Version, "dev"), runtime.GOOS+"/"+runtime.GOARCH
+			return a.Show(map[string]string{"version": version, "go": runtime.Version(), "platform": platform},
 				fmt.Sprintf("keelson %s (%s, %s)\n", version, runtime.Version(), platform))
 		},
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/receiver"
 )
 
@@ -27,15 +28,15 @@ func (a *app) takeWebhooks(ctx context.Context, o webhookOptions, log *slog.Logg
 	case o.listen == "" && o.secretFile == "":
 		return func() {}, nil
 	case o.listen == "":
-		return nil, usagef("--webhook-secret-file is for webhooks: give --webhook-listen, too")
+		return nil, cli.Usagef("--webhook-secret-file is for webhooks: give --webhook-listen, too")
 	case o.secretFile == "":
-		return nil, usagef("--webhook-listen needs --webhook-secret-file: webhooks without a secret are not taken")
+		return nil, cli.Usagef("--webhook-listen needs --webhook-secret-file: webhooks without a secret are not taken")
 	}
-	secrets, err := receiver.OpenFile(o.secretFile, a.env.Now, a.env.Redactor.Hide)
+	secrets, err := receiver.OpenFile(o.secretFile, a.Env.Now, a.Env.Redactor.Hide)
 	if err != nil {
 		return nil, fmt.Errorf("--webhook-secret-file: %w", err)
 	}
-	r := receiver.New(receiver.Options{Secrets: secrets.Secrets, Fetch: fetch, Log: log, Now: a.env.Now})
+	r := receiver.New(receiver.Options{Secrets: secrets.Secrets, Fetch: fetch, Log: log, Now: a.Env.Now})
 	if err := metrics.Register(r); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -21,11 +22,11 @@ func newWorker(a *app) *cobra.Command {
 		Use:    workerCommand,
 		Short:  "Render charts for another keelson",
 		Hidden: true,
-		Args:   args("none", 0, 0),
+		Args:   cli.Args("none", 0, 0),
 		// The process has no environment and no folder, so there are no settings to read.
-		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
+		PersistentPreRun: func(*cobra.Command, []string) { a.Started = true },
 		RunE: func(*cobra.Command, []string) error {
-			return renderer.Work(a.env.In, os.NewFile(3, "answers"))
+			return renderer.Work(a.Env.In, os.NewFile(3, "answers"))
 		},
 	}
 }
@@ -60,13 +61,13 @@ func (r *rendering) check() error {
 	least := resource.MustParse("64Mi")
 	switch {
 	case r.workers < 0:
-		return usagef("--render-workers takes at least 1, and not %d", r.workers)
+		return cli.Usagef("--render-workers takes at least 1, and not %d", r.workers)
 	case r.timeout < time.Second:
-		return usagef("--render-timeout takes at least 1s, and not %s", r.timeout)
+		return cli.Usagef("--render-timeout takes at least 1s, and not %s", r.timeout)
 	case r.memory.Cmp(least) < 0:
-		return usagef("--render-memory takes at least %s, and not %s", least.String(), r.memory.String())
+		return cli.Usagef("--render-memory takes at least %s, and not %s", least.String(), r.memory.String())
 	case r.cacheDirBytes.Cmp(least) < 0:
-		return usagef("--render-cache-dir-size takes at least %s, and not %s", least.String(), r.cacheDirBytes.String())
+		return cli.Usagef("--render-cache-dir-size takes at least %s, and not %s", least.String(), r.cacheDirBytes.String())
 	}
 	return nil
 }
@@ -95,7 +96,7 @@ func (a *app) renderer() (renderer.Renderer, error) {
 
 // program identifies this build, also among development builds of the same version.
 func (a *app) program() string {
-	id := a.env.Version
+	id := a.Env.Version
 	if path, err := os.Executable(); err == nil {
 		if info, err := os.Stat(path); err == nil {
 			id += fmt.Sprintf(" %d %s", info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano))
@@ -110,7 +111,7 @@ func (a *app) veiled() (renderer.Renderer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &remembering{next: next, redactor: a.env.Redactor}, nil
+	return &remembering{next: next, redactor: a.Env.Redactor}, nil
 }
 
 // timed is a renderer that measures how long renders take.

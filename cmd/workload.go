@@ -22,6 +22,7 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -29,7 +30,7 @@ func newWorkload(a *app) *cobra.Command {
 	o := &workloadOptions{}
 	cmd := &cobra.Command{
 		Use:     "workload",
-		GroupID: groupCluster,
+		GroupID: cli.GroupCluster,
 		Short:   "Show and steer one CloneSet or DaemonSet of apps.kruise.io",
 		Long: `What 'kubectl rollout' is for Deployments, for CloneSets and DaemonSets of
 apps.kruise.io, whoever runs them: 'keelson workloads' or OpenKruise. The cluster
@@ -43,7 +44,7 @@ rollback are refused, unless --force says that it is meant.`,
 		Example: `  keelson workload status web -n shop --watch
   keelson workload pause cloneset/web -n shop
   keelson workload rollback daemon/agent -n kube-system --to 3`,
-		Args: args("status", 0, 0),
+		Args: cli.Args("status", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := cmd.PersistentFlags()
@@ -98,7 +99,7 @@ func kindsNamed(text string) ([]workloadKind, error) {
 			return []workloadKind{k}, nil
 		}
 	}
-	return nil, usagef("%q is no kind of workload of %s: give %s", text, v1beta1.GroupVersion.Group, strings.Join(kindNames(), " or "))
+	return nil, cli.Usagef("%q is no kind of workload of %s: give %s", text, v1beta1.GroupVersion.Group, strings.Join(kindNames(), " or "))
 }
 
 // workloadName parses NAME or KIND/NAME, together with --kind.
@@ -108,7 +109,7 @@ func workloadName(given, kind string) (name string, kinds []workloadKind, err er
 		prefix, name = "", given
 	}
 	if has && (prefix == "" || name == "") || name == "" {
-		return "", nil, usagef("%q names no workload: give NAME, or KIND/NAME as cloneset/web", given)
+		return "", nil, cli.Usagef("%q names no workload: give NAME, or KIND/NAME as cloneset/web", given)
 	}
 	if kinds, err = kindsNamed(cmp.Or(prefix, kind)); err != nil {
 		return "", nil, err
@@ -116,7 +117,7 @@ func workloadName(given, kind string) (name string, kinds []workloadKind, err er
 	if other, err := kindsNamed(kind); err != nil {
 		return "", nil, err
 	} else if len(other) == 1 && other[0].kind != kinds[0].kind {
-		return "", nil, usagef("%s is a %s, and --kind says %s", given, kinds[0].kind, other[0].kind)
+		return "", nil, cli.Usagef("%s is a %s, and --kind says %s", given, kinds[0].kind, other[0].kind)
 	}
 	return name, kinds, nil
 }
@@ -145,7 +146,7 @@ type kruiseSets struct {
 }
 
 func (a *app) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
-	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+	if err := a.CheckFormat(); err != nil {
 		return nil, err
 	}
 	source := a.source()
@@ -158,8 +159,8 @@ func (a *app) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
 		return nil, err
 	}
 	config.WarningHandler = a.warnings()
-	a.log.Debug("connecting to the cluster", "server", config.Host)
-	ctrl.SetLogger(logr.FromSlogHandler(a.log.Handler())) // without a logger, the library complains on stderr
+	a.Log.Debug("connecting to the cluster", "server", config.Host)
+	ctrl.SetLogger(logr.FromSlogHandler(a.Log.Handler())) // without a logger, the library complains on stderr
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -209,7 +210,7 @@ func (w *kruiseSets) find(ctx context.Context, given, kind string) (*kruiseSet, 
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, usagef("namespace %s has a %s and a %s %s: say %s/%s or %s/%s", w.namespace, found[0].kind, found[1].kind, name,
+		return nil, cli.Usagef("namespace %s has a %s and a %s %s: say %s/%s or %s/%s", w.namespace, found[0].kind, found[1].kind, name,
 			strings.ToLower(found[0].kind), name, strings.ToLower(found[1].kind), name)
 	case !served:
 		return nil, noWorkloads(kinds)
@@ -342,7 +343,7 @@ func (s *kruiseSet) refuse(verb, instead string, force bool) error {
 // warnDelivered warns about what happens to a forced change.
 func (w *kruiseSets) warnDelivered(found *kruiseSet) {
 	if _, is := found.delivered(); is {
-		w.warn("%s is delivered by Keelson, and git does not have this change: what git sets is set back, and the rest stays until it is undone by hand", found.title())
+		w.Warn("%s is delivered by Keelson, and git does not have this change: what git sets is set back, and the rest stays until it is undone by hand", found.title())
 	}
 }
 
@@ -386,8 +387,8 @@ func (w *kruiseSets) completions(ctx context.Context, kinds []workloadKind, pref
 
 // quietWorkloads connects for a completion, with a short timeout; nil on any error.
 func (a *app) quietWorkloads(cmd *cobra.Command, o *workloadOptions) (*kruiseSets, context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.env.Completion, completionTimeout))
-	err := a.configure(cmd)
+	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.Env.Completion, completionTimeout))
+	err := a.Configure(cmd)
 	if err == nil {
 		var w *kruiseSets
 		if w, err = a.openWorkloads(o); err == nil {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 )
 
 func newWorkloadPause(a *app, o *workloadOptions) *cobra.Command {
@@ -27,7 +28,7 @@ still there ('keelson pause CLUSTER COMPONENT').
 Exit codes: 0 it is paused, 2 it can't be.`,
 		Example: `  keelson workload pause web -n shop
   keelson workload pause daemon/agent -n kube-system --force`,
-		Args:              args("NAME", 1, 1),
+		Args:              cli.Args("NAME", 1, 1),
 		ValidArgsFunction: a.completeWorkloads(o),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.pauseWorkload(cmd.Context(), args[0], o, pausing{paused: true, force: force})
@@ -50,7 +51,7 @@ What Keelson delivers it refuses to resume, as pause does.
 Exit codes: 0 it is not paused, 2 it can't be so.`,
 		Example: `  keelson workload resume web -n shop
   keelson workload resume cloneset/web -n shop -o json`,
-		Args:              args("NAME", 1, 1),
+		Args:              cli.Args("NAME", 1, 1),
 		ValidArgsFunction: a.completeWorkloads(o),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.pauseWorkload(cmd.Context(), args[0], o, pausing{force: force})
@@ -128,5 +129,5 @@ func (w *kruiseSets) showPaused(found *kruiseSet, p pausing, changed bool) error
 	if changed {
 		w.warnDelivered(found)
 	}
-	return w.show(pausedWorkload{Kind: found.kind, Namespace: found.GetNamespace(), Name: found.GetName(), Paused: p.paused, Changed: changed}, text)
+	return w.Show(pausedWorkload{Kind: found.kind, Namespace: found.GetNamespace(), Name: found.GetName(), Paused: p.paused, Changed: changed}, text)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
@@ -45,11 +46,11 @@ Exit codes: 0 it is so, or listed, 2 it can't be.`,
 		Example: `  keelson workload rollback web -n shop --list
   keelson workload rollback web -n shop
   keelson workload rollback daemon/agent -n kube-system --to 3`,
-		Args:              args("NAME", 1, 1),
+		Args:              cli.Args("NAME", 1, 1),
 		ValidArgsFunction: a.completeWorkloads(where),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.list && (o.to != "" || o.force) {
-				return usagef("--list only shows the revisions: leave --to and --force out")
+				return cli.Usagef("--list only shows the revisions: leave --to and --force out")
 			}
 			return a.rollbackWorkload(cmd.Context(), args[0], o)
 		},
@@ -105,12 +106,12 @@ func (a *app) rollbackWorkload(ctx context.Context, name string, o workloadRollb
 		Kind: found.kind, Namespace: found.GetNamespace(), Name: found.GetName(), Revision: to.Name, Number: to.Revision,
 		Images: asRevision(to).Images, Before: images,
 	}
-	return a.show(r, found.rolledBackText(r))
+	return a.Show(r, found.rolledBackText(r))
 }
 
 func (s *kruiseSet) rolledBackText(r rolledBack) string {
-	text := fmt.Sprintf("%s has the template of revision %d (%s) again: %s → %s\n", s.title(), r.Number, oneLine(r.Revision),
-		oneLine(strings.Join(r.Before, ",")), oneLine(strings.Join(r.Images, ",")))
+	text := fmt.Sprintf("%s has the template of revision %d (%s) again: %s → %s\n", s.title(), r.Number, cli.OneLine(r.Revision),
+		cli.OneLine(strings.Join(r.Before, ",")), cli.OneLine(strings.Join(r.Images, ",")))
 	if s.paused {
 		text += "its pods stay as they are while it is paused: 'keelson workload resume " + s.argument() + "'\n"
 	}
@@ -122,7 +123,7 @@ func (w *kruiseSets) listRevisions(ctx context.Context, found *kruiseSet) error 
 	if err != nil {
 		return err
 	}
-	return w.show(r.Revisions, w.revisionTable(r.Revisions).or(found.title()+" has no revisions\n"))
+	return w.Show(r.Revisions, w.revisionTable(r.Revisions).TextOr(found.title()+" has no revisions\n"))
 }
 
 // earlier returns the revision to go back to; history is sorted from old to new.

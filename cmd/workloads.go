@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/workload"
 	"github.com/keelson-io/keelson/controllers/workload/webhook"
 )
@@ -31,7 +32,7 @@ func newWorkloads(a *app) *cobra.Command {
 	o := workloadsOptions{}
 	c := &cobra.Command{
 		Use:     "workloads",
-		GroupID: groupLoops,
+		GroupID: cli.GroupLoops,
 		Short:   "Run the workloads of apps.kruise.io inside a cluster",
 		Long: `Run CloneSets and DaemonSets (apps.kruise.io) in the cluster that --kubeconfig and
 --context name, or that this process has its pod in. They are OpenKruise's, field
@@ -67,7 +68,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 		Example: `  keelson workloads --kubeconfig cluster.yaml
   keelson workloads --namespace shop --lead=false
   keelson workloads --listen 0.0.0.0:8080 --log-format json`,
-		Args: args("", 0, 0),
+		Args: cli.Args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.workloads(cmd.Context(), o) },
 	}
 	f := c.Flags()
@@ -91,9 +92,9 @@ func (o *workloadsOptions) readClientCA() error {
 	case o.clientCA == "":
 		return nil
 	case o.run.Webhooks == nil:
-		return usagef("--webhook-client-ca is for webhooks: give --webhook-service, too")
+		return cli.Usagef("--webhook-client-ca is for webhooks: give --webhook-service, too")
 	case o.clientAs == "":
-		return usagef("--webhook-client-name takes a name: any client of the CA could ask otherwise")
+		return cli.Usagef("--webhook-client-name takes a name: any client of the CA could ask otherwise")
 	}
 	data, err := os.ReadFile(o.clientCA)
 	if err != nil {
@@ -101,7 +102,7 @@ func (o *workloadsOptions) readClientCA() error {
 	}
 	o.run.Webhooks.ClientCAs = x509.NewCertPool()
 	if !o.run.Webhooks.ClientCAs.AppendCertsFromPEM(data) {
-		return usagef("--webhook-client-ca: %s has no certificate in PEM", o.clientCA)
+		return cli.Usagef("--webhook-client-ca: %s has no certificate in PEM", o.clientCA)
 	}
 	return nil
 }
@@ -111,24 +112,24 @@ func (o *workloadsOptions) readClientCA() error {
 const workloadsGarbage = 50
 
 func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
-	if err := oneOf("--log-format", o.logFormat, "text", "json"); err != nil {
+	if err := cli.OneOf("--log-format", o.logFormat, "text", "json"); err != nil {
 		return err
 	}
 	if o.run.Workers < 1 {
-		return usagef("--workers takes at least 1, and not %d", o.run.Workers)
+		return cli.Usagef("--workers takes at least 1, and not %d", o.run.Workers)
 	}
 	if o.service != "" {
 		namespace, name, ok := strings.Cut(o.service, "/")
 		if !ok || namespace == "" || name == "" {
-			return usagef("--webhook-service takes NAMESPACE/NAME, and not %s", o.service)
+			return cli.Usagef("--webhook-service takes NAMESPACE/NAME, and not %s", o.service)
 		}
-		o.run.Webhooks = &webhook.Options{Port: o.port, Namespace: namespace, Service: name, Now: a.env.Now, ClientName: o.clientAs}
+		o.run.Webhooks = &webhook.Options{Port: o.port, Namespace: namespace, Service: name, Now: a.Env.Now, ClientName: o.clientAs}
 	}
 	if err := o.readClientCA(); err != nil {
 		return err
 	}
 	log := a.controllerLog(o.logFormat)
-	a.env.SetLog(log)
+	a.Env.SetLog(log)
 	if err := closeMemory(); err != nil {
 		return err
 	}
@@ -137,7 +138,7 @@ func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
 	if err != nil {
 		return err
 	}
-	o.run.Log, o.run.Now = log, a.env.Now
+	o.run.Log, o.run.Now = log, a.Env.Now
 	c, err := workload.New(cluster, o.run)
 	if err != nil {
 		return err
@@ -155,7 +156,7 @@ func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
 	if os.Getenv("GOGC") == "" { // GOGC, if set, takes precedence
 		defer debug.SetGCPercent(debug.SetGCPercent(workloadsGarbage))
 	}
-	log.Info("keelson workloads", "version", a.env.Version, "cluster", cluster.Host, "namespace", o.run.Namespace)
+	log.Info("keelson workloads", "version", a.Env.Version, "cluster", cluster.Host, "namespace", o.run.Namespace)
 	if err := c.Run(ctx); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
@@ -48,16 +49,16 @@ Exit codes: 0 it is done, 1 it is not, or has failed, 2 it can't be read.`,
 		Example: `  keelson workload status web -n shop
   keelson workload status daemon/agent -n kube-system --watch --timeout 10m
   keelson workload status web -n shop -o json`,
-		Args:              args("NAME", 1, 1),
+		Args:              cli.Args("NAME", 1, 1),
 		ValidArgsFunction: a.completeWorkloads(where),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case o.watch && a.output != outputText:
-				return usagef("--watch prints text, and not %s", a.output)
+			case o.watch && a.Output != cli.FormatText:
+				return cli.Usagef("--watch prints text, and not %s", a.Output)
 			case o.timeout != 0 && !o.watch:
-				return usagef("--timeout is for --watch")
+				return cli.Usagef("--timeout is for --watch")
 			case o.timeout < 0:
-				return usagef("--timeout takes a time to wait, and not %s", o.timeout)
+				return cli.Usagef("--timeout takes a time to wait, and not %s", o.timeout)
 			}
 			return a.workloadStatus(cmd.Context(), args[0], o)
 		},
@@ -138,11 +139,11 @@ func (a *app) workloadStatus(ctx context.Context, name string, o workloadStatusO
 	if err != nil {
 		return err
 	}
-	if err := a.show(report, a.workloadText(report)); err != nil {
+	if err := a.Show(report, a.workloadText(report)); err != nil {
 		return err
 	}
 	if report.Health != v1alpha1.HealthHealthy {
-		return errFound
+		return cli.ErrFound
 	}
 	return nil
 }
@@ -245,7 +246,7 @@ func (w *kruiseSets) podState(p *corev1.Pod, minReadySeconds int32) string {
 		return "being deleted"
 	case !inplace.Open(p) && p.Annotations[v1beta1.AnnotationInPlaceState] != "":
 		return "being updated in place"
-	case ready && podorder.Available(p, minReadySeconds, w.env.Now()):
+	case ready && podorder.Available(p, minReadySeconds, w.Env.Now()):
 		return "available"
 	case ready:
 		return "ready, not yet for long enough"
@@ -261,28 +262,28 @@ func (w *kruiseSets) podState(p *corev1.Pod, minReadySeconds int32) string {
 
 func (a *app) workloadText(r *workloadReport) string {
 	var b strings.Builder
-	paint := a.colored(a.env.Out)
+	paint := a.Painter(a.Env.Out)
 	fmt.Fprintf(&b, "%s %s/%s: %s\n", r.Kind, r.Namespace, r.Name, healthText(paint, r.Health, r.Message))
 	fmt.Fprintf(&b, "pods: %d wanted, %d there, %d ready, %d available, %d updated\n", r.Pods.Wanted, r.Pods.Total, r.Pods.Ready, r.Pods.Available, r.Pods.Updated)
-	fmt.Fprintf(&b, "update: %s\n", oneLine(strings.Join(r.strategy(), ", ")))
+	fmt.Fprintf(&b, "update: %s\n", cli.OneLine(strings.Join(r.strategy(), ", ")))
 	if r.Component != "" {
-		fmt.Fprintf(&b, "delivered by Keelson: component %s\n", oneLine(r.Component))
+		fmt.Fprintf(&b, "delivered by Keelson: component %s\n", cli.OneLine(r.Component))
 	}
 	if len(r.Conditions) > 0 {
-		t := a.tableOf("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
+		t := a.NewTable("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
 		for _, c := range r.Conditions {
-			t.rows = append(t.rows, row{cells: []cell{{text: oneLine(c.Type)}, {text: oneLine(c.Status)}, {text: stamp(c.Since)}, {text: oneLine(c.Reason)}, {text: oneLine(c.Message)}}})
+			t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{{Text: cli.OneLine(c.Type)}, {Text: cli.OneLine(c.Status)}, {Text: cli.Timestamp(c.Since)}, {Text: cli.OneLine(c.Reason)}, {Text: cli.OneLine(c.Message)}}})
 		}
 		b.WriteString("\n" + t.String())
 	}
-	b.WriteString("\n" + a.revisionTable(r.Revisions).or("no revisions\n"))
-	t := a.tableOf("POD", "REVISION", "NODE", "STATE")
+	b.WriteString("\n" + a.revisionTable(r.Revisions).TextOr("no revisions\n"))
+	t := a.NewTable("POD", "REVISION", "NODE", "STATE")
 	for _, one := range r.Revisions {
 		for _, p := range one.Pods {
-			t.rows = append(t.rows, row{cells: []cell{{text: oneLine(p.Name)}, {text: oneLine(revision.Hash(one.Name))}, {text: oneLine(p.Node)}, {text: oneLine(p.State)}}})
+			t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{{Text: cli.OneLine(p.Name)}, {Text: cli.OneLine(revision.Hash(one.Name))}, {Text: cli.OneLine(p.Node)}, {Text: cli.OneLine(p.State)}}})
 		}
 	}
-	b.WriteString("\n" + t.or("no pods\n"))
+	b.WriteString("\n" + t.TextOr("no pods\n"))
 	return b.String()
 }
 
@@ -304,25 +305,25 @@ func (r *workloadReport) strategy() []string {
 	return words
 }
 
-func (a *app) revisionTable(revisions []workloadRevision) *table {
-	t := a.tableOf("REVISION", "NAME", "PODS", "IMAGES", "CAUSE")
+func (a *app) revisionTable(revisions []workloadRevision) *cli.Table {
+	t := a.NewTable("REVISION", "NAME", "PODS", "IMAGES", "CAUSE")
 	for _, one := range revisions {
 		number := "gone"
 		if one.Number > 0 {
 			number = strconv.FormatInt(one.Number, 10)
 		}
-		t.rows = append(t.rows, row{cells: []cell{
-			{text: number}, {text: oneLine(one.Name)}, {text: strconv.Itoa(len(one.Pods))}, {text: oneLine(strings.Join(one.Images, ","))}, {text: oneLine(one.Cause)},
+		t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{
+			{Text: number}, {Text: cli.OneLine(one.Name)}, {Text: strconv.Itoa(len(one.Pods))}, {Text: cli.OneLine(strings.Join(one.Images, ","))}, {Text: cli.OneLine(one.Cause)},
 		}})
 	}
 	return t
 }
 
-func healthText(paint painter, h v1alpha1.Health, message string) string {
-	style := map[v1alpha1.Health]style{v1alpha1.HealthHealthy: green, v1alpha1.HealthDegraded: red, v1alpha1.HealthProgressing: yellow, v1alpha1.HealthUnknown: yellow}[h]
-	text := paint.paint(style, string(h))
+func healthText(paint cli.Painter, h v1alpha1.Health, message string) string {
+	style := map[v1alpha1.Health]cli.Style{v1alpha1.HealthHealthy: cli.Green, v1alpha1.HealthDegraded: cli.Red, v1alpha1.HealthProgressing: cli.Yellow, v1alpha1.HealthUnknown: cli.Yellow}[h]
+	text := paint.Paint(style, string(h))
 	if message != "" {
-		text += ": " + oneLine(message)
+		text += ": " + cli.OneLine(message)
 	}
 	return text
 }
@@ -341,15 +342,15 @@ func (w *kruiseSets) follow(ctx context.Context, found *kruiseSet, timeout time.
 		switch {
 		case errors.Is(err, errDone):
 			return nil
-		case errors.Is(err, errFound), ctx.Err() != nil:
+		case errors.Is(err, cli.ErrFound), ctx.Err() != nil:
 			return err
 		case within.Err() != nil:
-			w.warn("%s is not done after %s: %s", found.title(), timeout, f.last.Message)
-			return errFound
+			w.Warn("%s is not done after %s: %s", found.title(), timeout, f.last.Message)
+			return cli.ErrFound
 		case err != nil:
 			return err
 		}
-		if sleep(within, relistPause) != nil {
+		if cli.Sleep(within, relistPause) != nil {
 			continue // the switch above reports the reason
 		}
 		again, err := w.find(within, strings.ToLower(found.kind)+"/"+found.GetName(), "")
@@ -418,14 +419,14 @@ func (f *followed) printChange(found *kruiseSet) error {
 		return err
 	}
 	if h != f.last {
-		fmt.Fprintf(f.env.Out, "%s %s: %s\n", f.env.Now().UTC().Format(time.RFC3339), found.title(), healthText(f.colored(f.env.Out), h.Health, h.Message))
+		fmt.Fprintf(f.Env.Out, "%s %s: %s\n", f.Env.Now().UTC().Format(time.RFC3339), found.title(), healthText(f.Painter(f.Env.Out), h.Health, h.Message))
 		f.last = h
 	}
 	switch h.Health {
 	case v1alpha1.HealthHealthy:
 		return errDone
 	case v1alpha1.HealthDegraded:
-		return errFound
+		return cli.ErrFound
 	case v1alpha1.HealthProgressing, v1alpha1.HealthUnknown:
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/naming"
 )
@@ -23,18 +24,18 @@ type workTree struct {
 
 // openWorkTree opens the work tree that --repo names.
 func (a *app) openWorkTree(ctx context.Context, command string) (*workTree, error) {
-	if a.revision != "" {
-		return nil, usagef("%s edits the files of a work tree: leave --revision out", command)
+	if a.Revision != "" {
+		return nil, cli.Usagef("%s edits the files of a work tree: leave --revision out", command)
 	}
 	if a.remote() {
 		return nil, fmt.Errorf("%s edits files of the fleet repository, and %s is no folder: clone it, and give --repo FOLDER",
-			command, shownURL(a.repo))
+			command, shownURL(a.Repo))
 	}
 	f, err := a.loadFleet(ctx, true)
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(a.repo)
+	root, err := os.OpenRoot(a.Repo)
 	if err != nil {
 		return nil, fmt.Errorf("open the work tree: %w", err)
 	}
@@ -139,7 +140,7 @@ type edited struct {
 
 // commit prints how to commit and push an edit.
 func (a *app) commit(e edited, message string) {
-	fmt.Fprintf(a.env.Out, "commit it, and push; nothing changes before that:\n  git add %s && git commit -m %s -- %s\n",
+	fmt.Fprintf(a.Env.Out, "commit it, and push; nothing changes before that:\n  git add %s && git commit -m %s -- %s\n",
 		path.Clean(e.File), quoted(message), path.Clean(e.File))
 }
 
@@ -147,7 +148,7 @@ func (a *app) commit(e edited, message string) {
 func quoted(s string) string {
 	var b bytes.Buffer
 	b.WriteByte('\'')
-	for _, r := range oneLine(s) {
+	for _, r := range cli.OneLine(s) {
 		if r == '\'' {
 			b.WriteString(`'\''`)
 			continue

@@ -1,4 +1,4 @@
-package cmd
+package cli
 
 import (
 	"maps"
@@ -13,9 +13,9 @@ const masked = "***"
 // lastApplied is kubectl's copy of a whole object.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// maskSecret returns a Secret with its data masked, and any other object as it
+// MaskSecret returns a Secret with its data masked, and any other object as it
 // is. It does not modify the object.
-func maskSecret(object map[string]any) map[string]any {
+func MaskSecret(object map[string]any) map[string]any {
 	if object["kind"] != "Secret" || object["apiVersion"] != "v1" {
 		return object
 	}
@@ -46,40 +46,41 @@ func maskAll(data map[string]any) map[string]any {
 	return out
 }
 
-// secretNames finds keys whose values are hidden: keys for secrets, but not keys for names of
+// SecretNames finds keys whose values are hidden: keys for secrets, but not keys for names of
 // secrets (secretName, tokenRef).
-type secretNames struct{ secret, name *regexp.Regexp }
+type SecretNames struct{ secret, name *regexp.Regexp }
 
-func newSecretNames() secretNames {
-	return secretNames{
+// NewSecretNames returns the built-in patterns.
+func NewSecretNames() SecretNames {
+	return SecretNames{
 		secret: regexp.MustCompile(`(?i)passw(or)?d|passphrase|token|secret|credential|(private|api|access)[-_]?key`),
 		name:   regexp.MustCompile(`(?i)(name|namespace|ref)s?$`),
 	}
 }
 
-func (s secretNames) matches(key string) bool {
+func (s SecretNames) matches(key string) bool {
 	return s.secret.MatchString(key) && !s.name.MatchString(key)
 }
 
-// matchesAny checks every step of a path.
-func (s secretNames) matchesAny(path []string) bool {
+// MatchesAny checks every step of a path.
+func (s SecretNames) MatchesAny(path []string) bool {
 	return slices.ContainsFunc(path, s.matches)
 }
 
-// mask returns a value for output; secret means that a key above it is secret. Booleans and empty
+// Mask returns a value for output; secret means that a key above it is secret. Booleans and empty
 // values reveal nothing.
-func (s secretNames) mask(v any, secret bool) any {
+func (s SecretNames) Mask(v any, secret bool) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for key, child := range v {
-			out[key] = s.mask(child, secret || s.matches(key))
+			out[key] = s.Mask(child, secret || s.matches(key))
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i, child := range v {
-			out[i] = s.mask(child, secret)
+			out[i] = s.Mask(child, secret)
 		}
 		return out
 	case nil, bool:

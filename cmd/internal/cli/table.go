@@ -1,4 +1,4 @@
-package cmd
+package cli
 
 import (
 	"slices"
@@ -8,33 +8,36 @@ import (
 	"golang.org/x/text/width"
 )
 
-// table is text in columns that fits a terminal.
-type table struct {
-	columns []column
-	rows    []row
-	paint   painter
-	// width is that of the terminal; 0: no limit.
-	width int
+// Table is text in columns that fits a terminal.
+type Table struct {
+	Columns []Column
+	Rows    []Row
+	Painter Painter
+	// Width is that of the terminal; 0: no limit.
+	Width int
 }
 
-type column struct {
-	title string
-	// least is the width that the column keeps when the table is too wide; 0: it does not shrink.
-	// The last column shrinks first. Columns with a tail shrink after all others.
-	least int
-	// tail means that a cut keeps the end of the text.
-	tail bool
+// Column is the title and the width of a column.
+type Column struct {
+	Title string
+	// MinWidth is the width that the column keeps when the table is too wide; 0: it does not shrink.
+	// The last column shrinks first. Columns with KeepEnd shrink after all others.
+	MinWidth int
+	// KeepEnd means that a cut keeps the end of the text.
+	KeepEnd bool
 }
 
-type row struct {
-	cells []cell
-	// notes stand below the row, each on separate lines.
-	notes []cell
+// Row is one line of a table, with as many cells as the table has columns.
+type Row struct {
+	Cells []Cell
+	// Notes stand below the row, each on separate lines.
+	Notes []Cell
 }
 
-type cell struct {
-	text  string
-	style style
+// Cell is text in one style.
+type Cell struct {
+	Text  string
+	Style Style
 }
 
 const (
@@ -42,65 +45,65 @@ const (
 	more = "…"
 )
 
-// tableOf returns a table whose last column shrinks.
-func (a *app) tableOf(titles ...string) *table {
-	t := &table{paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out)}
+// NewTable returns a table whose last column shrinks.
+func (inv *Invocation) NewTable(titles ...string) *Table {
+	t := &Table{Painter: inv.Painter(inv.Env.Out), Width: inv.Env.Columns(inv.Env.Out)}
 	for _, title := range titles {
-		t.columns = append(t.columns, column{title: title})
+		t.Columns = append(t.Columns, Column{Title: title})
 	}
-	t.columns[len(titles)-1].least = 16
+	t.Columns[len(titles)-1].MinWidth = 16
 	return t
 }
 
-// or returns the table, or the text none if the table has no rows.
-func (t *table) or(none string) string {
-	if len(t.rows) == 0 {
+// TextOr returns the table, or the text none if the table has no rows.
+func (t *Table) TextOr(none string) string {
+	if len(t.Rows) == 0 {
 		return none
 	}
 	return t.String()
 }
 
 // String returns the table with a line break at its end.
-func (t *table) String() string {
+func (t *Table) String() string {
 	var b strings.Builder
 	widths := t.widths()
-	head := make([]cell, len(t.columns))
-	for i, c := range t.columns {
-		head[i] = cell{text: c.title, style: bold}
+	head := make([]Cell, len(t.Columns))
+	for i, c := range t.Columns {
+		head[i] = Cell{Text: c.Title, Style: Bold}
 	}
 	t.line(&b, widths, head)
-	for _, r := range t.rows {
-		t.line(&b, widths, r.cells)
-		for _, n := range r.notes {
-			for i, l := range wrap(n.text, t.width-4) {
+	for _, r := range t.Rows {
+		t.line(&b, widths, r.Cells)
+		for _, n := range r.Notes {
+			for i, l := range wrap(n.Text, t.Width-4) {
 				mark := "  "
 				if i > 0 {
 					mark = "    "
 				}
-				b.WriteString(mark + t.paint.paint(n.style, l) + "\n")
+				b.WriteString(mark + t.Painter.Paint(n.Style, l) + "\n")
 			}
 		}
 	}
 	return b.String()
 }
 
-func (t *table) widths() []int {
-	widths := make([]int, len(t.columns))
+func (t *Table) widths() []int {
+	widths := make([]int, len(t.Columns))
 	total := len(gap) * (len(widths) - 1)
-	for i, c := range t.columns {
-		widths[i] = columnsOf(c.title)
-		for _, r := range t.rows {
-			widths[i] = max(widths[i], columnsOf(r.cells[i].text))
+	for i, c := range t.Columns {
+		widths[i] = columnsOf(c.Title)
+		for _, r := range t.Rows {
+			widths[i] = max(widths[i], columnsOf(r.Cells[i].Text))
 		}
 		total += widths[i]
 	}
-	if t.width <= 0 {
+	if t.Width <= 0 {
 		return widths
 	}
 	for _, tail := range []bool{false, true} {
-		for i, c := range slices.Backward(t.columns) {
-			if over := total - t.width; c.tail == tail && over > 0 && c.least > 0 && widths[i] > c.least {
-				narrower := max(c.least, widths[i]-over)
+		for i, c := range slices.Backward(t.Columns) {
+			if over := total - t.Width; c.KeepEnd == tail && over > 0 && c.MinWidth > 0 && widths[i] > c.MinWidth {
+				narrower := max(c.MinWidth, widths[i]-over)
 				total -= widths[i] - narrower
 				widths[i] = narrower
 			}
@@ -109,29 +112,29 @@ func (t *table) widths() []int {
 	return widths
 }
 
-// fits reports whether the table fits without cuts.
-func (t *table) fits() bool {
+// Fits reports whether the table fits without cuts.
+func (t *Table) Fits() bool {
 	wide := *t
-	wide.width = 0
-	total := len(gap) * (len(t.columns) - 1)
+	wide.Width = 0
+	total := len(gap) * (len(t.Columns) - 1)
 	for _, n := range wide.widths() {
 		total += n
 	}
-	return t.width <= 0 || total <= t.width
+	return t.Width <= 0 || total <= t.Width
 }
 
-func (t *table) line(b *strings.Builder, widths []int, cells []cell) {
+func (t *Table) line(b *strings.Builder, widths []int, cells []Cell) {
 	// No spaces follow the last cell with text.
 	last := len(cells) - 1
-	for last > 0 && cells[last].text == "" {
+	for last > 0 && cells[last].Text == "" {
 		last--
 	}
 	for i, c := range cells[:last+1] {
-		text := cut(c.text, widths[i])
-		if t.columns[i].tail {
-			text = cutFront(c.text, widths[i])
+		text := cut(c.Text, widths[i])
+		if t.Columns[i].KeepEnd {
+			text = cutFront(c.Text, widths[i])
 		}
-		b.WriteString(t.paint.paint(c.style, text))
+		b.WriteString(t.Painter.Paint(c.Style, text))
 		if i < last {
 			b.WriteString(strings.Repeat(" ", widths[i]-columnsOf(text)) + gap)
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -14,7 +15,7 @@ import (
 // several goroutines.
 type stepPrinter struct {
 	out   io.Writer
-	paint painter
+	paint cli.Painter
 
 	mu        sync.Mutex
 	component string
@@ -42,7 +43,7 @@ func (s *stepPrinter) begin(p *planned) {
 		for _, line := range reasons(&c) {
 			if !s.held[line] {
 				s.held[line] = true
-				fmt.Fprintln(s.out, "  "+s.paint.paint(yellow, line))
+				fmt.Fprintln(s.out, "  "+s.paint.Paint(cli.Yellow, line))
 			}
 		}
 	}
@@ -53,20 +54,20 @@ func reasons(c *differ.Change) []string {
 	head := c.State.String() + " " + c.ID.String()
 	var out []string
 	if c.Because != "" || c.Rule != "" {
-		out = append(out, oneLine(head+": "+because(c.Rule, c.Because)))
+		out = append(out, cli.OneLine(head+": "+because(c.Rule, c.Because)))
 	}
 	for _, f := range c.Fields {
 		if f.Action == differ.ActionHold || f.Action == differ.ActionDeny {
-			out = append(out, oneLine(head+" "+f.Path+": "+because(f.Rule, f.Because)))
+			out = append(out, cli.OneLine(head+" "+f.Path+": "+because(f.Rule, f.Because)))
 		}
 	}
 	if out == nil {
-		out = []string{oneLine(head)}
+		out = []string{cli.OneLine(head)}
 	}
 	if c.Approvable() {
-		out = append(out, oneLine(head+": to approve: hash "+c.Hash))
+		out = append(out, cli.OneLine(head+": to approve: hash "+c.Hash))
 		for _, missed := range c.Missed {
-			out = append(out, oneLine(head+": "+missed))
+			out = append(out, cli.OneLine(head+": "+missed))
 		}
 	}
 	return out
@@ -83,53 +84,21 @@ func because(rule, why string) string {
 func (s *stepPrinter) step(step applier.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	did, look := "configured", plain
+	did, look := "configured", cli.Plain
 	switch {
 	case step.Err != nil && step.Op == differ.OpDelete && step.Hook != "":
-		did, look = "stays: "+step.Err.Error(), yellow
+		did, look = "stays: "+step.Err.Error(), cli.Yellow
 	case step.Err != nil:
-		did, look = "not written", red
+		did, look = "not written", cli.Red
 	case step.Op == differ.OpCreate:
-		did, look = "created", green
+		did, look = "created", cli.Green
 	case step.Op == differ.OpDelete:
-		did, look = "deleted", red
+		did, look = "deleted", cli.Red
 	case s.restored[step.ID]:
-		did, look = "restored", cyan
+		did, look = "restored", cli.Cyan
 	}
 	if step.Hook != "" {
 		did = "hook " + step.Hook + " " + did
 	}
-	fmt.Fprintln(s.out, "  "+oneLine(step.ID.String())+" "+s.paint.paint(look, did))
-}
-
-// progress shows a wait: on a terminal in one line that it rewrites, elsewhere with a line for each
-// change.
-type progress struct {
-	err     io.Writer
-	columns int
-	last    string
-}
-
-func newProgress(a *app) *progress {
-	return &progress{err: a.env.Err, columns: a.env.Columns(a.env.Err)}
-}
-
-func (p *progress) print(text string) {
-	text = oneLine(text)
-	if text == p.last {
-		return
-	}
-	p.last = text
-	if p.columns > 0 {
-		fmt.Fprint(p.err, "\r\x1b[K"+cut(text, p.columns-1))
-		return
-	}
-	fmt.Fprintln(p.err, text)
-}
-
-// clear removes the line.
-func (p *progress) clear() {
-	if p.columns > 0 && p.last != "" {
-		fmt.Fprint(p.err, "\r\x1b[K")
-	}
+	fmt.Fprintln(s.out, "  "+cli.OneLine(step.ID.String())+" "+s.paint.Paint(look, did))
 }
