@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/Masterminds/semver/v3"
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry/archive"
 	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/naming"
 	"github.com/keelson-io/keelson/registry/objectcache"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
@@ -199,4 +202,40 @@ func (r *versionReader) readSource(ctx context.Context, v *Version) error {
 // hint reports a problem with a file, and what to do about it.
 func (r *versionReader) hint(path, message, hint string) {
 	r.problems = append(r.problems, yamlfile.Problem{At: yamlfile.Position{File: path, Revision: r.revision}, Message: message, Hint: hint})
+}
+
+// chartChecker checks chart.yaml.
+type chartChecker struct{ checker }
+
+// source checks chart.yaml.
+func (c chartChecker) source(s v1alpha1.ChartSource) {
+	c.origin(nil, v1alpha1.ChartDependency{URL: s.URL, Name: s.Name, Version: s.Version, Digest: s.Digest})
+	if _, err := semver.NewConstraint(s.Constraint); err != nil && s.Constraint != "" {
+		c.value([]string{"constraint"}, fmt.Sprintf("constraint %q is no range of versions: %v", s.Constraint, err), "for example ^1.45")
+	}
+	if wrong := naming.CheckDigest(s.Files); wrong != "" && s.Files != "" {
+		c.value([]string{"files"}, wrong, "")
+	}
+	if s.Digest == "" && s.Files == "" && !c.doc.Wrong("digest") && !c.doc.Wrong("files") {
+		c.key(nil, "neither digest nor files is set, so nothing says which chart is meant", "let keelson vendor write this file")
+	}
+	for i, d := range s.Dependencies {
+		c.origin([]string{"dependencies", strconv.Itoa(i)}, d)
+	}
+}
+
+// origin checks the origin of one chart.
+func (c chartChecker) origin(path []string, d v1alpha1.ChartDependency) {
+	if wrong := naming.CheckChartURL(d.URL); wrong != "" && d.URL != "" {
+		c.value(yamlfile.Below(path, "url"), wrong, "oci://HOST/PATH/CHART, https://HOST/PATH or file:PATH")
+	}
+	if wrong := naming.CheckChart(d.Name); wrong != "" && d.Name != "" {
+		c.value(yamlfile.Below(path, "name"), wrong, "")
+	}
+	if _, err := semver.NewVersion(d.Version); err != nil && d.Version != "" {
+		c.value(yamlfile.Below(path, "version"), fmt.Sprintf("version %q is not X.Y.Z: %v", d.Version, err), "")
+	}
+	if wrong := naming.CheckDigest(d.Digest); wrong != "" && d.Digest != "" {
+		c.value(yamlfile.Below(path, "digest"), wrong, "")
+	}
 }

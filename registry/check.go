@@ -4,22 +4,25 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
+	"time"
 
-	"github.com/Masterminds/semver/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/window"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
-// checker reports mistakes in the content of a well-formed file.
+// checker reports mistakes in the content of a well-formed file. It checks what files of several
+// kinds have. What one kind has alone is checked by a type of its own.
 type checker struct{ doc *yamlfile.Document }
 
 // key reports a mistake at the key at path.
@@ -59,96 +62,8 @@ func (c checker) serviceAccount(name string) {
 	}
 }
 
-func (c checker) verify(got v1alpha1.Verify) {
-	c.oneOf([]string{"verify"}, string(got), string(v1alpha1.VerifySigned), string(v1alpha1.VerifySignedTags))
-}
-
-func (c checker) promotableTags(got v1alpha1.PromotableTags) {
-	c.oneOf([]string{"promotableTags"}, string(got), string(v1alpha1.PromotableMerged), string(v1alpha1.PromotableAll))
-}
-
 func (c checker) dangerProfile(got v1alpha1.DangerProfile) {
 	c.oneOf([]string{"dangerProfile"}, string(got), string(v1alpha1.ProfileBaseline), string(v1alpha1.ProfileStrict), string(v1alpha1.ProfileOff))
-}
-
-func (c checker) projects(got v1alpha1.Projects) {
-	c.oneOf([]string{"projects"}, string(got), string(v1alpha1.ProjectsOptional), string(v1alpha1.ProjectsRequired))
-}
-
-// maxRules bounds the danger rules and the health rules of one file. Each danger rule is evaluated
-// for every changed field.
-const maxRules = 200
-
-// few reports a list longer than maxRules, once. It returns true for each rule above the limit.
-func (c checker) few(path []string, i, all int, what string) (tooMany bool) {
-	if i == maxRules {
-		c.key(path, fmt.Sprintf("there are %d %s, and at most %d are read", all, what, maxRules),
-			"a rule takes several kinds (match.kinds) and a pattern of names")
-	}
-	return i >= maxRules
-}
-
-// danger checks rules. lockable is true for the rules of fleet.yaml.
-func (c checker) danger(rules []v1alpha1.DangerRule, lockable bool) {
-	seen := map[string]bool{}
-	for i, rule := range rules {
-		path := []string{"danger", strconv.Itoa(i)}
-		if c.few(path, i, len(rules), "danger rules") {
-			return
-		}
-		if rule.Name != "" && seen[rule.Name] {
-			c.value(yamlfile.Below(path, "name"), fmt.Sprintf("a rule called %q stands above already", rule.Name), "")
-		}
-		seen[rule.Name] = true
-		if rule.Locked && !lockable {
-			c.key(yamlfile.Below(path, "locked"), "only the rules of fleet.yaml can be locked", "move the rule there")
-		}
-		c.oneOf(yamlfile.Below(path, "effect"), string(rule.Effect), string(v1alpha1.EffectKeep),
-			string(v1alpha1.EffectHold), string(v1alpha1.EffectDeny), string(v1alpha1.EffectWarn), string(v1alpha1.EffectAllow))
-		c.oneOf(yamlfile.Below(path, "scope"), string(rule.Scope), string(v1alpha1.ScopeObject), string(v1alpha1.ScopeField))
-		if rule.Path != "" && !strings.HasPrefix(rule.Path, ".") {
-			c.value(yamlfile.Below(path, "path"), fmt.Sprintf("path %q must start with a dot", rule.Path),
-				fmt.Sprintf("did you mean %q?", "."+rule.Path))
-		}
-		for j, event := range rule.On {
-			c.event(yamlfile.Below(yamlfile.Below(path, "on"), strconv.Itoa(j)), event)
-		}
-		if rule.Path != "" && slices.Equal(rule.On, []v1alpha1.Event{v1alpha1.OnDeleteObject}) {
-			c.key(yamlfile.Below(path, "path"), "a rule on delete-object alone has no path: the object goes as a whole", "")
-		}
-	}
-}
-
-// health checks rules. It returns for each rule its position ("") and those of its conditions, by
-// field.
-func (c checker) health(rules []v1alpha1.HealthRule) []map[string]yamlfile.Point {
-	var places []map[string]yamlfile.Point
-	for i, rule := range rules {
-		path := []string{"health", strconv.Itoa(i)}
-		c.few(path, i, len(rules), "health rules")
-		if len(rule.Match.Kinds) == 0 && !c.doc.Wrong(path...) {
-			c.key(yamlfile.Below(path, "match"), "a health rule names the kinds that it is about", "match: {kinds: [Widget]}")
-		}
-		if rule.Current == "" && rule.InProgress == "" && rule.Failed == "" && !c.doc.Wrong(path...) {
-			c.key(path, "a health rule needs at least one of current, inProgress and failed", "")
-		}
-		at := map[string]yamlfile.Point{"": c.doc.KeyPoint(path...)}
-		for _, field := range []string{"current", "inProgress", "failed"} {
-			at[field] = c.doc.ValuePoint(yamlfile.Below(path, field)...)
-		}
-		places = append(places, at)
-	}
-	return places
-}
-
-func (c checker) event(path []string, got v1alpha1.Event) {
-	allowed := []string{
-		string(v1alpha1.OnAdd), string(v1alpha1.OnChange), string(v1alpha1.OnRemove), string(v1alpha1.OnDeleteObject), string(v1alpha1.OnCreateObject),
-	}
-	if !slices.Contains(allowed, string(got)) {
-		c.value(path, fmt.Sprintf("on holds %q; it may hold %s", got, strings.Join(allowed, ", ")),
-			naming.Suggest(string(got), allowed))
-	}
 }
 
 func (c checker) version(path []string, version string) {
@@ -224,115 +139,6 @@ func (c checker) dependsOn(names []string) {
 	}
 }
 
-// image checks one entry of images.yaml.
-func (c checker) image(name string, image v1alpha1.Image) {
-	path := []string{"images", name}
-	if !isImageName(name) {
-		c.key(path, fmt.Sprintf("image name %q must start with a letter and hold letters, digits, dashes and underscores", name), "")
-	}
-	if image.Repository != "" {
-		if wrong := checkRepository(image.Repository); wrong != "" {
-			c.value(yamlfile.Below(path, "repository"), wrong, "the tag and digest have keys of their own")
-		}
-	}
-	if image.Tag == "" && image.Digest == "" && !c.doc.Wrong(path...) {
-		c.key(path, fmt.Sprintf("image %s has neither tag nor digest", name), "")
-	}
-	if wrong := checkTag(image.Tag); wrong != "" {
-		c.value(yamlfile.Below(path, "tag"), wrong, "")
-	}
-	if image.Digest != "" {
-		if wrong := naming.CheckDigest(image.Digest); wrong != "" {
-			c.value(yamlfile.Below(path, "digest"), wrong, "")
-		}
-	}
-	if image.Into != nil {
-		c.into(yamlfile.Below(path, "into"), *image.Into)
-	}
-}
-
-func (c checker) into(path []string, into v1alpha1.ImagePaths) {
-	for _, part := range intoParts(into) {
-		keys := intoKeys(part.path)
-		switch {
-		case slices.ContainsFunc(keys, func(key string) bool { return !isImageName(key) }):
-			c.value(yamlfile.Below(path, part.name), fmt.Sprintf("path %q must be keys with dots between them", part.path),
-				"for example controller.image.tag")
-		case keys[0] == "images":
-			c.value(yamlfile.Below(path, part.name), "the value images is set for every chart already", "")
-		}
-	}
-}
-
-// chartSource checks chart.yaml.
-func (c checker) chartSource(s v1alpha1.ChartSource) {
-	c.chartOrigin(nil, v1alpha1.ChartDependency{URL: s.URL, Name: s.Name, Version: s.Version, Digest: s.Digest})
-	if _, err := semver.NewConstraint(s.Constraint); err != nil && s.Constraint != "" {
-		c.value([]string{"constraint"}, fmt.Sprintf("constraint %q is no range of versions: %v", s.Constraint, err), "for example ^1.45")
-	}
-	if wrong := naming.CheckDigest(s.Files); wrong != "" && s.Files != "" {
-		c.value([]string{"files"}, wrong, "")
-	}
-	if s.Digest == "" && s.Files == "" && !c.doc.Wrong("digest") && !c.doc.Wrong("files") {
-		c.key(nil, "neither digest nor files is set, so nothing says which chart is meant", "let keelson vendor write this file")
-	}
-	for i, d := range s.Dependencies {
-		c.chartOrigin([]string{"dependencies", strconv.Itoa(i)}, d)
-	}
-}
-
-// chartOrigin checks the origin of one chart.
-func (c checker) chartOrigin(path []string, d v1alpha1.ChartDependency) {
-	if wrong := naming.CheckChartURL(d.URL); wrong != "" && d.URL != "" {
-		c.value(yamlfile.Below(path, "url"), wrong, "oci://HOST/PATH/CHART, https://HOST/PATH or file:PATH")
-	}
-	if wrong := naming.CheckChart(d.Name); wrong != "" && d.Name != "" {
-		c.value(yamlfile.Below(path, "name"), wrong, "")
-	}
-	if _, err := semver.NewVersion(d.Version); err != nil && d.Version != "" {
-		c.value(yamlfile.Below(path, "version"), fmt.Sprintf("version %q is not X.Y.Z: %v", d.Version, err), "")
-	}
-	if wrong := naming.CheckDigest(d.Digest); wrong != "" && d.Digest != "" {
-		c.value(yamlfile.Below(path, "digest"), wrong, "")
-	}
-}
-
-func isImageName(name string) bool {
-	for i, r := range name {
-		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-		if !letter && (i == 0 || (r < '0' || r > '9') && r != '-' && r != '_') {
-			return false
-		}
-	}
-	return name != ""
-}
-
-// checkRepository returns what is wrong with the name of an image without tag and digest.
-func checkRepository(repository string) string {
-	last := repository[strings.LastIndex(repository, "/")+1:]
-	switch {
-	case last == "":
-		return fmt.Sprintf("repository %q has no name behind the last slash", repository)
-	case strings.Contains(repository, "@"):
-		return fmt.Sprintf("repository %q holds a digest", repository)
-	case strings.Contains(last, ":") && strings.Contains(repository, "/"):
-		return fmt.Sprintf("repository %q holds a tag", repository)
-	case strings.ContainsFunc(repository, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r > unicode.MaxASCII }):
-		return fmt.Sprintf("repository %q holds characters that no repository has", repository)
-	}
-	return ""
-}
-
-func checkTag(tag string) string {
-	bad := strings.ContainsFunc(tag, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
-	})
-	if bad || len(tag) > 128 || strings.HasPrefix(tag, ".") || strings.HasPrefix(tag, "-") {
-		return fmt.Sprintf("tag %q is not the tag of an image", tag)
-	}
-	return ""
-}
-
 // approval checks one approval, and returns its compiled clusterSelector. The result is nil without
 // a clusterSelector, or if it is invalid.
 func (c checker) approval(path []string, a v1alpha1.Approval) labels.Selector {
@@ -391,4 +197,134 @@ func (c checker) noImages(path []string, values map[string]any) {
 		c.key(yamlfile.Below(path, "images"), "meta-config must not set images: an image is the same on every cluster",
 			"set it in the component's images.yaml and publish a version")
 	}
+}
+
+// one returns which of the keys is set, and reports a problem unless exactly one is set.
+func (c checker) one(path []string, what string, keys ...string) string {
+	set := slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
+		_, node := c.doc.Lookup(yamlfile.Below(path, key)...)
+		return node == nil
+	})
+	switch {
+	case len(set) > 1:
+		c.value(path, fmt.Sprintf("%s is one of %s, and not %s at once", what, strings.Join(keys, ", "), strings.Join(set, " and ")), "")
+	case len(set) == 1:
+		return set[0]
+	case !c.doc.Wrong(path...):
+		c.value(path, what+" needs one of "+strings.Join(keys, ", "), "")
+	}
+	return ""
+}
+
+// pipeline reports an invalid name of a pipeline.
+func (c checker) pipeline(name string) {
+	path := []string{"pipeline"}
+	_, set := c.doc.Lookup(path...)
+	if set == nil || c.doc.Wrong(path...) {
+		return
+	}
+	if wrong := naming.Check(name); wrong != "" {
+		c.value(path, "pipeline: "+wrong, "name one of pipelines/, without .yaml")
+	}
+}
+
+// most reports a list that is too long.
+func (c checker) most(path []string, got, most int) {
+	if got > most {
+		c.key(path, fmt.Sprintf("%s has %d items; at most %d are allowed", path[len(path)-1], got, most), "")
+	}
+}
+
+// name reports an invalid name, and a name that an earlier item has.
+func (c checker) name(path []string, name string, seen map[string]bool) {
+	switch wrong := naming.Check(name); {
+	case c.doc.Wrong(path...):
+	case wrong != "":
+		c.value(path, wrong, "")
+	case seen[name]:
+		c.value(path, fmt.Sprintf("%q stands above already", name), "")
+	}
+	seen[name] = true
+}
+
+func (c checker) wait(path []string, d *metav1.Duration, least time.Duration) {
+	if d != nil && !c.doc.Wrong(path...) && (d.Duration < least || d.Duration > maxWait) {
+		c.value(path, fmt.Sprintf("%s is %s; %s to %s makes sense", path[len(path)-1], d.Duration, least, maxWait), "")
+	}
+}
+
+// windows compiles the windows, and reports and skips invalid ones.
+func (c checker) windows(path []string, specs []v1alpha1.Window) window.Windows {
+	c.most(path, len(specs), maxWindows)
+	var out window.Windows
+	for i, spec := range specs {
+		path := yamlfile.Below(path, strconv.Itoa(i))
+		if c.doc.Wrong(path...) {
+			continue
+		}
+		w, err := window.New(spec.Cron, spec.Duration.Duration, spec.TimeZone)
+		if err != nil {
+			c.value(path, err.Error(), "for example {cron: 0 9 * * 1-5, duration: 8h, timeZone: Europe/Berlin}")
+			continue
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// text checks a text with placeholders.
+func (c checker) text(path []string, text string) {
+	if len(text) > maxQuery {
+		c.value(path, fmt.Sprintf("%s has %d bytes; at most %d are allowed", path[len(path)-1], len(text), maxQuery), "")
+	}
+	if unknown := unknownPlaceholder(text); unknown != "" {
+		c.value(path, unknown+" stands for nothing", knownPlaceholders)
+	}
+}
+
+func (c checker) address(path []string, address string) {
+	u, err := url.Parse(address)
+	switch {
+	case c.doc.Wrong(path...):
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		c.value(path, fmt.Sprintf("%s %q is not an http or https URL", path[len(path)-1], address), "")
+	case u.User != nil:
+		c.value(path, path[len(path)-1]+" holds credentials: what stands in git can be read by many", "")
+	}
+}
+
+func (c checker) template(at []string, name string) *templateRef {
+	if name != path.Clean(name) || path.IsAbs(name) || strings.HasPrefix(name, "../") || !isYAML(name) {
+		c.value(at, fmt.Sprintf("template %q is not the path of a .yaml file from the root of the repository", name), "")
+		return nil
+	}
+	return &templateRef{name, c.doc.ValuePoint(at...)}
+}
+
+// span checks that a freeze ends after its start.
+func (c checker) span(f v1alpha1.Freeze) {
+	if f.From != nil && f.Until != nil && !f.From.Before(f.Until) {
+		c.value([]string{"until"}, "it ends before it begins", "")
+	}
+}
+
+// names checks a list of names, and returns their positions.
+func (c checker) names(key string, names []string) (at []yamlfile.Point) {
+	c.some(key, len(names))
+	for i, name := range names {
+		path := []string{key, strconv.Itoa(i)}
+		if wrong := naming.Check(name); wrong != "" && !c.doc.Wrong(path...) {
+			c.value(path, wrong, "")
+		}
+		at = append(at, c.doc.ValuePoint(path...))
+	}
+	return at
+}
+
+// some reports a list that is set but empty, or too long.
+func (c checker) some(key string, n int) {
+	if _, set := c.doc.Lookup(key); set != nil && n == 0 && !c.doc.Wrong(key) {
+		c.key([]string{key}, key+" names none", "leave it out for all")
+	}
+	c.most([]string{key}, n, maxFrozen)
 }

@@ -72,11 +72,11 @@ func decodeFleet(data []byte) *fleetFile {
 	if !doc.Broken {
 		c := checker{doc}
 		c.drift(f.spec.Drift)
-		c.danger(f.spec.Danger, true)
+		ruleChecker{c}.danger(f.spec.Danger, true)
 		c.dangerProfile(f.spec.DangerProfile)
-		c.verify(f.spec.Verify)
-		c.promotableTags(f.spec.PromotableTags)
-		c.projects(f.spec.Projects)
+		c.oneOf([]string{"verify"}, string(f.spec.Verify), string(v1alpha1.VerifySigned), string(v1alpha1.VerifySignedTags))
+		c.oneOf([]string{"promotableTags"}, string(f.spec.PromotableTags), string(v1alpha1.PromotableMerged), string(v1alpha1.PromotableAll))
+		c.oneOf([]string{"projects"}, string(f.spec.Projects), string(v1alpha1.ProjectsOptional), string(v1alpha1.ProjectsRequired))
 		c.pipeline(f.spec.Pipeline)
 		f.pipelineAt = doc.ValuePoint("pipeline")
 	}
@@ -295,9 +295,9 @@ func decodeComponent(data []byte) *componentFile {
 		c.oneOf([]string{"determinism"}, string(f.spec.Determinism),
 			string(v1alpha1.DeterminismRequire), string(v1alpha1.DeterminismReport))
 		c.dependsOn(f.spec.DependsOn)
-		c.danger(f.spec.Danger, false)
+		ruleChecker{c}.danger(f.spec.Danger, false)
 		c.dangerProfile(f.spec.DangerProfile)
-		f.healthAt = c.health(f.spec.Health)
+		f.healthAt = ruleChecker{c}.health(f.spec.Health)
 		for i := range f.spec.DependsOn {
 			f.dependsAt = append(f.dependsAt, doc.ValuePoint("dependsOn", strconv.Itoa(i)))
 		}
@@ -320,7 +320,7 @@ func decodeImages(data []byte) *imagesFile {
 	f := &imagesFile{}
 	doc := decodeFile(data, v1alpha1.KindImages, &f.spec)
 	if !doc.Broken {
-		c := checker{doc}
+		c := imageChecker{checker{doc}}
 		for _, name := range slices.Sorted(maps.Keys(f.spec.Images)) {
 			c.image(name, f.spec.Images[name])
 		}
@@ -340,7 +340,7 @@ func decodeChartSource(data []byte) *chartSourceFile {
 	f := &chartSourceFile{}
 	doc := decodeFile(data, v1alpha1.KindChartSource, &f.spec)
 	if !doc.Broken {
-		checker{doc}.chartSource(f.spec)
+		chartChecker{checker{doc}}.source(f.spec)
 	}
 	f.Mistakes = doc.Mistakes
 	return f
@@ -365,8 +365,9 @@ func decodePipeline(data []byte) *pipelineFile {
 	f := &pipelineFile{}
 	doc := decodeFile(data, v1alpha1.KindPipeline, &f.spec)
 	if !doc.Broken {
-		f.stages, f.templates = checker{doc}.stages(f.spec.Stages)
-		f.probes = checker{doc}.probes(f.spec.Stages)
+		c := pipelineChecker{checker{doc}}
+		f.stages, f.templates = c.stages(f.spec.Stages)
+		f.probes = c.probes(f.spec.Stages)
 	}
 	f.Mistakes = doc.Mistakes
 	return f

@@ -1,11 +1,14 @@
 package registry
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
@@ -213,4 +216,83 @@ func overridden(src *source, path []string) (yamlfile.Position, bool) {
 		p = yamlfile.Position{File: src.file}
 	}
 	return p, true
+}
+
+// imageChecker checks the images of a component or of a probe.
+type imageChecker struct{ checker }
+
+// image checks one entry of images.yaml.
+func (c imageChecker) image(name string, image v1alpha1.Image) {
+	path := []string{"images", name}
+	if !isImageName(name) {
+		c.key(path, fmt.Sprintf("image name %q must start with a letter and hold letters, digits, dashes and underscores", name), "")
+	}
+	if image.Repository != "" {
+		if wrong := checkRepository(image.Repository); wrong != "" {
+			c.value(yamlfile.Below(path, "repository"), wrong, "the tag and digest have keys of their own")
+		}
+	}
+	if image.Tag == "" && image.Digest == "" && !c.doc.Wrong(path...) {
+		c.key(path, fmt.Sprintf("image %s has neither tag nor digest", name), "")
+	}
+	if wrong := checkTag(image.Tag); wrong != "" {
+		c.value(yamlfile.Below(path, "tag"), wrong, "")
+	}
+	if image.Digest != "" {
+		if wrong := naming.CheckDigest(image.Digest); wrong != "" {
+			c.value(yamlfile.Below(path, "digest"), wrong, "")
+		}
+	}
+	if image.Into != nil {
+		c.into(yamlfile.Below(path, "into"), *image.Into)
+	}
+}
+
+func (c imageChecker) into(path []string, into v1alpha1.ImagePaths) {
+	for _, part := range intoParts(into) {
+		keys := intoKeys(part.path)
+		switch {
+		case slices.ContainsFunc(keys, func(key string) bool { return !isImageName(key) }):
+			c.value(yamlfile.Below(path, part.name), fmt.Sprintf("path %q must be keys with dots between them", part.path),
+				"for example controller.image.tag")
+		case keys[0] == "images":
+			c.value(yamlfile.Below(path, part.name), "the value images is set for every chart already", "")
+		}
+	}
+}
+
+func isImageName(name string) bool {
+	for i, r := range name {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		if !letter && (i == 0 || (r < '0' || r > '9') && r != '-' && r != '_') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// checkRepository returns what is wrong with the name of an image without tag and digest.
+func checkRepository(repository string) string {
+	last := repository[strings.LastIndex(repository, "/")+1:]
+	switch {
+	case last == "":
+		return fmt.Sprintf("repository %q has no name behind the last slash", repository)
+	case strings.Contains(repository, "@"):
+		return fmt.Sprintf("repository %q holds a digest", repository)
+	case strings.Contains(last, ":") && strings.Contains(repository, "/"):
+		return fmt.Sprintf("repository %q holds a tag", repository)
+	case strings.ContainsFunc(repository, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r > unicode.MaxASCII }):
+		return fmt.Sprintf("repository %q holds characters that no repository has", repository)
+	}
+	return ""
+}
+
+func checkTag(tag string) string {
+	bad := strings.ContainsFunc(tag, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	})
+	if bad || len(tag) > 128 || strings.HasPrefix(tag, ".") || strings.HasPrefix(tag, "-") {
+		return fmt.Sprintf("tag %q is not the tag of an image", tag)
+	}
+	return ""
 }

@@ -41,7 +41,7 @@ func decodeTemplate(data []byte) *template {
 	}
 	doc := yamlfile.Parse([]byte(standIns().Expand(t.text)))
 	if !doc.Broken {
-		checker{doc}.job()
+		jobChecker{checker{doc}}.job()
 	}
 	t.Mistakes = doc.Mistakes
 	return t
@@ -62,7 +62,7 @@ func ParseJob(text string) (*batchv1.Job, error) {
 	doc := yamlfile.Parse([]byte(text))
 	var job *batchv1.Job
 	if !doc.Broken {
-		job = checker{doc}.job()
+		job = jobChecker{checker{doc}}.job()
 	}
 	if len(doc.Mistakes) > 0 {
 		return nil, errors.New(doc.Mistakes[0].Message)
@@ -70,9 +70,12 @@ func ParseJob(text string) (*batchv1.Job, error) {
 	return job, nil
 }
 
+// jobChecker checks the Job of a check.
+type jobChecker struct{ checker }
+
 // job decodes a Job, and reports fields that a Job of a check may not have. Keelson creates, finds
 // and deletes the Job, so these fields would make it another object, or a Job that runs nothing.
-func (c checker) job() *batchv1.Job {
+func (c jobChecker) job() *batchv1.Job {
 	header, _ := c.doc.Value.(map[string]any)
 	if header["apiVersion"] != "batch/v1" || header["kind"] != "Job" {
 		c.value([]string{"kind"}, fmt.Sprintf("it holds apiVersion %s, kind %s, and not a Job of batch/v1", yamlfile.Describe(header["apiVersion"]), yamlfile.Describe(header["kind"])), "")
@@ -101,7 +104,7 @@ func (c checker) job() *batchv1.Job {
 }
 
 // decode decodes strictly into a Job, and reports fields that do not fit.
-func (c checker) decode(into *batchv1.Job) bool {
+func (c jobChecker) decode(into *batchv1.Job) bool {
 	data, err := json.Marshal(c.doc.Value)
 	if err != nil {
 		c.value(nil, "not a Job: "+err.Error(), "")
@@ -128,7 +131,7 @@ func (c checker) decode(into *batchv1.Job) bool {
 
 // ours reports labels or annotations in Keelson's group. With them, the Job would count as
 // another object.
-func (c checker) ours(path []string, set map[string]string) {
+func (c jobChecker) ours(path []string, set map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if prefix, _, _ := strings.Cut(name, "/"); prefix == v1alpha1.GroupVersion.Group {
 			c.key(yamlfile.Below(path, name), name+" is Keelson's to give", "")
@@ -136,7 +139,7 @@ func (c checker) ours(path []string, set map[string]string) {
 	}
 }
 
-func (c checker) jobSpec(spec *batchv1.JobSpec) {
+func (c jobChecker) jobSpec(spec *batchv1.JobSpec) {
 	const outcome = "Keelson deletes the Job when its outcome was taken in"
 	at := func(key string) []string { return []string{"spec", key} }
 	refuse := func(set bool, key, why string) {

@@ -140,13 +140,16 @@ func decodeNotification(data []byte) *notificationFile {
 	f := &notificationFile{}
 	doc := decodeFile(data, v1alpha1.KindNotification, &f.spec)
 	if !doc.Broken {
-		checker{doc}.notification(f)
+		notificationChecker{checker{doc}}.check(f)
 	}
 	f.Mistakes = doc.Mistakes
 	return f
 }
 
-func (c checker) notification(f *notificationFile) {
+// notificationChecker checks a notification.
+type notificationChecker struct{ checker }
+
+func (c notificationChecker) check(f *notificationFile) {
 	n := f.spec
 	var events, severities []string
 	for event := range v1alpha1.NotificationEvents() {
@@ -168,7 +171,7 @@ func (c checker) notification(f *notificationFile) {
 	c.some("events", len(n.Events))
 	f.componentsAt, f.pipelinesAt = c.names("components", n.Components), c.names("pipelines", n.Pipelines)
 	c.wait([]string{"interval"}, n.Interval, time.Second)
-	c.notificationText(n.Text)
+	c.text(n.Text)
 	c.servers(n)
 	f.selector = labels.Everything()
 	if n.ClusterSelector != nil {
@@ -176,7 +179,8 @@ func (c checker) notification(f *notificationFile) {
 	}
 }
 
-func (c checker) notificationText(text string) {
+// text checks the text of the messages, which has placeholders of its own.
+func (c notificationChecker) text(text string) {
 	path := []string{"text"}
 	if len(text) > maxQuery {
 		c.value(path, fmt.Sprintf("text has %d bytes; at most %d are allowed", len(text), maxQuery), "")
@@ -195,7 +199,7 @@ func (c checker) notificationText(text string) {
 }
 
 // servers checks the destination of messages.
-func (c checker) servers(n v1alpha1.Notification) {
+func (c notificationChecker) servers(n v1alpha1.Notification) {
 	top := []string{"kind"}
 	switch {
 	case c.doc.Wrong("webhook") || c.doc.Wrong("slack"):

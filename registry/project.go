@@ -63,7 +63,7 @@ func decodeProject(data []byte) *projectFile {
 	f := &projectFile{selector: labels.Everything()}
 	doc := decodeFile(data, v1alpha1.KindProject, &f.spec)
 	if !doc.Broken {
-		c := checker{doc}
+		c := projectChecker{checker{doc}}
 		c.patterns("components", f.spec.Components)
 		if len(f.spec.Components) == 0 && !doc.Wrong("components") {
 			c.key([]string{"components"}, "a project names its components", `components: [web, "web-*"]`)
@@ -79,15 +79,18 @@ func decodeProject(data []byte) *projectFile {
 		}
 		c.patterns("serviceAccounts", f.spec.ServiceAccounts)
 		c.patterns("pipelines", f.spec.Pipelines)
-		c.danger(f.spec.Danger, false)
+		ruleChecker{c.checker}.danger(f.spec.Danger, false)
 	}
 	f.Mistakes = doc.Mistakes
 	return f
 }
 
+// projectChecker checks a project.
+type projectChecker struct{ checker }
+
 // patterns checks a list of names with globs. An empty list can result from a merge, and must not
 // be read as a missing key.
-func (c checker) patterns(field string, list []string) {
+func (c projectChecker) patterns(field string, list []string) {
 	if _, set := c.doc.Lookup(field); set != nil && len(list) == 0 && !c.doc.Wrong(field) {
 		c.key([]string{field}, field+" is empty", "leave the key out for its default")
 	}
@@ -105,7 +108,7 @@ func (c checker) patterns(field string, list []string) {
 }
 
 // match checks a selector of objects.
-func (c checker) match(at []string, m v1alpha1.ObjectMatch) {
+func (c projectChecker) match(at []string, m v1alpha1.ObjectMatch) {
 	if m.Group == "" && len(m.Kinds) == 0 && m.Namespace == "" && m.Name == "" && !c.doc.Wrong(at...) {
 		c.key(at, "this matches every object", `say so with {name: "*"}`)
 	}

@@ -19,7 +19,7 @@ const maxRange = 256
 
 // promotion checks a promotion. It returns the version ranges and their positions by component; ""
 // is for all other components.
-func (c checker) promotion(path []string, p *v1alpha1.Promotion) (map[string]*semver.Constraints, map[string]yamlfile.Point) {
+func (c pipelineChecker) promotion(path []string, p *v1alpha1.Promotion) (map[string]*semver.Constraints, map[string]yamlfile.Point) {
 	if p == nil {
 		return nil, nil
 	}
@@ -49,7 +49,7 @@ func (c checker) promotion(path []string, p *v1alpha1.Promotion) (map[string]*se
 }
 
 // versions parses a range of versions; nil if it is invalid.
-func (c checker) versions(path []string, text string) *semver.Constraints {
+func (c pipelineChecker) versions(path []string, text string) *semver.Constraints {
 	if len(text) > maxRange {
 		c.value(path, fmt.Sprintf("the range has %d bytes; at most %d are allowed", len(text), maxRange), "")
 		return nil

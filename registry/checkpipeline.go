@@ -3,18 +3,14 @@ package registry
 import (
 	"fmt"
 	"net/http"
-	"net/url"
-	"path"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry/naming"
-	"github.com/keelson-io/keelson/registry/window"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
@@ -28,27 +24,11 @@ const (
 	maxWait    = 30 * 24 * time.Hour
 )
 
-// pipeline reports an invalid name of a pipeline.
-func (c checker) pipeline(name string) {
-	path := []string{"pipeline"}
-	_, set := c.doc.Lookup(path...)
-	if set == nil || c.doc.Wrong(path...) {
-		return
-	}
-	if wrong := naming.Check(name); wrong != "" {
-		c.value(path, "pipeline: "+wrong, "name one of pipelines/, without .yaml")
-	}
-}
-
-// most reports a list that is too long.
-func (c checker) most(path []string, got, most int) {
-	if got > most {
-		c.key(path, fmt.Sprintf("%s has %d items; at most %d are allowed", path[len(path)-1], got, most), "")
-	}
-}
+// pipelineChecker checks the stages of a pipeline.
+type pipelineChecker struct{ checker }
 
 // stages checks the stages of a pipeline, and returns them with the templates that they use.
-func (c checker) stages(specs []v1alpha1.Stage) (stages []*Stage, templates []templateRef) {
+func (c pipelineChecker) stages(specs []v1alpha1.Stage) (stages []*Stage, templates []templateRef) {
 	c.most([]string{"stages"}, len(specs), maxStages)
 	if len(specs) == 0 && !c.doc.Wrong("stages") {
 		c.key([]string{"stages"}, "a pipeline needs at least one stage", "")
@@ -77,45 +57,8 @@ func (c checker) stages(specs []v1alpha1.Stage) (stages []*Stage, templates []te
 	return stages, templates
 }
 
-// name reports an invalid name, and a name that an earlier item has.
-func (c checker) name(path []string, name string, seen map[string]bool) {
-	switch wrong := naming.Check(name); {
-	case c.doc.Wrong(path...):
-	case wrong != "":
-		c.value(path, wrong, "")
-	case seen[name]:
-		c.value(path, fmt.Sprintf("%q stands above already", name), "")
-	}
-	seen[name] = true
-}
-
-func (c checker) wait(path []string, d *metav1.Duration, least time.Duration) {
-	if d != nil && !c.doc.Wrong(path...) && (d.Duration < least || d.Duration > maxWait) {
-		c.value(path, fmt.Sprintf("%s is %s; %s to %s makes sense", path[len(path)-1], d.Duration, least, maxWait), "")
-	}
-}
-
-// windows compiles the windows, and reports and skips invalid ones.
-func (c checker) windows(path []string, specs []v1alpha1.Window) window.Windows {
-	c.most(path, len(specs), maxWindows)
-	var out window.Windows
-	for i, spec := range specs {
-		path := yamlfile.Below(path, strconv.Itoa(i))
-		if c.doc.Wrong(path...) {
-			continue
-		}
-		w, err := window.New(spec.Cron, spec.Duration.Duration, spec.TimeZone)
-		if err != nil {
-			c.value(path, err.Error(), "for example {cron: 0 9 * * 1-5, duration: 8h, timeZone: Europe/Berlin}")
-			continue
-		}
-		out = append(out, w)
-	}
-	return out
-}
-
 // checks returns the positions of the CEL conditions, and the templates of the jobs.
-func (c checker) checks(path []string, checks []v1alpha1.Check) (at []yamlfile.Point, templates []templateRef) {
+func (c pipelineChecker) checks(path []string, checks []v1alpha1.Check) (at []yamlfile.Point, templates []templateRef) {
 	c.most(path, len(checks), maxChecks)
 	seen := map[string]bool{}
 	for i, one := range checks {
@@ -138,7 +81,7 @@ func (c checker) checks(path []string, checks []v1alpha1.Check) (at []yamlfile.P
 }
 
 // check checks one check, and returns the template of its job, if any.
-func (c checker) check(path []string, one v1alpha1.Check) *templateRef {
+func (c pipelineChecker) check(path []string, one v1alpha1.Check) *templateRef {
 	kind := c.one(path, "a check", "cel", "prometheus", "job", "http", "approval", "probe")
 	if kind == "" || c.doc.Wrong(yamlfile.Below(path, kind)...) {
 		return nil
@@ -168,59 +111,34 @@ func (c checker) check(path []string, one v1alpha1.Check) *templateRef {
 	return nil
 }
 
-// text checks a text with placeholders.
-func (c checker) text(path []string, text string) {
-	if len(text) > maxQuery {
-		c.value(path, fmt.Sprintf("%s has %d bytes; at most %d are allowed", path[len(path)-1], len(text), maxQuery), "")
+// probe checks a check that uses a probe.
+func (c pipelineChecker) probe(path []string, p v1alpha1.ProbeCheck) {
+	if wrong := naming.Check(p.Name); wrong != "" && p.Name != "" {
+		c.value(yamlfile.Below(path, "name"), wrong, "")
 	}
-	if unknown := unknownPlaceholder(text); unknown != "" {
-		c.value(path, unknown+" stands for nothing", knownPlaceholders)
-	}
-}
-
-func (c checker) address(path []string, address string) {
-	u, err := url.Parse(address)
-	switch {
-	case c.doc.Wrong(path...):
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		c.value(path, fmt.Sprintf("%s %q is not an http or https URL", path[len(path)-1], address), "")
-	case u.User != nil:
-		c.value(path, path[len(path)-1]+" holds credentials: what stands in git can be read by many", "")
+	if p.Runs < 0 || p.Runs > MaxProbeRuns {
+		c.value(yamlfile.Below(path, "runs"), fmt.Sprintf("runs is %d; 1 to %d make sense", p.Runs, MaxProbeRuns), "")
 	}
 }
 
-func (c checker) template(at []string, name string) *templateRef {
-	if name != path.Clean(name) || path.IsAbs(name) || strings.HasPrefix(name, "../") || !isYAML(name) {
-		c.value(at, fmt.Sprintf("template %q is not the path of a .yaml file from the root of the repository", name), "")
-		return nil
-	}
-	return &templateRef{name, c.doc.ValuePoint(at...)}
-}
-
-// span checks that a freeze ends after its start.
-func (c checker) span(f v1alpha1.Freeze) {
-	if f.From != nil && f.Until != nil && !f.From.Before(f.Until) {
-		c.value([]string{"until"}, "it ends before it begins", "")
-	}
-}
-
-// names checks a list of names, and returns their positions.
-func (c checker) names(key string, names []string) (at []yamlfile.Point) {
-	c.some(key, len(names))
-	for i, name := range names {
-		path := []string{key, strconv.Itoa(i)}
-		if wrong := naming.Check(name); wrong != "" && !c.doc.Wrong(path...) {
-			c.value(path, wrong, "")
+// probes returns the checks of a pipeline that use a probe.
+func (c pipelineChecker) probes(stages []v1alpha1.Stage) []probeRef {
+	var out []probeRef
+	add := func(checks []v1alpha1.Check, path ...string) {
+		for i, is := range checks {
+			if is.Probe == nil {
+				continue
+			}
+			ref := probeRef{spec: *is.Probe, timeout: checkProbeTimeout, at: c.doc.ValuePoint(slices.Concat(path, []string{strconv.Itoa(i), "probe", "name"})...)}
+			if is.Timeout != nil {
+				ref.timeout = is.Timeout.Duration
+			}
+			out = append(out, ref)
 		}
-		at = append(at, c.doc.ValuePoint(path...))
 	}
-	return at
-}
-
-// some reports a list that is set but empty, or too long.
-func (c checker) some(key string, n int) {
-	if _, set := c.doc.Lookup(key); set != nil && n == 0 && !c.doc.Wrong(key) {
-		c.key([]string{key}, key+" names none", "leave it out for all")
+	for i, stage := range stages {
+		add(stage.Before, "stages", strconv.Itoa(i), "before")
+		add(stage.After, "stages", strconv.Itoa(i), "after")
 	}
-	c.most([]string{key}, n, maxFrozen)
+	return out
 }
