@@ -24,10 +24,13 @@ type approval struct {
 	file string
 }
 
+// approvalList are the approvals of all files that have no mistakes.
+type approvalList []approval
+
 // readApprovals reads approvals/. A line with mistakes approves nothing and blocks nothing: a held
 // change stays held.
 func (l *loader) readApprovals(ctx context.Context) error {
-	files, unread, err := topFolder[approvalsFile]{name: "approvals", kind: v1alpha1.KindApprovals, decode: decodeApprovals}.read(ctx, l)
+	files, unread, err := topFolder[approvalsFile]{name: "approvals", kind: v1alpha1.KindApprovals, decode: decodeApprovals}.read(ctx, l.files)
 	if err != nil {
 		return err
 	}
@@ -44,10 +47,10 @@ func (l *loader) readApprovals(ctx context.Context) error {
 	return nil
 }
 
-// approvalsFor returns the approvals for a cluster.
-func (l *loader) approvalsFor(c *Cluster) []approval {
+// on returns the approvals for a cluster.
+func (as approvalList) on(c *Cluster) []approval {
 	var out []approval
-	for _, a := range l.approvals {
+	for _, a := range as {
 		if a.on(c) {
 			out = append(out, a)
 		}
@@ -66,42 +69,48 @@ func (f *Fleet) StageApproval(component, stage, hash string) *v1alpha1.Approval 
 	return nil
 }
 
-// checkApprovals reports approvals for clusters, components and stages that don't exist.
-func (l *loader) checkApprovals() {
-	names := make([]string, 0, len(l.fleet.Clusters)) // in order
-	for _, c := range l.fleet.Clusters {
+// check returns the approvals of stages, and reports approvals for clusters, components and stages
+// that don't exist.
+func (as approvalList) check(f *Fleet) (ofStages []v1alpha1.Approval, problems yamlfile.Problems) {
+	names := make([]string, 0, len(f.Clusters)) // in order
+	for _, c := range f.Clusters {
 		names = append(names, c.Name)
 	}
-	for i := range l.approvals {
-		a := &l.approvals[i]
-		if a.spec.Stage != "" {
-			l.fleet.stageApprovals = append(l.fleet.stageApprovals, a.spec)
-			l.checkStageApproval(a)
-			continue
-		}
-		if _, there := slices.BinarySearch(names, a.spec.Cluster); a.selector == nil && !there {
-			l.report(yamlfile.Problem{
+	for i := range as {
+		a := &as[i]
+		var problem *yamlfile.Problem
+		_, there := slices.BinarySearch(names, a.spec.Cluster)
+		switch {
+		case a.spec.Stage != "":
+			ofStages = append(ofStages, a.spec)
+			problem = a.checkStage(f)
+		case a.selector == nil && !there:
+			problem = &yamlfile.Problem{
 				At:      a.at.In(a.file, ""),
 				Message: fmt.Sprintf("there is no cluster %q, so this approves nothing", a.spec.Cluster),
 				Hint:    naming.Suggest(a.spec.Cluster, names),
-			})
-			continue
+			}
+		default:
+			problem = a.checkComponent(f)
 		}
-		l.checkApprovedComponent(a)
+		if problem != nil {
+			problems = append(problems, *problem)
+		}
 	}
+	return ofStages, problems
 }
 
-// checkApprovedComponent reports an approval for a component that none of its clusters has.
-func (l *loader) checkApprovedComponent(a *approval) {
+// checkComponent reports an approval for a component that none of its clusters has.
+func (a *approval) checkComponent(f *Fleet) *yamlfile.Problem {
 	var names []string
 	matched := false
-	for _, c := range l.fleet.Clusters {
+	for _, c := range f.Clusters {
 		if !a.on(c) {
 			continue
 		}
 		matched = true
 		if c.Delivery(a.spec.Component) != nil || len(c.Problems) > 0 {
-			return
+			return nil
 		}
 		for _, d := range c.Deliveries {
 			names = append(names, d.Component)
@@ -116,11 +125,11 @@ func (l *loader) checkApprovedComponent(a *approval) {
 		message = "its selector matches no cluster, so this approves nothing"
 	}
 	slices.Sort(names)
-	l.report(yamlfile.Problem{
+	return &yamlfile.Problem{
 		At:      a.at.In(a.file, ""),
 		Message: message,
 		Hint:    naming.Suggest(a.spec.Component, slices.Compact(names)),
-	})
+	}
 }
 
 // on reports whether the approval is for a cluster.
@@ -131,10 +140,11 @@ func (a *approval) on(c *Cluster) bool {
 	return a.spec.Cluster == c.Name
 }
 
-func (l *loader) checkStageApproval(a *approval) {
-	p := l.fleet.PipelineOf(a.spec.Component)
+// checkStage reports an approval of a stage that the pipeline of its component does not have.
+func (a *approval) checkStage(f *Fleet) *yamlfile.Problem {
+	p := f.PipelineOf(a.spec.Component)
 	if p != nil && len(p.Problems) > 0 {
-		return
+		return nil
 	}
 	problem := yamlfile.Problem{At: a.at.In(a.file, ""), Message: a.spec.Component + " goes through no pipeline, so this approves nothing"}
 	if p != nil {
@@ -143,12 +153,12 @@ func (l *loader) checkStageApproval(a *approval) {
 			names = append(names, s.Spec.Name)
 		}
 		if slices.Contains(names, a.spec.Stage) {
-			return
+			return nil
 		}
 		problem.Message = fmt.Sprintf("pipeline %s, by which %s goes, has no stage %q, so this approves nothing", p.Name, a.spec.Component, a.spec.Stage)
 		problem.Hint = naming.Suggest(a.spec.Stage, names)
 	}
-	l.report(problem)
+	return &problem
 }
 
 // StageApprovals returns the approvals of changes in a pipeline, in the order of their files.

@@ -1,9 +1,7 @@
 package registry
 
 import (
-	"context"
 	"fmt"
-	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 // Limits of a fleet. They are far above any real fleet: in a small repository, a thousand names in
@@ -63,31 +61,4 @@ func (b *budget) cluster(components int) error {
 		return fmt.Errorf("clusters/ and layers/ speak of more than %d components, counted on each cluster", maxPairs)
 	}
 	return nil
-}
-
-// tooMuch returns which limit a folder at the top exceeds; "" for none.
-func (l *loader) tooMuch(ctx context.Context, folder string, entries []gitrepo.Entry) (string, error) {
-	var holds holding
-	for _, e := range entries {
-		if e.Kind != gitrepo.EntryFile || !isYAML(e.Name) {
-			continue
-		}
-		if holds.files++; holds.files > maxTopFiles {
-			return fmt.Sprintf("%s/ holds more than %d files", folder, maxTopFiles), nil
-		}
-		size, err := l.tree.Size(ctx, e)
-		if err != nil {
-			if ctx.Err() != nil {
-				return "", ctx.Err()
-			}
-			continue // topFolder.read reports it
-		}
-		if size <= maxFleetFile { // larger files are not read
-			holds.bytes += size
-		}
-	}
-	if holds.bytes > maxTopBytes {
-		return fmt.Sprintf("the files in %s/ are larger than %d MiB in all", folder, maxTopBytes>>20), nil
-	}
-	return "", nil
 }

@@ -70,14 +70,14 @@ func (r *versionReader) readChart(ctx context.Context, v *Version) error {
 // chartFile returns the content of one file, and shares it with other versions that hold it. It
 // returns false if the file can't be read.
 func (r *versionReader) chartFile(ctx context.Context, v *Version, e gitrepo.Entry) (data []byte, ok bool, err error) {
-	file := r.repo.sharing.files.held(e.Hash)
+	file := r.sharing.files.held(e.Hash)
 	if file == nil {
 		data, err := r.tree.Read(ctx, e, maxComponentFile)
 		if err != nil {
 			return nil, false, r.trouble(ctx, e.Path, err)
 		}
-		r.repo.cache.Count("chart file")
-		file = r.repo.sharing.files.get(e.Hash, func() *fileData { return &fileData{data} })
+		r.cache.Count("chart file")
+		file = r.sharing.files.get(e.Hash, func() *fileData { return &fileData{data} })
 	}
 	v.files = append(v.files, file)
 	return file.data, true, nil
@@ -137,10 +137,10 @@ func unpackChart(data []byte) *packedChart {
 
 // unpack reads the chart's files from the archive, unless another version holds them.
 func (r *versionReader) unpack(v *Version, e gitrepo.Entry, data []byte) {
-	p := r.repo.sharing.packed.get(e.Hash, func() *packedChart { return unpackChart(data) })
+	p := r.sharing.packed.get(e.Hash, func() *packedChart { return unpackChart(data) })
 	r.unpacked = p.holds // counted even if unusable, because unpacking is work
 	if p.wrong != "" {
-		r.repo.cache.Keep(objectcache.Key{Job: "packed", Hash: e.Hash}, p) // no version keeps it, and another may need it
+		r.cache.Keep(objectcache.Key{Job: "packed", Hash: e.Hash}, p) // no version keeps it, and another may need it
 	}
 	switch {
 	case v.Source != nil && v.Source.Digest != "" && v.Source.Digest != p.digest:

@@ -21,7 +21,7 @@ func (l *loader) readClusters(ctx context.Context) error {
 	l.made.projects, l.made.required = l.fleet.Projects, l.fleet.Spec.Projects
 	l.governed = !sameProjects(l.made.projects, l.before.projects) || l.made.required != l.before.required || !slices.Equal(l.made.everywhere, l.before.everywhere) || !l.made.ways.equal(l.before.ways) ||
 		!slices.Equal(l.made.frozen, l.before.frozen) || !l.inventory.same(l.before.inventory)
-	entries, err := l.tree.List(ctx, "clusters")
+	entries, err := l.files.tree.List(ctx, "clusters")
 	if err != nil {
 		return err
 	}
@@ -147,14 +147,14 @@ func (l *loader) unchangedCluster(ctx context.Context, was *madeCluster, folder 
 	if was.folder == "" || was.folder != folder.Hash || l.governed {
 		return false, nil
 	}
-	if was.spec != nil && !slices.Equal(was.layers, l.matching(was.cluster.Spec.Labels).layers) {
+	if was.spec != nil && !slices.Equal(was.layers, l.layers.matching(was.cluster.Spec.Labels).layers) {
 		return false, nil
 	}
-	if !slices.Equal(was.approvals, l.approvalsFor(was.cluster)) {
+	if !slices.Equal(was.approvals, l.approvals.on(was.cluster)) {
 		return false, nil
 	}
 	for _, a := range was.answers {
-		if same, err := l.isCurrent(ctx, a); err != nil || !same {
+		if same, err := l.versions.isCurrent(ctx, a); err != nil || !same {
 			return false, err
 		}
 	}
@@ -169,16 +169,16 @@ func (l *loader) makeCluster(ctx context.Context, was *madeCluster, folder gitre
 		now:     &madeCluster{folder: folder.Hash},
 	}
 	r.now.cluster = r.cluster
-	before := l.unreadable
-	l.unreadable = false
+	before := l.files.unreadable
+	l.files.unreadable = false
 	if err := r.read(ctx, folder); err != nil {
 		return nil, err
 	}
 	r.cluster.Unread = r.now.spec == nil
-	if l.unreadable { // so that the next Load tries again
+	if l.files.unreadable { // so that the next Load tries again
 		r.now.folder = ""
 	}
-	l.unreadable = l.unreadable || before
+	l.files.unreadable = l.files.unreadable || before
 	if same := r.was.cluster; same != nil && r.sameCluster(same) {
 		r.now.cluster = same
 	}
@@ -200,7 +200,7 @@ func (r *clusterReader) read(ctx context.Context, folder gitrepo.Entry) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r.unreadable = true
+		r.files.unreadable = true
 		r.block(yamlfile.Problem{At: yamlfile.Position{File: folder.Path}, Message: "can't be read: " + err.Error()})
 		return nil
 	}
@@ -219,11 +219,11 @@ func (r *clusterReader) read(ctx context.Context, folder gitrepo.Entry) error {
 	}
 	var layered []*layered
 	if r.now.spec != nil {
-		layering := r.matching(r.cluster.Spec.Labels)
+		layering := r.layers.matching(r.cluster.Spec.Labels)
 		r.cluster.Problems = append(r.cluster.Problems, layering.vague...)
-		r.now.layers, layered = layering.layers, layering.put(&r.repo.sharing)
+		r.now.layers, layered = layering.layers, layering.put(r.sharing)
 	}
-	r.now.approvals = r.approvalsFor(r.cluster)
+	r.now.approvals = r.approvals.on(r.cluster)
 	return r.deliver(ctx, layered)
 }
 
@@ -232,7 +232,7 @@ func (r *clusterReader) list(ctx context.Context, folder gitrepo.Entry) ([]gitre
 	if r.was.folder != "" && r.was.folder == folder.Hash {
 		return r.was.entries, nil
 	}
-	return r.tree.List(ctx, folder.Path)
+	return r.files.tree.List(ctx, folder.Path)
 }
 
 // readFile reads one file of a cluster's folder.
@@ -275,7 +275,7 @@ func (r *clusterReader) readSpec(ctx context.Context, e gitrepo.Entry) error {
 			problem yamlfile.Problem
 			err     error
 		)
-		f, problem, err = readEntry(ctx, r.loader, e, v1alpha1.KindCluster, decodeCluster)
+		f, problem, err = readEntry(ctx, r.files, e, v1alpha1.KindCluster, decodeCluster)
 		if err != nil {
 			return err
 		}
@@ -305,7 +305,7 @@ func (r *clusterReader) readOwn(ctx context.Context, e gitrepo.Entry) error {
 		r.report(r.was.own[i].problems...)
 		return nil
 	}
-	f, problem, err := readEntry(ctx, r.loader, e, v1alpha1.KindMetaConfig, decodeMeta)
+	f, problem, err := readEntry(ctx, r.files, e, v1alpha1.KindMetaConfig, decodeMeta)
 	if err != nil {
 		return err
 	}
@@ -323,7 +323,7 @@ func (r *clusterReader) readOwn(ctx context.Context, e gitrepo.Entry) error {
 	}
 	own.file = f
 	if len(f.spec.Values) > 0 || f.encrypted != nil { // encrypted values are verified as a whole
-		own.source = r.repo.sharing.source(&source{
+		own.source = r.sharing.source(&source{
 			file: e.Path, values: f.spec.Values, places: f.places, encrypted: f.encrypted, encryptedAt: []string{"values"},
 		})
 	}
@@ -414,7 +414,7 @@ func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFil
 		d.Problems = append(d.Problems, own.problems...)
 		d.nearest(own)
 		d.Paused = d.Paused || own.file != nil && own.file.spec.Paused
-		d.Values = r.repo.sharing.lay(d.Values, own.source)
+		d.Values = r.sharing.lay(d.Values, own.source)
 	}
 	for _, a := range r.now.approvals {
 		if a.spec.Component == d.Component {
@@ -474,7 +474,7 @@ func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFi
 		}
 		place = yamlfile.Position{File: own.path}
 	}
-	a, err := r.lookupVersion(ctx, versionKey{d.Component, d.VersionName})
+	a, err := r.versions.lookup(ctx, versionKey{d.Component, d.VersionName})
 	if err != nil {
 		return err
 	}

@@ -36,12 +36,12 @@ type topFile[F decoded] struct {
 
 // read reads the files of a folder, except notes. If the folder exceeds its limits, nothing is
 // read, and unread reports it.
-func (t topFolder[F]) read(ctx context.Context, l *loader) (files []topFile[F], unread yamlfile.Problems, err error) {
-	entries, err := l.tree.List(ctx, t.name)
+func (t topFolder[F]) read(ctx context.Context, r *revisionFiles) (files []topFile[F], unread yamlfile.Problems, err error) {
+	entries, err := r.tree.List(ctx, t.name)
 	if err != nil {
 		return nil, nil, err
 	}
-	if wrong, err := l.tooMuch(ctx, t.name, entries); wrong != "" || err != nil {
+	if wrong, err := r.tooMuch(ctx, t.name, entries); wrong != "" || err != nil {
 		return nil, yamlfile.Problems{{At: yamlfile.Position{File: t.name}, Message: wrong}}, err
 	}
 	for _, e := range entries {
@@ -49,7 +49,7 @@ func (t topFolder[F]) read(ctx context.Context, l *loader) (files []topFile[F], 
 		problem := yamlfile.Problem{At: yamlfile.Position{File: e.Path}}
 		switch {
 		case isYAML(e.Name):
-			if f.content, problem, err = readEntry(ctx, l, e, t.kind, t.decode); err != nil {
+			if f.content, problem, err = readEntry(ctx, r, e, t.kind, t.decode); err != nil {
 				return nil, nil, err
 			}
 		case isNote(e):
@@ -95,14 +95,14 @@ type templates[F decoded] struct {
 
 // read returns the files by their paths, and a key that changes when a file changes. A mistake is
 // reported in the file, or at the reference in the file from.
-func (t templates[F]) read(ctx context.Context, l *loader, from string) (files map[string]*F, key string, wrong yamlfile.Problems, err error) {
+func (t templates[F]) read(ctx context.Context, r *revisionFiles, from string) (files map[string]*F, key string, wrong yamlfile.Problems, err error) {
 	files, key = map[string]*F{}, from
 	for _, ref := range t.refs {
 		if _, done := files[ref.path]; done { // two references may name one file
 			continue
 		}
 		problem := yamlfile.Problem{At: ref.at.In(from, "")}
-		entries, err := l.tree.List(ctx, strings.TrimSuffix(path.Dir(ref.path), "."))
+		entries, err := r.tree.List(ctx, strings.TrimSuffix(path.Dir(ref.path), "."))
 		i := slices.IndexFunc(entries, func(e gitrepo.Entry) bool { return e.Path == ref.path })
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -113,7 +113,7 @@ func (t templates[F]) read(ctx context.Context, l *loader, from string) (files m
 			problem.Message, problem.Hint = "there is no file "+ref.path, "give the path from the root of the repository"
 		default:
 			var f *F
-			if f, problem, err = readEntry(ctx, l, entries[i], t.kind, t.decode); err != nil {
+			if f, problem, err = readEntry(ctx, r, entries[i], t.kind, t.decode); err != nil {
 				return nil, "", nil, err
 			}
 			files[ref.path] = f

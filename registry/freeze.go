@@ -95,7 +95,7 @@ func (z *Freeze) mayMatch(c *Cluster, component string) bool {
 
 // readFreezes reads freezes/.
 func (l *loader) readFreezes(ctx context.Context) error {
-	files, unread, err := topFolder[freezeFile]{name: "freezes", kind: v1alpha1.KindFreeze, decode: decodeFreeze, strict: true}.read(ctx, l)
+	files, unread, err := topFolder[freezeFile]{name: "freezes", kind: v1alpha1.KindFreeze, decode: decodeFreeze, strict: true}.read(ctx, l.files)
 	if err != nil {
 		return err
 	}
@@ -118,13 +118,13 @@ func (l *loader) newFreeze(f topFile[freezeFile]) (*Freeze, error) {
 	}
 	says, vague := f.content, f.content.vague
 	for i, component := range says.spec.Components {
-		if p := l.nowhere(component, says.componentsAt[i].In(f.Path, "")); p != nil {
+		if p := l.versions.nowhere(component, says.componentsAt[i].In(f.Path, "")); p != nil {
 			broken.Problems = append(broken.Problems, *p)
 			vague = true // any component may be meant
 		}
 	}
 	if len(broken.Problems) == 0 {
-		return objectcache.Get(l.repo.cache, objectcache.Key{Job: "freeze", Hash: f.Hash, Name: f.Path}, func() (*Freeze, error) {
+		return objectcache.Get(l.files.cache, objectcache.Key{Job: "freeze", Hash: f.Hash, Name: f.Path}, func() (*Freeze, error) {
 			return &Freeze{Name: f.stem, Spec: says.spec, Windows: says.windows, selector: says.selector, file: f.Path}, nil
 		})
 	}

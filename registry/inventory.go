@@ -57,7 +57,7 @@ type listed struct {
 // readInventory reads inventory/. A broken file blocks every cluster, because its clusters can't be
 // known.
 func (l *loader) readInventory(ctx context.Context) error {
-	files, unread, err := topFolder[inventoryFile]{name: "inventory", kind: v1alpha1.KindInventory, decode: decodeInventory, strict: true}.read(ctx, l)
+	files, unread, err := topFolder[inventoryFile]{name: "inventory", kind: v1alpha1.KindInventory, decode: decodeInventory, strict: true}.read(ctx, l.files)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ type layerUse struct {
 
 // readLayers reads layers/, in file-name order.
 func (l *loader) readLayers(ctx context.Context) error {
-	files, unread, err := topFolder[layerFile]{name: "layers", kind: v1alpha1.KindLayer, decode: decodeLayer}.read(ctx, l)
+	files, unread, err := topFolder[layerFile]{name: "layers", kind: v1alpha1.KindLayer, decode: decodeLayer}.read(ctx, l.files)
 	if err != nil {
 		return err
 	}
@@ -56,21 +56,21 @@ func (l *loader) readLayers(ctx context.Context) error {
 			l.block(f.problems...)
 			continue
 		}
-		layer, err := objectcache.Get(l.repo.cache, objectcache.Key{Job: "layer", Hash: f.Hash, Name: f.Path}, func() (*layer, error) {
-			return l.repo.newLayer(f.Path, f.content, f.problems), nil
+		layer, err := objectcache.Get(l.files.cache, objectcache.Key{Job: "layer", Hash: f.Hash, Name: f.Path}, func() (*layer, error) {
+			return newLayer(l.sharing, f.Path, f.content, f.problems), nil
 		})
 		if err != nil {
 			return err
 		}
 		l.report(layer.problems...)
-		l.layers = append(l.layers, layer)
+		l.layers.all = append(l.layers.all, layer)
 		l.checkLayerNames(layer)
 	}
 	return nil
 }
 
 // newLayer assigns a layer's problems to the components that they affect.
-func (r *Repo) newLayer(path string, f *layerFile, problems yamlfile.Problems) *layer {
+func newLayer(t *sharing, path string, f *layerFile, problems yamlfile.Problems) *layer {
 	out := &layer{path: path, selector: f.selector, problems: problems, entries: map[string]*layerUse{}}
 	if f.vague {
 		out.vague = problems
@@ -82,7 +82,7 @@ func (r *Repo) newLayer(path string, f *layerFile, problems yamlfile.Problems) *
 			absent: entry.spec.Absent, absentAt: entry.absentAt.In(path, ""),
 		}
 		if len(entry.spec.Values) > 0 || f.encrypted != nil { // encrypted values are verified as a whole
-			use.source = r.sharing.source(&source{
+			use.source = t.source(&source{
 				file: path, values: entry.spec.Values, places: entry.places,
 				encrypted: f.encrypted, encryptedAt: []string{"components", name, "values"},
 			})
@@ -104,7 +104,7 @@ func (r *Repo) newLayer(path string, f *layerFile, problems yamlfile.Problems) *
 // when the version is not found.
 func (l *loader) checkLayerNames(layer *layer) {
 	for _, c := range layer.named {
-		if p := l.nowhere(c.name, c.at); p != nil {
+		if p := l.versions.nowhere(c.name, c.at); p != nil {
 			l.report(*p)
 		}
 	}
@@ -138,25 +138,31 @@ type layered struct {
 	problems  yamlfile.Problems
 }
 
+// layerSet are the layers of a fleet, in order.
+type layerSet struct {
+	all      []*layer
+	combined map[string]*layering // by the layers that match
+}
+
 // matching returns the layers that match, or may match, a cluster with the given labels.
-func (l *loader) matching(set map[string]string) *layering {
-	key := make([]byte, len(l.layers))
-	for i, layer := range l.layers {
+func (s *layerSet) matching(set map[string]string) *layering {
+	key := make([]byte, len(s.all))
+	for i, layer := range s.all {
 		if layer.mayMatch(set) {
 			key[i] = 1
 		}
 	}
-	if known := l.layerings[string(key)]; known != nil {
+	if known := s.combined[string(key)]; known != nil {
 		return known
 	}
 	out := &layering{}
-	for i, layer := range l.layers {
+	for i, layer := range s.all {
 		if key[i] == 1 {
 			out.layers = append(out.layers, layer)
 			out.vague = append(out.vague, layer.vague...)
 		}
 	}
-	l.layerings[string(key)] = out
+	s.combined[string(key)] = out
 	return out
 }
 

@@ -83,7 +83,7 @@ func ExpandText(text string, values map[string]string) string {
 func (l *loader) readNotifications(ctx context.Context) error {
 	files, unread, err := topFolder[notificationFile]{
 		name: "notifications", kind: v1alpha1.KindNotification, decode: decodeNotification, strict: true,
-	}.read(ctx, l)
+	}.read(ctx, l.files)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (l *loader) newNotification(f topFile[notificationFile]) (*Notification, er
 	says := f.content
 	broken.Spec, broken.Problems = says.spec, append(broken.Problems, misnamed(broken.At(), f.stem, "notification")...)
 	for i, component := range says.spec.Components {
-		if p := l.nowhere(component, says.componentsAt[i].In(f.Path, "")); p != nil && naming.Check(component) == "" {
+		if p := l.versions.nowhere(component, says.componentsAt[i].In(f.Path, "")); p != nil && naming.Check(component) == "" {
 			broken.Problems = append(broken.Problems, *p)
 		}
 	}
@@ -122,7 +122,7 @@ func (l *loader) newNotification(f topFile[notificationFile]) (*Notification, er
 	if len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "notification", Hash: f.Hash, Name: f.Path}, func() (*Notification, error) {
+	return objectcache.Get(l.files.cache, objectcache.Key{Job: "notification", Hash: f.Hash, Name: f.Path}, func() (*Notification, error) {
 		return &Notification{Name: f.stem, Spec: says.spec, selector: says.selector, file: f.Path}, nil
 	})
 }

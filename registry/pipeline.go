@@ -164,7 +164,7 @@ func (w pipelineIndex) equal(v pipelineIndex) bool {
 // readPipelines reads pipelines/, and determines the fleet's pipeline.
 func (l *loader) readPipelines(ctx context.Context) error {
 	l.fleet.ways.of, l.fleet.ways.at = map[string]*Pipeline{}, map[string]yamlfile.Position{}
-	files, unread, err := topFolder[pipelineFile]{name: "pipelines", kind: v1alpha1.KindPipeline, decode: decodePipeline}.read(ctx, l)
+	files, unread, err := topFolder[pipelineFile]{name: "pipelines", kind: v1alpha1.KindPipeline, decode: decodePipeline}.read(ctx, l.files)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (l *loader) noPipeline(at yamlfile.Position, name string) yamlfile.Problem 
 // broken component.yaml is not taken as naming one.
 func (l *loader) readPipelineOf(ctx context.Context, component string) error {
 	folder := join("components", component)
-	entries, err := l.tree.List(ctx, folder)
+	entries, err := l.files.tree.List(ctx, folder)
 	if err != nil {
 		return l.unknownPipelineOf(ctx, component, yamlfile.Problem{At: yamlfile.Position{File: folder}, Message: "can't be read: " + err.Error()})
 	}
@@ -216,7 +216,7 @@ func (l *loader) readPipelineOf(ctx context.Context, component string) error {
 	if i < 0 {
 		return l.unknownPipelineOf(ctx, component, yamlfile.Problem{At: at, Message: "the file is missing"})
 	}
-	f, problem, err := readEntry(ctx, l, entries[i], v1alpha1.KindComponent, decodeComponent)
+	f, problem, err := readEntry(ctx, l.files, entries[i], v1alpha1.KindComponent, decodeComponent)
 	switch {
 	case err != nil:
 		return err
@@ -248,7 +248,7 @@ func (l *loader) newPipeline(ctx context.Context, f topFile[pipelineFile]) (*Pip
 		return broken, nil
 	}
 	says := f.content
-	jobs, key, wrong, err := templates[template]{"job template", decodeTemplate, says.templates}.read(ctx, l, f.Path)
+	jobs, key, wrong, err := templates[template]{"job template", decodeTemplate, says.templates}.read(ctx, l.files, f.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +257,7 @@ func (l *loader) newPipeline(ctx context.Context, f topFile[pipelineFile]) (*Pip
 	if len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "pipeline", Hash: f.Hash, Name: key}, func() (*Pipeline, error) {
+	return objectcache.Get(l.files.cache, objectcache.Key{Job: "pipeline", Hash: f.Hash, Name: key}, func() (*Pipeline, error) {
 		p := &Pipeline{Name: f.stem, Spec: says.spec, Stages: says.stages, Jobs: map[string]string{}, file: f.Path}
 		for name, job := range jobs {
 			p.Jobs[name] = job.text

@@ -85,7 +85,7 @@ func (f *Fleet) Probed(c *Cluster) (probes []*Probe, known bool) {
 
 // readProbes reads probes/.
 func (l *loader) readProbes(ctx context.Context) error {
-	files, unread, err := topFolder[probeFile]{name: "probes", kind: v1alpha1.KindProbe, decode: decodeProbe}.read(ctx, l)
+	files, unread, err := topFolder[probeFile]{name: "probes", kind: v1alpha1.KindProbe, decode: decodeProbe}.read(ctx, l.files)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (l *loader) newProbe(ctx context.Context, f topFile[probeFile]) (*Probe, er
 		return broken, nil
 	}
 	says := f.content
-	objects, key, wrong, err := templates[objectFile]{"probe template", decodeObject, says.templates}.read(ctx, l, f.Path)
+	objects, key, wrong, err := templates[objectFile]{"probe template", decodeObject, says.templates}.read(ctx, l.files, f.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (l *loader) newProbe(ctx context.Context, f topFile[probeFile]) (*Probe, er
 	if broken.Problems = append(broken.Problems, wrong...); len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return objectcache.Get(l.repo.cache, objectcache.Key{Job: "probe", Hash: f.Hash, Name: key}, func() (*Probe, error) {
+	return objectcache.Get(l.files.cache, objectcache.Key{Job: "probe", Hash: f.Hash, Name: key}, func() (*Probe, error) {
 		templates := map[string]map[string]any{}
 		for name, o := range objects {
 			templates[name] = o.object

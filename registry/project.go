@@ -122,7 +122,7 @@ func (c projectChecker) match(at []string, m v1alpha1.ObjectMatch) {
 // readProjects reads projects/. A broken file blocks every cluster, because its components can't be
 // known.
 func (l *loader) readProjects(ctx context.Context) error {
-	files, unread, err := topFolder[projectFile]{name: "projects", kind: v1alpha1.KindProject, decode: decodeProject, strict: true}.read(ctx, l)
+	files, unread, err := topFolder[projectFile]{name: "projects", kind: v1alpha1.KindProject, decode: decodeProject, strict: true}.read(ctx, l.files)
 	if err != nil {
 		return err
 	}

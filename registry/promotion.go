@@ -159,55 +159,57 @@ func (p placed) add(key placeKey, d *Delivery) {
 
 // findPlaces finds the positions of versions in pipelines that promote, and reports promoted
 // versions without a position of their own.
-func (l *loader) findPlaces() {
-	if !slices.ContainsFunc(l.fleet.Pipelines, promotes) {
-		return
+func findPlaces(f *Fleet, versions *versionIndex) (problems yamlfile.Problems) {
+	if !slices.ContainsFunc(f.Pipelines, promotes) {
+		return nil
 	}
-	l.fleet.published, l.fleet.places = map[string][]string{}, map[placeKey]Place{}
-	l.checkPromoted()
+	f.published, f.places = map[string][]string{}, map[placeKey]Place{}
+	problems = checkPromoted(f, versions)
 	found := placed{map[placeKey]map[yamlfile.Position]*uses{}, map[string]map[yamlfile.Position][]*Stage{}}
-	for _, c := range l.fleet.Clusters {
+	for _, c := range f.Clusters {
 		for _, d := range c.Deliveries {
-			p := l.fleet.PipelineOf(d.Component)
+			p := f.PipelineOf(d.Component)
 			if p != nil && promotes(p) && !c.Unread && !d.Absent && d.VersionName != "" {
 				found.add(placeKey{d.Component, p.StageOf(c.Spec.Labels)}, d)
 			}
 		}
 	}
 	for component := range found.stages {
-		l.fleet.published[component] = l.sorted(component)
+		f.published[component] = versions.sorted(component)
 	}
 	for key, at := range found.of {
 		if key.stage == nil {
 			continue // checkStage reports it
 		}
 		place := placeOf(key, at, found.stages[key.component])
-		l.fleet.places[key] = place
+		f.places[key] = place
 		if place.Wrong != nil && key.stage.Promotes(key.component) {
-			l.report(*place.Wrong)
+			problems = append(problems, *place.Wrong)
 		}
 	}
+	return problems
 }
 
 // checkPromoted reports components of promotions that exist nowhere, or that use another pipeline.
-func (l *loader) checkPromoted() {
-	for _, p := range l.fleet.Pipelines {
+func checkPromoted(f *Fleet, versions *versionIndex) (problems yamlfile.Problems) {
+	for _, p := range f.Pipelines {
 		for _, s := range p.Stages {
 			for name := range s.ranges {
 				at := s.promotedAt[name].In(p.file, "")
 				if name == "" {
 					continue
 				}
-				wrong := l.unpublished(name, v1alpha1.VersionHead, at)
+				wrong := versions.unpublished(name, v1alpha1.VersionHead, at)
 				switch {
-				case wrong != nil && len(l.at.Snapshot.Versions(name)) == 0:
-					l.report(*wrong)
-				case l.fleet.PipelineOf(name) != p:
-					l.report(yamlfile.Problem{At: at, Message: fmt.Sprintf("%s does not go by pipeline %s, so nothing of it is promoted here", name, p.Name)})
+				case wrong != nil && len(versions.snapshot.Versions(name)) == 0:
+					problems = append(problems, *wrong)
+				case f.PipelineOf(name) != p:
+					problems = append(problems, yamlfile.Problem{At: at, Message: fmt.Sprintf("%s does not go by pipeline %s, so nothing of it is promoted here", name, p.Name)})
 				}
 			}
 		}
 	}
+	return problems
 }
 
 func promotes(p *Pipeline) bool {

@@ -99,7 +99,7 @@ func (r *Repo) loadAnew(ctx context.Context, at *gitrepo.Admission, rev string) 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lastMemo = l.made
-	if !l.unreadable {
+	if !l.files.unreadable {
 		r.last, r.lastTags, r.lastKeys = l.fleet, at.Snapshot.Tags(), at.Trust.Digest()
 	}
 	return l.fleet, nil
@@ -155,8 +155,8 @@ func (r *Repo) Refuses(component, version string) (*yamlfile.Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loader{repo: r, at: &gitrepo.Admission{Snapshot: now, Trust: trust}, fleet: &Fleet{}, published: map[string][]string{}}
-	return l.unpublished(component, version, yamlfile.Position{}), nil
+	x := &versionIndex{snapshot: now, trust: trust, published: map[string][]string{}}
+	return x.unpublished(component, version, yamlfile.Position{}), nil
 }
 
 // FindVersionCommit returns a commit at which a file, of a layer or of a cluster, named a version of a

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/objectcache"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
@@ -41,7 +42,8 @@ var (
 // versionReader reads one version of a component from a tree.
 type versionReader struct {
 	tree      gitrepo.Tree
-	repo      *Repo
+	cache     *objectcache.Cache
+	sharing   *sharing
 	component string
 	folder    string
 	revision  string // for positions: the tag, or "" at the fleet's own revision
