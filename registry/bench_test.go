@@ -2,8 +2,9 @@ package registry_test
 
 import (
 	"fmt"
-	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 	"testing"
+
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
 // fleetOf writes a fleet in which every cluster runs every component, half of

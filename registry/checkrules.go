@@ -2,12 +2,13 @@ package registry
 
 import (
 	"fmt"
-	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/registry/naming"
-	"github.com/keelson-io/keelson/registry/yamlfile"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // maxRules bounds the danger rules and the health rules of one file. Each danger rule is evaluated

@@ -2,10 +2,11 @@ package registry
 
 import (
 	"fmt"
-	"github.com/keelson-io/keelson/registry/yamlfile"
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // checkDependencies reports dependencies that the cluster does not have, and circles of

@@ -6,9 +6,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/keelson-io/keelson/registry/yamlfile"
 	"go.yaml.in/yaml/v4"
 	helmyaml "sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Explained is one value that a chart's templates read, with its origin.

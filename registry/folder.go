@@ -3,12 +3,13 @@ package registry
 import (
 	"context"
 	"fmt"
-	"github.com/keelson-io/keelson/registry/gitrepo"
-	"github.com/keelson-io/keelson/registry/naming"
-	"github.com/keelson-io/keelson/registry/yamlfile"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/naming"
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // topFolder is a folder at the top of the repository, with files of one kind.

@@ -426,7 +426,7 @@ func (m *mutator) content(path string) []byte {
 // write puts a file where a folder, or nothing, may be.
 func (m *mutator) write(path, content string) {
 	m.Remove(path)
-	m.Repo.Write(path, content)
+	m.Write(path, content)
 }
 
 func (m *mutator) changeOwn() string {

@@ -79,7 +79,7 @@ func decodeProject(data []byte) *projectFile {
 		}
 		c.patterns("serviceAccounts", f.spec.ServiceAccounts)
 		c.patterns("pipelines", f.spec.Pipelines)
-		ruleChecker{c.checker}.danger(f.spec.Danger, false)
+		ruleChecker(c).danger(f.spec.Danger, false)
 	}
 	f.Mistakes = doc.Mistakes
 	return f

@@ -1,14 +1,16 @@
 package registry_test
 
 import (
+	"os"
+	"testing"
+
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/storage/filesystem"
+
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
-	"os"
-	"testing"
 )
 
 // writeFleet writes a small fleet that has no problems: two clusters that run

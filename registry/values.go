@@ -8,8 +8,9 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/keelson-io/keelson/registry/yamlfile"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // Values are one delivery's meta-config: layers and the cluster's own file, merged by Helm's rules

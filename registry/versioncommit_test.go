@@ -2,9 +2,10 @@ package registry_test
 
 import (
 	"fmt"
-	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 	"path/filepath"
 	"testing"
+
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
 // TestStood: whether a version was named at a place before, whoever named it.

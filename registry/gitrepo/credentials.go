@@ -8,8 +8,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/keelson-io/keelson/registry/yamlfile"
 	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
 // credentials maps addresses, as addressOf returns them, to logins.

@@ -8,9 +8,6 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"fmt"
-	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/keelson-io/keelson/registry/gitrepo"
-	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +15,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"github.com/keelson-io/keelson/registry/gitrepo"
+	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
 // packServer is a git server with one branch, which answers with whatever pack

@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/keelson-io/keelson/registry/naming"
 	"hash/fnv"
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 // Memory stores the accepted heads and the seen tags of a repository. It survives restarts, and all

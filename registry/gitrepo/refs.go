@@ -18,6 +18,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	gitcache "github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
+
 	"github.com/keelson-io/keelson/registry/naming"
 	"github.com/keelson-io/keelson/registry/objectcache"
 )

@@ -13,8 +13,9 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	gitcache "github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
-	"github.com/keelson-io/keelson/registry/objectcache"
 	"github.com/rogpeppe/go-internal/lockedfile"
+
+	"github.com/keelson-io/keelson/registry/objectcache"
 )
 
 // objectCacheSize bounds the git objects that are kept decompressed, as bases of deltas. Decoded

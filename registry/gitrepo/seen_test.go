@@ -1,8 +1,9 @@
 package gitrepo_test
 
 import (
-	"github.com/keelson-io/keelson/registry/gitrepo"
 	"testing"
+
+	"github.com/keelson-io/keelson/registry/gitrepo"
 )
 
 // What a line of the memory takes is counted without writing it.

@@ -10,10 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keelson-io/keelson/registry/naming"
 	"go.yaml.in/yaml/v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/keelson-io/keelson/registry/naming"
 )
 
 // Decode decodes the document into the struct that into points to, and reports every mistake.

@@ -5,12 +5,13 @@ import (
 	"crypto"
 	"crypto/ed25519"
 	"crypto/rand"
-	"github.com/hiddeco/sshsig"
-	"golang.org/x/crypto/ssh"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hiddeco/sshsig"
+	"golang.org/x/crypto/ssh"
 )
 
 // SSHKey makes a key, and a function that signs with it as git does.
@@ -20,6 +21,7 @@ func SSHKey(t testing.TB) (ssh.Signer, func([]byte) string) {
 	return SSHSignerOf(t, private)
 }
 
+// NewKey makes an Ed25519 key.
 func NewKey(t testing.TB) (ed25519.PublicKey, ed25519.PrivateKey) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
@@ -29,6 +31,7 @@ func NewKey(t testing.TB) (ed25519.PublicKey, ed25519.PrivateKey) {
 	return public, private
 }
 
+// SSHSignerOf returns the SSH key of a private key, and a function that signs with it as git does.
 func SSHSignerOf(t testing.TB, private crypto.Signer) (ssh.Signer, func([]byte) string) {
 	t.Helper()
 	signer, err := ssh.NewSignerFromSigner(private)
@@ -38,6 +41,7 @@ func SSHSignerOf(t testing.TB, private crypto.Signer) (ssh.Signer, func([]byte) 
 	return signer, func(payload []byte) string { return SSHSign(t, signer, "git", payload) }
 }
 
+// SSHSign returns an armored signature in a namespace.
 func SSHSign(t testing.TB, signer ssh.Signer, namespace string, payload []byte) string {
 	t.Helper()
 	sig, err := sshsig.Sign(bytes.NewReader(payload), signer, sshsig.HashSHA512, namespace)

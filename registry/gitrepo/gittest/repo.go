@@ -1,3 +1,6 @@
+// Package gittest makes git repositories, servers and keys for tests.
+//
+// Objects are written one by one, so that a repository can hold what git's own commands refuse.
 package gittest
 
 import (
@@ -37,11 +40,13 @@ type Repo struct {
 	Sign func(payload []byte) string
 }
 
+// File is a file of the next commit, by its blob.
 type File struct {
 	Mode filemode.FileMode
 	Hash plumbing.Hash
 }
 
+// NewRepo makes an empty bare repository, whose HEAD names main.
 func NewRepo(t testing.TB) *Repo {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fleet.git")
@@ -52,6 +57,7 @@ func NewRepo(t testing.TB) *Repo {
 	return &Repo{T: t, Path: path, Storage: storage, Files: map[string]File{}}
 }
 
+// Store stores an object.
 func (g *Repo) Store(o interface {
 	Encode(plumbing.EncodedObject) error
 },
@@ -68,24 +74,29 @@ func (g *Repo) Store(o interface {
 	return h
 }
 
+// Blob stores a blob.
 func (g *Repo) Blob(data []byte) plumbing.Hash {
 	g.T.Helper()
 	return g.Raw(plumbing.BlobObject, data)
 }
 
+// Write adds a file to the files of the next commit.
 func (g *Repo) Write(path, content string) {
 	g.T.Helper()
 	g.Files[path] = File{filemode.Regular, g.Blob([]byte(content))}
 }
 
+// Remove removes a file or folder from the files of the next commit.
 func (g *Repo) Remove(path string) {
 	maps.DeleteFunc(g.Files, func(p string, _ File) bool { return p == path || strings.HasPrefix(p, path+"/") })
 }
 
+// Symlink adds a symbolic link to the files of the next commit.
 func (g *Repo) Symlink(path, target string) {
 	g.Files[path] = File{filemode.Symlink, g.Blob([]byte(target))}
 }
 
+// Submodule adds a submodule to the files of the next commit.
 func (g *Repo) Submodule(path string) {
 	g.Files[path] = File{filemode.Submodule, plumbing.NewHash("1234567890123456789012345678901234567890")}
 }
@@ -210,6 +221,7 @@ func (g *Repo) BytesOf(h plumbing.Hash) []byte {
 	return data
 }
 
+// Ref writes a ref.
 func (g *Repo) Ref(name string, h plumbing.Hash) {
 	g.T.Helper()
 	if err := g.Storage.SetReference(plumbing.NewHashReference(plumbing.ReferenceName(name), h)); err != nil {
@@ -217,8 +229,10 @@ func (g *Repo) Ref(name string, h plumbing.Hash) {
 	}
 }
 
+// Tag writes a lightweight tag of the last commit.
 func (g *Repo) Tag(name string) { g.T.Helper(); g.Ref("refs/tags/"+name, g.Last) }
 
+// Annotate writes an annotated tag.
 func (g *Repo) Annotate(name string, target plumbing.Hash) plumbing.Hash {
 	g.T.Helper()
 	tag := &object.Tag{
@@ -233,6 +247,7 @@ func (g *Repo) Annotate(name string, target plumbing.Hash) plumbing.Hash {
 	return h
 }
 
+// DeleteTag deletes a tag.
 func (g *Repo) DeleteTag(name string) {
 	g.T.Helper()
 	if err := g.Storage.RemoveReference(plumbing.ReferenceName("refs/tags/" + name)); err != nil {
@@ -246,6 +261,7 @@ type TreeEntry struct {
 	Hash       plumbing.Hash
 }
 
+// RawTree stores a tree with exactly these entries.
 func (g *Repo) RawTree(entries ...TreeEntry) plumbing.Hash {
 	g.T.Helper()
 	var b bytes.Buffer

@@ -14,13 +14,16 @@ import (
 // protocol is tested and not our idea of it. It can be stopped and started.
 type Server struct {
 	*httptest.Server
-	mu       sync.Mutex
+	mu sync.Mutex
+	// Down makes every request fail. A request waits while Stall is set and open. Password is what
+	// requests must have; see Set.
 	Down     bool
 	Stall    chan struct{}
 	Password string
 	requests int
 }
 
+// Serve serves a repository until the test ends.
 func Serve(t *testing.T, g *Repo) *Server {
 	t.Helper()
 	git, err := exec.LookPath("git")
@@ -62,14 +65,17 @@ func Serve(t *testing.T, g *Repo) *Server {
 	return s
 }
 
+// RepoURL returns the URL of the repository.
 func (s *Server) RepoURL() string { return s.URL + "/fleet.git" }
 
+// Set changes the fields of the server.
 func (s *Server) Set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
+// Requests returns the number of requests so far.
 func (s *Server) Requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
