@@ -88,7 +88,7 @@ func (c *Claims) AddWaiting(w Desired, now *renderer.Target) {
 	if now == nil {
 		now = &renderer.Target{}
 	}
-	c.addBoth(w, now, claim{when: "until it is let go in its rollout", moves: "when that is let go in its rollout"}, "once it is let go in its rollout")
+	c.addBoth(w, now, claim{when: "until it is released in its rollout", moves: "when that is released in its rollout"}, "once it is released in its rollout")
 }
 
 // addBoth adds the objects that a component has for some time, and those that it gets later.
@@ -259,7 +259,7 @@ func (pl *planner) contest(ctx context.Context, claims *Claims, s *differ.State,
 			relabelled(claims, s, from)
 			return nil
 		}
-		s.Contested = fmt.Sprintf("its label says that it belongs to component %s, which has no record of it: "+
+		s.Contested = fmt.Sprintf("its label names component %s, whose record does not have it: "+
 			"find out who made it, and take the label off if it may be taken over", from)
 		return nil
 	}
@@ -273,7 +273,7 @@ func (pl *planner) contest(ctx context.Context, claims *Claims, s *differ.State,
 // unknown.
 func relabelled(claims *Claims, s *differ.State, from string) {
 	if name, why := claims.unknowns(); name != "" {
-		s.Contested = fmt.Sprintf("its label says that it belongs to component %s, and it is not known whether component %s wants it: %s", from, name, why)
+		s.Contested = fmt.Sprintf("its label names component %s, and whether component %s wants it is unknown: %s", from, name, why)
 		return
 	}
 	s.Relabelled = true

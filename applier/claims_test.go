@@ -287,7 +287,7 @@ func TestLabelOfAnotherIsNoMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := w.apply(among(w.want("v1", configMap("a", "x"))))
-	if !strings.Contains(show(p), "component unrecorded, which has no record of it") || w.owner("a") != "unrecorded" {
+	if !strings.Contains(show(p), "component unrecorded, whose record does not have it") || w.owner("a") != "unrecorded" {
 		t.Errorf("want it held, with the reason:\n%s", show(p))
 	}
 }

@@ -37,7 +37,7 @@ type OtherClusterError struct {
 }
 
 func (e *OtherClusterError) Error() string {
-	return fmt.Sprintf("its connection leads to the API server of cluster %s, as the Secret %s/%s there says: nothing is read or changed there. "+
+	return fmt.Sprintf("its connection leads to the API server of cluster %s, according to the Secret %s/%s there: nothing is read or changed there. "+
 		"Mend the connection of %s. If that is what git calls the cluster now, let it take the name: "+
 		`kubectl -n %s patch secret %s --type=json -p='[{"op":"remove","path":"/data/%s"}]'`,
 		e.Other, v1alpha1.Namespace, maskKeyName, e.Cluster, v1alpha1.Namespace, maskKeyName, keyCluster)

@@ -114,7 +114,7 @@ func TestRelabelled(t *testing.T) {
 
 	w.patchDeployment(otherLabel, "kubectl-label")
 	p := w.plan(among(want, applier.Desired{Component: "broken"}))
-	if says := "it is not known whether component broken wants it"; change(t, p, "Deployment").State != differ.StateHeld || !strings.Contains(show(p), says) {
+	if says := "whether component broken wants it is unknown"; change(t, p, "Deployment").State != differ.StateHeld || !strings.Contains(show(p), says) {
 		t.Errorf("want it held, as any component may want it, saying %q:\n%s", says, show(p))
 	}
 }

@@ -16,7 +16,7 @@ import (
 const maxFamiliar = 4096
 
 // errUnfamiliar reports that a write without a dry run was refused. The next plan makes a dry run.
-var errUnfamiliar = errors.New("the API server refused what it had taken of another object")
+var errUnfamiliar = errors.New("the API server refused fields that it accepted for another object")
 
 // familiar identifies a kind of change: the resource, the hash of its schema, and which fields
 // change and how, without their values. With the zero sum a dry run is always made, because its

@@ -26,7 +26,7 @@ func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, o
 		return live == nil || u.GetUID() != old.GetUID()
 	})
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
-		return &HookError{Event: h.event, ID: h.id, Message: fmt.Sprintf("what an earlier run left is not gone after %s; its finalizers: %v", a.timeout, finalizers)}
+		return &HookError{Event: h.event, ID: h.id, Message: fmt.Sprintf("the hook object of an earlier run still exists after %s; its finalizers: %v", a.timeout, finalizers)}
 	}
 	if err != nil {
 		return fmt.Errorf("hook %s %s: %w", h.event, h.id, err)

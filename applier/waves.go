@@ -27,7 +27,7 @@ type UnhealthyError struct {
 
 func (e *UnhealthyError) Error() string {
 	if e.Waited == 0 {
-		return fmt.Sprintf("%s waits for what can't become healthy: %s", e.Before, e.Message)
+		return fmt.Sprintf("%s waits for an object that can't become healthy: %s", e.Before, e.Message)
 	}
 	return fmt.Sprintf("%s waited %s: %s", e.Before, e.Waited, e.Message)
 }

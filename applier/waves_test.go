@@ -107,7 +107,7 @@ func TestWaves(t *testing.T) {
 	w.reports(stuck)
 	w.reconnect()
 	err := w.try(t.Context(), v2, applier.ApplyOptions{Timeout: time.Hour}) // it does not last that long
-	if err == nil || !strings.Contains(err.Error(), "wave 1 waits for what can't become healthy") || !strings.Contains(err.Error(), "ReplicaSet web-1 has timed out") {
+	if err == nil || !strings.Contains(err.Error(), "wave 1 waits for an object that can't become healthy") || !strings.Contains(err.Error(), "ReplicaSet web-1 has timed out") {
 		t.Errorf("what is degraded ends the wait: the error is %v", err)
 	}
 	w.reports(allUp(2))

@@ -108,17 +108,17 @@ func ofComponents() map[string]attempt {
 		"NameOfFleet": {
 			"A rule with the name of one of the fleet.", "components/web/component.yaml",
 			fileHeader + "Component\nnamespace: web\ndanger:\n- {name: replicas, path: .spec, effect: allow, because: we say so}\n",
-			`danger rule "replicas": the component can't replace the rule that bears this name`,
+			`danger rule "replicas": the component can't replace the rule of this name`,
 		},
 		"NameOfLocked": {
 			"Or of one that denies.", "components/web/component.yaml",
 			fileHeader + "Component\nnamespace: web\ndanger:\n- {name: no-host-network, path: .spec, effect: allow, because: we say so}\n",
-			`danger rule "no-host-network": the component can't replace the rule that bears this name`,
+			`danger rule "no-host-network": the component can't replace the rule of this name`,
 		},
 		"NameOfBuiltIn": {
 			"Or of a built-in one.", "components/web/component.yaml",
 			fileHeader + "Component\nnamespace: web\ndanger:\n- {name: delete-PersistentVolumeClaim, path: .spec, effect: allow, because: we say so}\n",
-			`danger rule "delete-PersistentVolumeClaim": the component can't replace the rule that bears this name`,
+			`danger rule "delete-PersistentVolumeClaim": the component can't replace the rule of this name`,
 		},
 		"Locked": {
 			"Nor lock one of its own.", "components/web/component.yaml",

@@ -96,7 +96,7 @@ func newPromote(a *app) *cobra.Command {
 		Short:   "Commit the versions that stages of pipelines are promoted to",
 		Long: `Promote moves versions on in the files of the fleet repository, where a stage of a
 pipeline says promotion: the first stage follows the newest tags, each later one
-what has passed the stage before it: all clusters let go, healthy, baked. How far
+what has passed the stage before it: all clusters released, healthy, baked. How far
 components are is read from the hub (--kubeconfig and --context).
 
 Each promotion changes one line, in the one place that the clusters of the stage

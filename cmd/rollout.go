@@ -43,7 +43,7 @@ the change that is on its way, and show in its timeline.`,
 		a.newRolloutWord(saying{
 			use: "pause", short: "Let no more clusters go", say: rollout.Pause, done: "paused",
 			long: `Pause lets no cluster go to the change that is on its way, or to a later one, until
-resume. Clusters that were let go get there.`,
+resume. Released clusters still get the change.`,
 			example: `  keelson rollout pause coredns --reason "INC-7: odd latency in canary"`,
 		}),
 		a.newRolloutWord(saying{

@@ -40,7 +40,7 @@ func createRollout(t *testing.T, hub client.Client, component string) {
 			{Name: "left-01", Stage: "production", Want: v1alpha1.HashAbsent, From: "old", Released: micro(2), Settled: micro(3)},
 		},
 		Timeline: []v1alpha1.RolloutEvent{
-			{Time: *second(0), Message: "begins: v1.11.0 → v1.12.0"}, {Time: *second(0), Stage: "testing", Cluster: "test-01", Message: "let go"},
+			{Time: *second(0), Message: "begins: v1.11.0 → v1.12.0"}, {Time: *second(0), Stage: "testing", Cluster: "test-01", Message: "released"},
 		},
 	}
 	if err := hub.Status().Update(t.Context(), r); err != nil {
@@ -96,7 +96,7 @@ prod-01    production                                              stage canary 
 left-01    production  2026-03-01T11:02:00Z  2026-03-01T11:03:00Z
 
 2026-03-01T11:00:00Z  begins: v1.11.0 → v1.12.0
-2026-03-01T11:00:00Z  testing test-01: let go
+2026-03-01T11:00:00Z  testing test-01: released
 `; got != want {
 		t.Errorf("show:\n%s\nwant:\n%s", got, want)
 	}

@@ -48,7 +48,7 @@ func TestWorkloadsWait(t *testing.T) {
 		crds.apply("daemonsets")
 		until(t, "it is ready", func() bool { return w.get(t, "/readyz") == "ok\n" })
 
-		for _, line := range []string{both, one, "the cluster serves what was waited for"} {
+		for _, line := range []string{both, one, "the cluster serves the missing kinds now"} {
 			if n := strings.Count(w.log.String(), line); n != 1 {
 				t.Errorf("the log has %d times %q:\n%s", n, line, w.log.String())
 			}

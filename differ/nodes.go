@@ -174,7 +174,7 @@ func nodesFunction() cel.EnvOption {
 		})))
 }
 
-var errPodSpec = errors.New("what is no map is no pod spec")
+var errPodSpec = errors.New("the pod spec is not a map")
 
 // podSpec returns the pod spec in a condition's argument: a part of an object, or a map that the
 // condition builds.

@@ -195,7 +195,7 @@ func (c *Catalogue) NewRules(s Scopes) (Rules, error) {
 	}
 	for _, r := range component {
 		if slices.ContainsFunc(final, func(f rule) bool { return f.Name != "" && f.Name == r.Name }) {
-			return Rules{}, fmt.Errorf("danger rule %q: the component can't replace the rule that bears this name: give its own another one", r.Name)
+			return Rules{}, fmt.Errorf("danger rule %q: the component can't replace the rule of this name: give its own another one", r.Name)
 		}
 	}
 	var out []rule

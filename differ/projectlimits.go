@@ -29,7 +29,7 @@ func (f *ProjectLimits) Refuses(id ID) string {
 	if f == nil || slices.ContainsFunc(f.Objects, func(m v1alpha1.ObjectMatch) bool { return inside(m, id) }) {
 		return ""
 	}
-	return fmt.Sprintf("project %s does not let its components have it: it matches none of the objects in projects/%s.yaml", f.Project, f.Project)
+	return fmt.Sprintf("project %s does not let its components have it: it matches no entry of objects in projects/%s.yaml", f.Project, f.Project)
 }
 
 // inside is [Matches], except that a given namespace never matches a cluster-scoped object: "*"

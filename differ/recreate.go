@@ -133,7 +133,7 @@ func (c *comparison) unfitToRestore(object, recorded map[string]any) string {
 	creation := newComparison(Schemas{}, State{ID: c.state.ID, Target: &renderer.Object{Content: object}}, c.policy, c.effort)
 	creation.typ, creation.schema = c.typ, c.schema
 	if creation.decideAll(creation.rows(nil)) == StateDenied {
-		return "a rule denies to create what was recorded"
+		return "a rule denies the creation of the recorded object"
 	}
 	c.change.NodesUnread = c.change.NodesUnread || creation.change.NodesUnread
 	return ""

@@ -77,7 +77,7 @@ func (c *comparison) released() (string, error) {
 	case !c.who.read:
 		c.change.OwnersUnread = true
 	case !slices.ContainsFunc(c.who.entries, func(e ownerEntry) bool { return e.manager == v1alpha1.FieldManager }):
-		return "none of its fields is Keelson's any more, and it was left in place", nil
+		return "Keelson owns none of its fields anymore, so it was left in place", nil
 	}
 	return "", nil
 }

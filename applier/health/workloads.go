@@ -82,7 +82,7 @@ func workloadHealth(kind workloadKind, live map[string]any) Result {
 		return progressing("%s", chosen.message)
 	case n.updated < n.expected && selective(live):
 		return Result{Health: v1alpha1.HealthUnknown, Message: n.progress() +
-			"; how many nodes its updateStrategy.rollingUpdate.selector chooses does not show: a rule under health: in component.yaml can say when it is done"}
+			"; how many nodes its updateStrategy.rollingUpdate.selector chooses does not show: a rule under health: in component.yaml can define when it is done"}
 	case n.updated < n.expected:
 		return progressing("%s", n.progress())
 	case n.updated > n.expected && !paused && returns(live):

@@ -93,7 +93,7 @@ func TestWorkloadHealth(t *testing.T) {
 		"DaemonOnDeleteDown":   {"With OnDelete, unavailable pods still count.", "{apiVersion: apps.kruise.io/v1beta1, kind: DaemonSet, " + meta + ", spec: {updateStrategy: {type: OnDelete}}, status: {observedGeneration: 3, desiredNumberScheduled: 5, currentNumberScheduled: 5, numberAvailable: 1}}", progressing, "1 of 5 pods are available"},
 		"DaemonSelector": {
 			"The number of selected nodes is unknown, and an unknown result is not healthy.", daemon + "selector: {matchLabels: {canary: 'true'}}" + status + nodes + "updatedNumberScheduled: 1}}", unknown,
-			"1 of 5 pods updated; how many nodes its updateStrategy.rollingUpdate.selector chooses does not show: a rule under health: in component.yaml can say when it is done",
+			"1 of 5 pods updated; how many nodes its updateStrategy.rollingUpdate.selector chooses does not show: a rule under health: in component.yaml can define when it is done",
 		},
 		"DaemonSelectorGoesOn": {
 			"The condition Progressing tells how many nodes are selected.", daemon + "selector: {matchLabels: {canary: 'true'}}" + status + nodes + "updatedNumberScheduled: 1, conditions: [{type: Progressing, status: 'True', reason: DaemonSetUpdated, message: 1 of 2 nodes}]}}", progressing, "1 of 2 nodes",

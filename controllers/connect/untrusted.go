@@ -27,7 +27,7 @@ func fromUntrusted(kubeconfig []byte) (*rest.Config, error) {
 	}
 	current := raw.Contexts[name]
 	if current == nil {
-		return nil, errors.New("the kubeconfig's current-context names none of its contexts")
+		return nil, errors.New("the kubeconfig has no context with the name in current-context")
 	}
 	cluster, user := raw.Clusters[current.Cluster], raw.AuthInfos[current.AuthInfo]
 	if cluster == nil || user == nil {

@@ -316,7 +316,7 @@ func (c *Controller) learn(ctx context.Context) (bool, error) {
 		c.log.Warn("problem in the fleet repository", "at", p.At.String(), "problem", p.Message, "hint", p.Hint)
 	}
 	if c.only != "" && fleet.Cluster(c.only) == nil {
-		c.log.Error("the fleet repository has no such cluster", "cluster", c.only, "revision", fleet.Revision)
+		c.log.Error("the fleet repository does not have this cluster", "cluster", c.only, "revision", fleet.Revision)
 	}
 	c.mu.Lock()
 	c.fleet = fleet

@@ -10,7 +10,7 @@ import (
 func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) {
 	s := d.Status
 	if diff := s.LastDiff; diff != nil && diff.Restored > 0 && (before.LastDiff == nil || !before.LastDiff.Time.Equal(&diff.Time)) {
-		w.events.Eventf(d, corev1.EventTypeNormal, "DriftRestored", "objects that had drifted and are as git says again: %d", diff.Restored)
+		w.events.Eventf(d, corev1.EventTypeNormal, "DriftRestored", "drifted objects that match git again: %d", diff.Restored)
 	}
 	if before.Sync == s.Sync || before.Sync == "" && s.Sync == v1alpha1.SyncSynced {
 		return // a Delivery that starts as Synced needs no event

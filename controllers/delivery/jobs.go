@@ -328,7 +328,7 @@ func (a *agent) checkJob(component string, one rollout.AskedJob) (applier.CheckJ
 	case err != nil:
 		return applier.CheckJob{}, err
 	case r == nil || pipeline == nil || s.delivery == nil || s.delivery.Version == nil:
-		return applier.CheckJob{}, errors.New("git says nothing of it any more")
+		return applier.CheckJob{}, errors.New("it is no longer in git")
 	}
 	text, there := pipeline.Jobs[one.Template]
 	if !there || rollout.TemplateHash(text) != one.Hash {

@@ -135,7 +135,7 @@ func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t 
 	var gone *applier.HistoricalError
 	switch {
 	case errors.As(err, &gone):
-		t = t.stop(v1alpha1.SyncBlocked, v.waits+"; nothing of it is changed: "+gone.Error())
+		t = t.stop(v1alpha1.SyncBlocked, v.waits+"; none of its objects are changed: "+gone.Error())
 		return want, t, nil
 	case err != nil:
 		return want, t.stop(v1alpha1.SyncFailed, err.Error()), err

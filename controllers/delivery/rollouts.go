@@ -206,7 +206,7 @@ func (c *Controller) followRollouts(ctx context.Context, fleet *registry.Fleet) 
 				return
 			}
 			if ctx.Err() == nil {
-				c.log.Warn("the hub can't hold Rollouts: no cluster is let go; see keelson rbac --hub", "error", err)
+				c.log.Warn("the hub can't hold Rollouts: no cluster is released; see keelson rbac --hub", "error", err)
 			}
 			select {
 			case <-ctx.Done():

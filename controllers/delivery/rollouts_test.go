@@ -271,9 +271,9 @@ func TestRollout(t *testing.T) {
 	tr.phase(v1alpha1.RolloutComplete, "")
 	want := []string{
 		"begins: v1.0.0 → v1.1.0, revision " + tr.git("rev-parse", "--short=12", "HEAD"),
-		"testing opened", "testing testing let go", "testing testing settled", "testing passed",
-		"canary opened", "canary canary let go", "canary canary settled", "canary passed",
-		"production opened", "production zz-first let go", "production zz-first settled", "production second let go", "production second settled",
+		"testing opened", "testing testing released", "testing testing settled", "testing passed",
+		"canary opened", "canary canary released", "canary canary settled", "canary passed",
+		"production opened", "production zz-first released", "production zz-first settled", "production second released", "production second settled",
 		"production passed", "complete",
 	}
 	if diff := gocmp.Diff(want, tr.timeline()[len(tr.timeline())-len(want):]); diff != "" {

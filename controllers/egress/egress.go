@@ -170,7 +170,7 @@ func (p Policy) check(ip netip.Addr, named bool) error {
 	case slices.ContainsFunc(p.ranges, in):
 		return nil
 	case slices.ContainsFunc(reserved(), in):
-		return &DeniedError{"its address is one that serves credentials or is no single server: nothing is asked there, unless --egress lists the address"}
+		return &DeniedError{"its address serves credentials, or is not the address of a single server: no request is sent there unless --egress lists the address"}
 	}
 	return p.listed(named)
 }

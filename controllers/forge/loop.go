@@ -351,7 +351,7 @@ func (l *Loop) parts(ctx context.Context, pr PullRequest, tip string) (string, e
 	case err != nil:
 		return "", err
 	case got != pr.Head:
-		return "", fmt.Errorf("%w: %s is at %.12s, and the forge says %.12s", errMoved, pr.Ref, got, pr.Head)
+		return "", fmt.Errorf("%w: git has %s at %.12s, the forge has it at %.12s", errMoved, pr.Ref, got, pr.Head)
 	}
 	return l.Repo.Git().MergeBase(ctx, tip, pr.Head)
 }
@@ -369,7 +369,7 @@ func (l *Loop) verdict(ctx context.Context, base, head string, wrong error) Verd
 		v = failed(Error, "The change is too much to preview", err.Error()+": split it, by component or by cluster, or give previews more (--preview-memory)")
 		v.Final = true
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return failed(Error, fmt.Sprintf("The preview takes longer than %s", l.Time), "what is in this change may be too much to render")
+		return failed(Error, fmt.Sprintf("The preview takes longer than %s", l.Time), "the change may be too large to render")
 	case err != nil:
 		// The reason concerns this process alone, and may name its internals.
 		l.Log.Error("a preview could not be made", "head", head, "error", err)

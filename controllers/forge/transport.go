@@ -35,7 +35,7 @@ type LimitedError struct{ Until time.Time }
 
 // Error implements error.
 func (e *LimitedError) Error() string {
-	return "the forge takes no more requests until " + e.Until.UTC().Format(time.RFC3339)
+	return "the forge accepts no requests until " + e.Until.UTC().Format(time.RFC3339)
 }
 
 // transport sends the token to one server only, obeys the server's limits, and bounds responses.

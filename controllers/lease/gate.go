@@ -161,7 +161,7 @@ func (t *gated) RoundTrip(r *http.Request) (*http.Response, error) {
 		cause := context.Cause(ctx)
 		cancel(nil)
 		if r.Context().Err() == nil && cause != nil {
-			return nil, fmt.Errorf("%s %s was given up on its way: %w", r.Method, r.URL.Path, cause)
+			return nil, fmt.Errorf("%s %s was canceled before its answer: %w", r.Method, r.URL.Path, cause)
 		}
 		return nil, err //nolint:wrapcheck // as above
 	}

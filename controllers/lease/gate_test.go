@@ -167,7 +167,7 @@ func TestGateEndsFlights(t *testing.T) {
 		g.close()
 	}()
 	err := send(t.Context(), &http.Client{Transport: g.Wrap(&http.Transport{})}, http.MethodPatch, server.URL)
-	if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "given up on its way") {
+	if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "was canceled before its answer") {
 		t.Errorf("got %v, want ErrLost", err)
 	}
 }

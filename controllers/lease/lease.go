@@ -167,7 +167,7 @@ func (l *Lease) Run(ctx context.Context, work func(context.Context) error) error
 		return cause
 	}
 	if gone := l.giveBack(context.WithoutCancel(ctx)); gone != nil {
-		l.options.Log.Warn("the lease was not given back: others wait until it runs out", "lease", l.name, "error", gone)
+		l.options.Log.Warn("the lease was not released: other replicas wait until it expires", "lease", l.name, "error", gone)
 	}
 	return err
 }

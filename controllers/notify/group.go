@@ -118,7 +118,7 @@ func sentence(e v1alpha1.MessageEvent) string {
 	case v1alpha1.RolloutStarted:
 		return fmt.Sprintf("%s: %s → %s begins, by pipeline %s%s", e.Component, cmp.Or(e.From, "nothing"), cmp.Or(e.Version, "nothing"), e.Pipeline, because)
 	case v1alpha1.RolloutSuperseded:
-		return fmt.Sprintf("%s: git wants %s by now, and what was on its way ends", e.Component, cmp.Or(e.Version, "something else"))
+		return fmt.Sprintf("%s: git has %s now, so the earlier rollout ends", e.Component, cmp.Or(e.Version, "something else"))
 	case v1alpha1.RolloutApprovalNeeded:
 		return fmt.Sprintf("%s: stage %s needs an approval%s", of, e.Stage, because)
 	case v1alpha1.RolloutStageOpened:
@@ -126,7 +126,7 @@ func sentence(e v1alpha1.MessageEvent) string {
 	case v1alpha1.RolloutStagePassed:
 		return fmt.Sprintf("%s: stage %s has passed", of, e.Stage)
 	case v1alpha1.RolloutStagePromoted:
-		return fmt.Sprintf("%s: stage %s waits for nothing more, promoted by %s", of, e.Stage, e.Reason)
+		return fmt.Sprintf("%s: the waits of stage %s were ended by %s", of, e.Stage, e.Reason)
 	case v1alpha1.RolloutWasPaused:
 		return fmt.Sprintf("%s: the rollout is %s", of, e.Reason)
 	case v1alpha1.RolloutFailed:

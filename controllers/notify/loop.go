@@ -162,7 +162,7 @@ func (l *Loop) forget(ctx context.Context, t *teller) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := t.memory.remove(ctx); err != nil {
-		l.Log.Warn("a notification has left git, and what it has told stays in the hub", "notification", t.name, "error", err)
+		l.Log.Warn("a notification was removed from git, but its record of sent messages stays in the hub", "notification", t.name, "error", err)
 	}
 }
 
@@ -297,7 +297,7 @@ func (t *teller) step(ctx context.Context) (waits bool) {
 		if err := t.begin(ctx); errors.Is(err, errUnknown) || errors.Is(err, rollout.ErrUnknown) {
 			return false // Look is called once it is known
 		} else if err != nil {
-			return t.failed(ctx, "what a notification has told can't be read: nothing is sent", err, 0)
+			return t.failed(ctx, "the record of a notification's sent messages can't be read: nothing is sent", err, 0)
 		}
 		t.works()
 	}
@@ -339,7 +339,7 @@ func (t *teller) begin(ctx context.Context) error {
 		return err
 	}
 	t.told, t.known = next, true
-	t.loop.Log.Info("a notification begins: what is so already is not told", "notification", t.name, "already", next.summary())
+	t.loop.Log.Info("a notification begins: conditions that already hold are not sent", "notification", t.name, "already", next.summary())
 	return nil
 }
 
@@ -420,5 +420,5 @@ func (t *teller) save(ctx context.Context) (waits bool) {
 	if _, _, rerr := t.memory.read(bounded); rerr != nil {
 		err = errors.Join(err, rerr)
 	}
-	return t.failed(ctx, "what a notification has told can't be written: a restart would tell it again", err, 0)
+	return t.failed(ctx, "the record of a notification's sent messages can't be written: a restart would send them again", err, 0)
 }

@@ -66,7 +66,7 @@ func text(n *registry.Notification, m v1alpha1.Message, escape func(string) stri
 	}
 	var lines []string
 	if m.Test {
-		lines = append(lines, escape("This is a test of notification "+n.Name+": nothing of this has happened."))
+		lines = append(lines, escape("This is a test of notification "+n.Name+": none of these events has happened."))
 	}
 	for _, e := range m.Events {
 		values := map[string]string{

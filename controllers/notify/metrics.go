@@ -22,7 +22,7 @@ func NewMetrics() *Metrics {
 			Name: "keelson_notifications_total", Help: "Messages of notifications that were sent, that failed and are tried again, or were dropped since the server refuses them.",
 		}, []string{"notification", "result"}),
 		failures: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "keelson_notification_failures", Help: "Failures in a row to send what a notification has to tell; 0: there is none.",
+			Name: "keelson_notification_failures", Help: "Consecutive failures to send a notification; 0 after a success.",
 		}, []string{"notification"}),
 	}
 }

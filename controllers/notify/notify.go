@@ -349,7 +349,7 @@ func moves(before, now mark, back bool) (event v1alpha1.NotificationEvent, reaso
 	goesOn := now.Phase == v1alpha1.RolloutProgressing || now.Phase == v1alpha1.RolloutComplete
 	switch {
 	case fresh && back:
-		return v1alpha1.RolloutStarted, "it takes back what came before"
+		return v1alpha1.RolloutStarted, "it reverts the change before it"
 	case fresh && before.Change != "" && before.Phase != v1alpha1.RolloutComplete:
 		return v1alpha1.RolloutSuperseded, ""
 	case fresh:

@@ -102,7 +102,7 @@ func TestEstimate(t *testing.T) {
 			why:    "A cluster that is broken in git is waited for.",
 			before: func(f *fleet) { f.values("a", "vales: {}\n") },
 			want: []string{
-				"web by pipeline standard: no end to tell: a: nothing is known of it",
+				"web by pipeline standard: no end to tell: a: its state is unknown",
 				"  others: 2 clusters (b, c); " + others,
 			},
 		},

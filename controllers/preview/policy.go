@@ -89,7 +89,7 @@ func (c changes) rules(where string, was, is []v1alpha1.DangerRule) {
 	before := len(c)
 	compareNamed(c, where+": danger rule", byName(was, name), byName(is, name))
 	if len(c) == before {
-		c.add("", "%s: danger rules stand in another order", where)
+		c.add("", "%s: the order of the danger rules changes", where)
 	}
 }
 
@@ -104,7 +104,7 @@ func (c changes) stageApprovals(was, is []v1alpha1.Approval) {
 // cluster compares the settings of one cluster and its deliveries.
 func (c changes) cluster(was, is *registry.Cluster) {
 	if !reflect.DeepEqual(was.Spec.Connection, is.Spec.Connection) {
-		c.add(is.Name, "connection is another one: what is for the cluster goes elsewhere")
+		c.add(is.Name, "connection changes: Keelson will apply the cluster's components to another API server")
 	}
 	for _, label := range slices.Sorted(maps.Keys(was.Spec.Labels)) {
 		c.setting(is.Name, "label "+label, was.Spec.Labels[label], is.Spec.Labels[label])
@@ -115,7 +115,7 @@ func (c changes) cluster(was, is *registry.Cluster) {
 		}
 	}
 	if was.Spec.Paused && !is.Spec.Paused {
-		c.add(is.Name, "the cluster is paused no more")
+		c.add(is.Name, "the cluster is no longer paused")
 	}
 	for _, d := range is.Deliveries {
 		if before := was.Delivery(d.Component); before != d {

@@ -54,7 +54,7 @@ func TestPolicyChanges(t *testing.T) {
 			change: func(f *fleet) {
 				f.write("fleet.yaml", header+"Fleet\nname: test\ndanger:\n- {name: other, path: .spec, effect: allow, because: they say so}\n"+strings.TrimPrefix(rule, "danger:\n"))
 			},
-			want: []string{"fleet.yaml: danger rules stand in another order"},
+			want: []string{"fleet.yaml: the order of the danger rules changes"},
 		},
 		"Settings": {
 			why: "Settings of the fleet.", change: func(f *fleet) {
@@ -76,7 +76,7 @@ func TestPolicyChanges(t *testing.T) {
 		},
 		"Connection": {
 			why: "What is for one cluster goes to another.", change: func(f *fleet) { f.edit("clusters/b/cluster.yaml", "context: b", "context: c") },
-			want: []string{"connection is another one: what is for the cluster goes elsewhere on b"},
+			want: []string{"connection changes: Keelson will apply the cluster's components to another API server on b"},
 		},
 		"Pipeline": {
 			why: "Without its pipeline a change goes everywhere at once.", before: func(f *fleet) {

@@ -45,7 +45,7 @@ func (g *Group) Title() string {
 // Summary counts a group's changes on one cluster, and the restarts on all.
 func (g *Group) Summary() string {
 	if g.Unknown != "" {
-		return "what changes can't be told"
+		return "the changes are unknown"
 	}
 	parts := []string{g.Plan.Summary()}
 	if !g.Plan.Differs() {
@@ -320,7 +320,7 @@ func (m *markdown) policy(p *Preview) {
 	if len(p.Policy) == 0 {
 		return
 	}
-	m.printf("\n### What this lets through, or stops, from now on\n\n")
+	m.printf("\n### What this allows or blocks from now on\n\n")
 	for i := range p.Policy {
 		if i == markdownItems {
 			m.printf("- and %d more\n", len(p.Policy)-i)

@@ -276,7 +276,7 @@ func TestGroups(t *testing.T) {
 				f.component("more", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: more}\n")
 				f.write("clusters/a/more.yaml", header+"MetaConfig\nversion: HEAD\nabsent: true\n")
 			},
-			[]string{"more → absent on a: what changes can't be told"},
+			[]string{"more → absent on a: the changes are unknown"},
 		},
 		"Paused": {
 			func(f *fleet) {
@@ -426,7 +426,7 @@ func TestUnknown(t *testing.T) {
 	f.values("a", "values: {replicas: 1}\n")
 	f.values("b", "")
 	p := f.preview()
-	wantGroups(t, p, "web HEAD on a: what changes can't be told", "web HEAD on b: what changes can't be told")
+	wantGroups(t, p, "web HEAD on a: the changes are unknown", "web HEAD on b: the changes are unknown")
 	for i, says := range []string{"clusters/a/web.yaml:3", "no longer paused"} {
 		if got := p.Groups[i].Unknown; !strings.Contains(got, says) {
 			t.Errorf("%q does not say %q", got, says)
@@ -444,7 +444,7 @@ func TestIncomparable(t *testing.T) {
 	f.edit("components/odd/template/templates/all.yaml", "data: [a, b]", "data: {a: b}")
 	f.values("a", "values: {replicas: 7}\n")
 	p := f.preview()
-	wantGroups(t, p, "odd HEAD on a: what changes can't be told", "web HEAD on a: 1 to update")
+	wantGroups(t, p, "odd HEAD on a: the changes are unknown", "web HEAD on a: 1 to update")
 	if got := p.Groups[0].Unknown; !strings.Contains(got, "ConfigMap odd/odd") {
 		t.Errorf("%q does not name the object", got)
 	}
@@ -493,7 +493,7 @@ func TestBlockedByOthers(t *testing.T) {
 	f.values("a", "values: {replicas: 7}\n")
 	f.edit("clusters/b/cluster.yaml", "connexion", "connection")
 	p := f.preview()
-	wantGroups(t, p, "web HEAD on b: what changes can't be told", "web HEAD on a: 1 to update")
+	wantGroups(t, p, "web HEAD on b: the changes are unknown", "web HEAD on a: 1 to update")
 	if len(p.Problems) != 1 || !strings.Contains(p.Problems[0].Message, "v9.9.9") || !p.Broken() {
 		t.Errorf("problems: %+v", p.Problems)
 	}

@@ -160,7 +160,7 @@ func (w *worker) remove(ctx context.Context, f *registry.Fleet, name string, k *
 		err = w.Store.Delete(ctx, w.Cluster, name)
 	}
 	if err != nil {
-		w.failed(ctx, "what a probe has left can't be removed; trying again", name, err)
+		w.failed(ctx, "the objects of a probe can't be removed; trying again", name, err)
 		return w.Now().Add(retry)
 	}
 	delete(w.known, name)
@@ -191,7 +191,7 @@ func (w *worker) probe(ctx context.Context, of work) (again time.Time) {
 	r := runner{Cluster: w.on, probe: p.Name, fleet: of.fleet.Spec.Name, timeout: p.Timeout, now: w.Now, took: w.Metrics.took}
 	if !k.swept {
 		if err := r.sweep(ctx, k.is.Objects); err != nil {
-			w.failed(ctx, "what a run before has left can't be removed; trying again", p.Name, err)
+			w.failed(ctx, "the objects of an earlier run can't be removed; trying again", p.Name, err)
 			return w.Now().Add(retry)
 		}
 		k.swept = true

@@ -54,7 +54,7 @@ func stuck(f *registry.Fleet, component string, place registry.Place, clusters [
 		c := f.Cluster(name)
 		d := c.Delivery(component)
 		if c.Blocked() != nil || d == nil || d.Blocked() != nil {
-			return fmt.Sprintf("what git says of it on cluster %s is broken: keelson validate", name)
+			return fmt.Sprintf("its files for cluster %s in git have problems: run keelson validate", name)
 		}
 		if reason, _ := f.Frozen(c, component, now); reason != "" {
 			return "frozen on " + name + ": " + strings.TrimSpace(reason)

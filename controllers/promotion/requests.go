@@ -168,7 +168,7 @@ func (plan *Plan) addLeft(f *registry.Fleet, own map[string]string) {
 			continue
 		}
 		plan.Steps = append(plan.Steps, Step{
-			Component: component, Stage: stage, By: v1alpha1.ByPullRequest, Because: "no such stage is promoted by pull request any more",
+			Component: component, Stage: stage, By: v1alpha1.ByPullRequest, Because: "this stage is no longer promoted by pull request",
 		})
 		plan.contents = append(plan.contents, "")
 	}
@@ -277,7 +277,7 @@ func (p *Promoter) unknown(one *proposal) bool {
 	case s.To == "":
 		return one.gone != "" && one.ours && is.key != one.key()
 	case one.head != "" && !one.ours && !one.merged:
-		s.stop(fmt.Sprintf("%s waits: branch %s has commits of others, and is left alone until it is merged or deleted", s.To, one.branch))
+		s.stop(fmt.Sprintf("%s waits: branch %s has commits by another author, so Keelson does not change it until it is merged or deleted", s.To, one.branch))
 		return false
 	case is.key == one.key() && is.because != "":
 		s.stop(is.because)
@@ -345,7 +345,7 @@ func (p *Promoter) ended(one *proposal, all []forge.Request) {
 		switch r := &all[i]; {
 		case !one.isOf(r) || r.State == forge.RequestOpen:
 		case r.State == forge.RequestMerged:
-			s.stop(fmt.Sprintf("%s was merged with %s, and stands there in a moment", s.To, r.URL))
+			s.stop(fmt.Sprintf("%s was merged with %s; the branch will have it at the next fetch", s.To, r.URL))
 			return
 		case !strings.Contains(r.Body, closes):
 			s.stop(fmt.Sprintf("%s was refused: %s was closed; a later version is proposed again", s.To, r.URL))
@@ -462,7 +462,7 @@ func (p *Promoter) write(f *registry.Fleet, one *proposal) {
 	} {
 		text += "- " + item[0] + ": " + item[1] + "\n"
 	}
-	text += fmt.Sprintf("\n%s\n%s\n\nA merge promotes it. Who closes this says no: %s is not proposed here again, but a later version is. "+
+	text += fmt.Sprintf("\n%s\n%s\n\nA merge promotes it. To reject %s, close this pull request: Keelson does not propose it here again, but proposes later versions. "+
 		"Keelson keeps this up to date until another author commits to its branch.\n", line("-", s.Before), line("+", s.After), code(s.To))
 	one.title, text = p.Redact(one.title), p.Redact(text)
 	digest := sha256.Sum256([]byte(one.title + text))

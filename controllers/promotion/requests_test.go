@@ -170,7 +170,7 @@ func TestRequest(t *testing.T) {
 	wantText := "Keelson promotes `web` in stage `production` of pipeline `standard` from `v1.0.0` to `v1.1.0`.\n\n" +
 		"- Why now: `it passed stage testing at 2026-03-01T12:00:00Z`\n- Evidence: `keelson rollout show web`\n- Range of the stage: `~1`\n- Where: `layers/production.yaml:8:14`\n\n" +
 		"`-    version: \"v1.0.0\"`\n`+    version: \"v1.1.0\"`\n\n" +
-		"A merge promotes it. Who closes this says no: `v1.1.0` is not proposed here again, but a later version is. Keelson keeps this up to date until another author commits to its branch.\n"
+		"A merge promotes it. To reject `v1.1.0`, close this pull request: Keelson does not propose it here again, but proposes later versions. Keelson keeps this up to date until another author commits to its branch.\n"
 	if diff := cmp.Diff(wantText, text); diff != "" {
 		t.Errorf("the text (-want +got)\n%s", diff)
 	}
@@ -192,7 +192,7 @@ func TestRequest(t *testing.T) {
 	s.push("merge")
 	r.set(1, forge.RequestMerged)
 	s.begin()
-	if step := s.inProduction(); step.To != "" || step.Because != "v1.1.0 was merged with https://git.example/1, and stands there in a moment" {
+	if step := s.inProduction(); step.To != "" || step.Because != "v1.1.0 was merged with https://git.example/1; the branch will have it at the next fetch" {
 		t.Errorf("got %+v", step)
 	}
 	s.load()
@@ -213,7 +213,7 @@ func TestRequestUpdate(t *testing.T) {
 	s.wants("both stages step", s.promote(), "web testing v1.2.0", "web production v1.1.0 open https://git.example/1")
 	s.pull()
 	first := s.server("rev-parse", inProduction)
-	s.stands["web"] = rollout.Progress{Halt: "v1.2.0 is on its way, in stage testing", NotPassed: map[string]string{"testing": "it has not passed"}}
+	s.stands["web"] = rollout.Progress{Halt: "v1.2.0 is rolling out, in stage testing", NotPassed: map[string]string{"testing": "it has not passed"}}
 	s.rests(r)
 	s.write("freezes/a.yaml", header+"Freeze\nclusterSelector: {}\nreason: Black Friday\n")
 	s.push("freeze")
@@ -288,7 +288,7 @@ func TestRequestOfOthers(t *testing.T) {
 	s.next()
 	s.wants("testing goes on", s.promote(), "web testing v1.2.0")
 	s.rests(r)
-	if step := s.inProduction(); step.To != "" || !strings.Contains(step.Because, "v1.2.0 waits: branch "+inProduction+" has commits of others") {
+	if step := s.inProduction(); step.To != "" || !strings.Contains(step.Because, "v1.2.0 waits: branch "+inProduction+" has commits by another author") {
 		t.Errorf("got %+v", step)
 	}
 	s.pull()
@@ -355,8 +355,8 @@ func TestRequestClosed(t *testing.T) {
 			"The version was reverted in the stage that it had passed.",
 			func(s *scene) { s.git("revert", "--no-edit", "HEAD") }, "stage testing went back to v1.0.0",
 		},
-		"ByPeople": {"People promote that stage now.", func(s *scene) { pipeline(s, "null") }, "no such stage is promoted by pull request any more"},
-		"ByPush":   {"The stage is promoted by push now, and needs no request.", func(s *scene) { pipeline(s, "{}") }, "no such stage is promoted by pull request any more"},
+		"ByPeople": {"People promote that stage now.", func(s *scene) { pipeline(s, "null") }, "this stage is no longer promoted by pull request"},
+		"ByPush":   {"The stage is promoted by push now, and needs no request.", func(s *scene) { pipeline(s, "{}") }, "this stage is no longer promoted by pull request"},
 		"Broken": {
 			"The pipeline cannot be read, so the request stays open.",
 			func(s *scene) { pipeline(s, "{range: newest, by: pullRequest}") }, "",

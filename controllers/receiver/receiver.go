@@ -61,7 +61,7 @@ func New(o Options) *Receiver {
 	return &Receiver{
 		Options: o, refused: rate.Sometimes{First: 1, Interval: time.Minute},
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keelson_webhooks_total", Help: "Webhooks by what became of them.",
+			Name: "keelson_webhooks_total", Help: "Webhooks by result.",
 		}, []string{"result"}),
 	}
 }

@@ -207,7 +207,7 @@ func (a *checkRunner) server(ctx context.Context, q question, of asking) answer 
 	case q.spec.Prometheus != nil:
 		text, ask = q.spec.Prometheus.Query, a.query
 	default:
-		return answer{why: "this Keelson does not know such a check", final: true}
+		return answer{why: "this version of Keelson does not know this kind of check", final: true}
 	}
 	if !registry.PerCluster(text) {
 		return ask(ctx, q.spec, names.Expand(text))
@@ -304,7 +304,7 @@ func refusal(err error) string {
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		return "no answer: " + egress.Failure(err, askTimeout)
 	}
-	return "what answers there is no Prometheus"
+	return "the server at this address is not a Prometheus"
 }
 
 // cut shortens text from a server to maxSaid bytes.

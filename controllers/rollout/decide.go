@@ -30,7 +30,7 @@ func copied[V any](m map[string]V) map[string]V {
 
 // Messages of the events of a cluster; [Metrics] counts them.
 const (
-	eventReleased = "let go"
+	eventReleased = "released"
 	eventSettled  = "settled"
 )
 
@@ -260,7 +260,7 @@ func (d *decider) released(name string) bool {
 func (d *decider) holds(stage *Stage, next string) string {
 	f, known := d.facts.Clusters[next]
 	if !known {
-		return cmp.Or(d.facts.Unknown[next], "nothing is known of it")
+		return cmp.Or(d.facts.Unknown[next], "its state is unknown")
 	}
 	g := d.limitsOf(stage)
 	if !f.Healthy {
@@ -270,9 +270,9 @@ func (d *decider) holds(stage *Stage, next string) string {
 	case g.shut != "":
 		return g.shut
 	case g.moving >= stage.MaxConcurrent:
-		return fmt.Sprintf("%d on their way, of at most %d", g.moving, stage.MaxConcurrent)
+		return fmt.Sprintf("%d of at most %d clusters are updating", g.moving, stage.MaxConcurrent)
 	case g.unavailable >= stage.MaxUnavailable: // this release adds one
-		return fmt.Sprintf("%d on their way or not healthy, of at most %d", g.unavailable, stage.MaxUnavailable)
+		return fmt.Sprintf("%d of at most %d clusters are updating or not healthy", g.unavailable, stage.MaxUnavailable)
 	}
 	return ""
 }

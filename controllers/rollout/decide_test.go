@@ -140,13 +140,13 @@ func TestOrder(t *testing.T) {
 	})
 	r.minutes(7)
 	r.wants(rollout.PhaseComplete,
-		"08:00 testing: opened", "08:00 testing test: let go",
-		"08:01 testing test: settled", "08:01 testing: passed", "08:01 canary: opened", "08:01 canary canary-1: let go",
-		"08:02 canary canary-1: settled", "08:02 canary canary-2: let go",
-		"08:03 canary canary-2: settled", "08:03 canary: passed", "08:03 production: opened", "08:03 production prod-1: let go",
-		"08:04 production prod-1: settled", "08:04 production prod-2: let go",
-		"08:05 production prod-2: settled", "08:05 production prod-3: let go",
-		"08:06 production prod-3: settled", "08:06 production prod-4: let go",
+		"08:00 testing: opened", "08:00 testing test: released",
+		"08:01 testing test: settled", "08:01 testing: passed", "08:01 canary: opened", "08:01 canary canary-1: released",
+		"08:02 canary canary-1: settled", "08:02 canary canary-2: released",
+		"08:03 canary canary-2: settled", "08:03 canary: passed", "08:03 production: opened", "08:03 production prod-1: released",
+		"08:04 production prod-1: settled", "08:04 production prod-2: released",
+		"08:05 production prod-2: settled", "08:05 production prod-3: released",
+		"08:06 production prod-3: settled", "08:06 production prod-4: released",
 		"08:07 production prod-4: settled", "08:07 production: passed", "08:07 : complete",
 	)
 	r.waits(map[string]string{})
@@ -172,14 +172,14 @@ func TestSilenceAndBake(t *testing.T) {
 	r.minutes(4)
 	r.wants(rollout.PhaseProgressing)
 	r.minutes(2)
-	r.wants(rollout.PhaseProgressing, "08:07 canary canary-2: let go", "08:08 canary canary-2: settled")
+	r.wants(rollout.PhaseProgressing, "08:07 canary canary-2: released", "08:08 canary canary-2: settled")
 	if want := at(t, "2026-03-02T08:38:00Z"); !r.last.Wake.Equal(want) {
 		t.Errorf("wake at %s", r.last.Wake)
 	}
 	r.minutes(29)
 	r.wants(rollout.PhaseProgressing)
 	r.minutes(1)
-	r.wants(rollout.PhaseProgressing, "08:38 canary: passed", "08:38 production: opened", "08:38 production prod-1: let go")
+	r.wants(rollout.PhaseProgressing, "08:38 canary: passed", "08:38 production: opened", "08:38 production prod-1: released")
 }
 
 // TestHowManyAtOnce: the limits allow this many clusters at once. Unhealthy clusters of the stage
@@ -220,10 +220,10 @@ func TestHowManyAtOnce(t *testing.T) {
 			if diff := cmp.Diff(c.goes, goes); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.why, diff)
 			}
-			if c.goes == nil && r.last.Waiting["prod-1"] != "1 on their way or not healthy, of at most 1" {
+			if c.goes == nil && r.last.Waiting["prod-1"] != "1 of at most 1 clusters are updating or not healthy" {
 				t.Errorf("prod-1: %s", r.last.Waiting["prod-1"])
 			}
-			if name == "Three" && r.last.Waiting["prod-4"] != "3 on their way, of at most 3" {
+			if name == "Three" && r.last.Waiting["prod-4"] != "3 of at most 3 clusters are updating" {
 				t.Errorf("prod-4: %s", r.last.Waiting["prod-4"])
 			}
 		})
@@ -253,7 +253,7 @@ func TestFailure(t *testing.T) {
 		r.fact("canary-1", func(f *rollout.Fact) { f.Healthy, f.Failed = true, "" })
 		r.state.Phase = rollout.PhaseProgressing
 		r.minutes(1)
-		r.wants(rollout.PhaseProgressing, "09:43 canary canary-1: settled", "09:43 canary canary-2: let go")
+		r.wants(rollout.PhaseProgressing, "09:43 canary canary-1: settled", "09:43 canary canary-2: released")
 	})
 	t.Run("RollsBack", func(t *testing.T) {
 		t.Parallel()
@@ -303,7 +303,7 @@ func TestFailure(t *testing.T) {
 		r.fact("test", func(f *rollout.Fact) { f.Healthy, f.Failed = true, "" })
 		r.log = nil
 		r.minutes(1)
-		r.wants(rollout.PhaseProgressing, "08:01 testing test: settled", "08:01 testing: passed", "08:01 canary: opened", "08:01 canary canary-1: let go")
+		r.wants(rollout.PhaseProgressing, "08:01 testing test: settled", "08:01 testing: passed", "08:01 canary: opened", "08:01 canary canary-1: released")
 	})
 }
 
@@ -357,12 +357,12 @@ func TestChecks(t *testing.T) {
 			t.Errorf("canary-1: %s", got)
 		}
 		r.check("load", false, true, "")
-		r.wants(rollout.PhaseProgressing, "08:01 canary: opened", "08:01 canary canary-1: let go")
+		r.wants(rollout.PhaseProgressing, "08:01 canary: opened", "08:01 canary canary-1: released")
 		r.check("load", false, false, "later") // it is open
 		r.minutes(10)
-		r.wants(rollout.PhaseProgressing, "08:02 canary canary-1: settled", "08:02 canary canary-2: let go", "08:03 canary canary-2: settled")
+		r.wants(rollout.PhaseProgressing, "08:02 canary canary-1: settled", "08:02 canary canary-2: released", "08:03 canary canary-2: settled")
 		r.check("errors", true, true, "")
-		r.wants(rollout.PhaseProgressing, "08:11 canary: passed", "08:11 production: opened", "08:11 production prod-1: let go")
+		r.wants(rollout.PhaseProgressing, "08:11 canary: passed", "08:11 production: opened", "08:11 production prod-1: released")
 	})
 	t.Run("FailBefore", func(t *testing.T) {
 		t.Parallel()
@@ -409,14 +409,14 @@ func TestHeldBack(t *testing.T) {
 	r.wants(rollout.PhaseProgressing)
 	r.facts.Frozen["canary-1"] = "double 11"
 	r.minutes(2) // a later one goes first
-	r.wants(rollout.PhaseProgressing, "14:00 canary canary-2: let go", "14:01 canary canary-2: settled")
+	r.wants(rollout.PhaseProgressing, "14:00 canary canary-2: released", "14:01 canary canary-2: settled")
 	if got := r.last.Waiting["canary-1"]; got != "frozen: double 11" {
 		t.Errorf("canary-1: %s", got)
 	}
 	clear(r.facts.Frozen)
 	r.minutes(2)
-	r.wants(rollout.PhaseProgressing, "14:02 canary canary-1: let go",
-		"14:03 canary canary-1: settled", "14:03 canary: passed", "14:03 production: opened", "14:03 production prod-1: let go")
+	r.wants(rollout.PhaseProgressing, "14:02 canary canary-1: released",
+		"14:03 canary canary-1: settled", "14:03 canary: passed", "14:03 production: opened", "14:03 production prod-1: released")
 }
 
 // TestExempt: a pinned or paused cluster takes no part, and no other cluster waits for it.
@@ -427,7 +427,7 @@ func TestExempt(t *testing.T) {
 	r.fact("canary-1", func(f *rollout.Fact) { f.Exempt, f.Healthy = "paused", true })
 	r.log = nil
 	r.decide()
-	r.wants(rollout.PhaseProgressing, "08:00 testing: passed", "08:00 canary: opened", "08:00 canary canary-2: let go")
+	r.wants(rollout.PhaseProgressing, "08:00 testing: passed", "08:00 canary: opened", "08:00 canary canary-2: released")
 	if got := r.last.Waiting; got["test"] != "pinned to delivery 7" || got["canary-1"] != "paused" {
 		t.Errorf("they wait: %v", got)
 	}
@@ -440,7 +440,7 @@ func TestUnknown(t *testing.T) {
 	r := newRun(t, nil)
 	delete(r.facts.Clusters, "canary-1")
 	r.minutes(20)
-	if got := r.last.Waiting["canary-1"]; got != "nothing is known of it" || len(r.state.Clusters) != 1 {
+	if got := r.last.Waiting["canary-1"]; got != "its state is unknown" || len(r.state.Clusters) != 1 {
 		t.Errorf("canary-1: %s; let go: %v", got, r.state.Clusters)
 	}
 }
@@ -457,7 +457,7 @@ func TestThereAlready(t *testing.T) {
 		}
 	}
 	r.minutes(2)
-	r.wants(rollout.PhaseComplete, "08:01 testing test: settled", "08:01 testing: passed", "08:01 canary: opened", "08:01 canary canary-2: let go",
+	r.wants(rollout.PhaseComplete, "08:01 testing test: settled", "08:01 testing: passed", "08:01 canary: opened", "08:01 canary canary-2: released",
 		"08:02 canary canary-2: settled", "08:02 canary: passed", "08:02 production: opened", "08:02 production: passed", "08:02 : complete")
 }
 

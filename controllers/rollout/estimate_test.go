@@ -142,7 +142,7 @@ func TestEstimate(t *testing.T) {
 		"Unknown": {
 			why:    "What is not known counts as unavailable, and is what the others wait for.",
 			change: func(j *journey) { delete(j.clusters, "b") },
-			want:   []string{"testing 2 08:00 to 2 08:01 [test]", "never b: nothing is known of it"},
+			want:   []string{"testing 2 08:00 to 2 08:01 [test]", "never b: its state is unknown"},
 		},
 		"Slow": {
 			why:    "A timeout that is shorter than what a cluster takes is found.",

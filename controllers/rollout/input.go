@@ -63,7 +63,7 @@ func knownOf(c *registry.Cluster, d *registry.Delivery, inputs string, s *observ
 		k.fact.Exempt = "paused in git"
 	}
 	if s == nil {
-		k.why = "nothing is known of it: it has no Delivery yet"
+		k.why = "its state is unknown: it has no Delivery yet"
 		return k
 	}
 	k.has = s.applied
@@ -74,13 +74,13 @@ func knownOf(c *registry.Cluster, d *registry.Delivery, inputs string, s *observ
 	}
 	switch {
 	case len(c.Problems)+len(d.Problems) > 0:
-		k.why = "what git says of it is broken: keelson validate"
+		k.why = "its files in git have problems: run keelson validate"
 	case s.sync == v1alpha1.SyncUnreachable:
 		k.why = cmp.Or(s.message, "it does not answer")
 	case !current && (s.sync == v1alpha1.SyncBlocked || s.sync == v1alpha1.SyncFailed):
 		k.why = s.message
 	case !current:
-		k.why = "it has not told yet what git's revision means for it"
+		k.why = "the controller has not computed its target for the current revision yet"
 	default:
 		k.want = s.wanted.TargetHash
 	}

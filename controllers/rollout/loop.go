@@ -197,7 +197,7 @@ func (l *Loop) step(ctx context.Context, fleet *registry.Fleet, component string
 	pipeline := fleet.PipelineOf(component)
 	switch {
 	case was != nil && !isOf(was, fleet):
-		l.log.Warn("the hub has a Rollout of that name of another fleet: no cluster is let go", "component", component, "fleet", was.Annotations[v1alpha1.AnnotationFleet])
+		l.log.Warn("the hub has a Rollout of that name of another fleet: no cluster is released", "component", component, "fleet", was.Annotations[v1alpha1.AnnotationFleet])
 		return time.Time{}, nil
 	case was != nil && (pipeline == nil || nowhere(fleet, component)):
 		return time.Time{}, l.remove(ctx, was)
@@ -258,7 +258,7 @@ func (l *Loop) gather(f *registry.Fleet, component string, seen map[string]*obse
 			cluster := f.Cluster(name)
 			d := cluster.Delivery(component)
 			if d == nil || d.Version == nil { // broken: its target is unknown
-				in.clusters[name] = known{why: "what git says of it is broken: keelson validate"}
+				in.clusters[name] = known{why: "its files in git have problems: run keelson validate"}
 				continue
 			}
 			inputs, err := l.inputsOf(cluster, d)

@@ -22,10 +22,10 @@ func NewMetrics() *Metrics {
 			Name: "keelson_rollouts", Help: "Rollouts by phase, as the process that carries them on has written them.",
 		}, []string{"phase"}),
 		released: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "keelson_rollout_clusters_released_total", Help: "Clusters that were let go.",
+			Name: "keelson_rollout_clusters_released_total", Help: "Clusters that were released.",
 		}),
 		settled: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "keelson_rollout_clusters_settled_total", Help: "Clusters that were let go, and got there.",
+			Name: "keelson_rollout_clusters_settled_total", Help: "Clusters that were released and have the change..",
 		}),
 	}
 }

@@ -64,7 +64,7 @@ func progressOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, seen m
 			cluster := f.Cluster(name)
 			d := cluster.Delivery(component)
 			if d == nil || d.Version == nil {
-				clusters[name] = known{why: "what git says of it is broken: keelson validate"}
+				clusters[name] = known{why: "its files in git have problems: run keelson validate"}
 				continue
 			}
 			inputs, err := InputsOf(cluster, d)
@@ -120,12 +120,12 @@ func halt(stages []Stage, s v1alpha1.RolloutStatus, clusters map[string]known) s
 	case s.Phase == v1alpha1.RolloutPaused, s.Phase == v1alpha1.RolloutRollingBack, s.Phase == v1alpha1.RolloutRolledBack:
 		return fmt.Sprintf("its rollout is %s: %s", s.Phase, s.Because)
 	case s.Change != "" && s.Phase != v1alpha1.RolloutComplete:
-		return fmt.Sprintf("%s is on its way, in stage %s", s.To, s.Stage)
+		return fmt.Sprintf("%s is rolling out, in stage %s", s.To, s.Stage)
 	}
 	for _, stage := range stages {
 		for _, name := range stage.Clusters {
 			if k := clusters[name]; k.want != "" && k.fact.Exempt == "" && !k.at() {
-				return name + " has not got yet what git says"
+				return name + " does not have the version in git yet"
 			}
 		}
 	}
@@ -141,11 +141,11 @@ func unproved(stage Stage, back bool, s v1alpha1.RolloutStage, entries map[strin
 		case k.fact.Exempt != "":
 			continue
 		case k.want == "":
-			return name + ": " + cmp.Or(k.why, "nothing is known of it")
+			return name + ": " + cmp.Or(k.why, "its state is unknown")
 		case entry.Want != k.want || entry.Stage != stage.Name || entry.Back:
-			return name + ": its rollout was of something else"
+			return name + ": its last rollout was for another target"
 		case !k.at():
-			return name + " has not got it"
+			return name + " does not have it yet"
 		case !k.fact.Healthy:
 			return name + ": " + cmp.Or(k.fact.Failed, "it is not healthy")
 		}

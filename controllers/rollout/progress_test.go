@@ -37,7 +37,7 @@ func TestStand(t *testing.T) {
 			change: func(s *state) { s.status.Pipeline = "fast" }, canary: "another pipeline", production: "another pipeline",
 		},
 		"Progressing": {
-			why: "One change at a time.", halt: "v1.1.0 is on its way, in stage production", production: "it has not passed",
+			why: "One change at a time.", halt: "v1.1.0 is rolling out, in stage production", production: "it has not passed",
 			change: func(s *state) {
 				s.status.Phase, s.status.Stage, s.status.Stages[1].Passed = v1alpha1.RolloutProgressing, "production", nil
 			},
@@ -54,7 +54,7 @@ func TestStand(t *testing.T) {
 			},
 		},
 		"RolledBack": {
-			why: "Git still says what clusters went back from.", halt: "its rollout is RolledBack", canary: "c1: its rollout was of something else", production: "stage canary",
+			why: "Git still says what clusters went back from.", halt: "its rollout is RolledBack", canary: "c1: its last rollout was for another target", production: "stage canary",
 			change: func(s *state) { s.status.Phase, s.status.Clusters[0].Back = v1alpha1.RolloutRolledBack, true },
 		},
 		"IllSince": {
@@ -64,7 +64,7 @@ func TestStand(t *testing.T) {
 			},
 		},
 		"GitMovedOn": {
-			why: "Git wants another hash of canary by now, and the rollout does not know.", halt: "c1 has not got yet", canary: "c1: its rollout was of something else", production: "stage canary",
+			why: "Git wants another hash of canary by now, and the rollout does not know.", halt: "c1 has not got yet", canary: "c1: its last rollout was for another target", production: "stage canary",
 			change: func(s *state) { s.clusters["c1"] = known{want: "newer", fact: Fact{Hash: "new", Healthy: true}} },
 		},
 		"Stale": {
@@ -78,7 +78,7 @@ func TestStand(t *testing.T) {
 			change: func(s *state) { s.clusters["p1"] = known{why: "it does not answer"} },
 		},
 		"NewCluster": {
-			why: "One that came since the rollout was never asked about.", canary: "c2: its rollout was of something else", production: "stage canary",
+			why: "One that came since the rollout was never asked about.", canary: "c2: its last rollout was for another target", production: "stage canary",
 			change: func(s *state) { s.clusters["c2"] = has("new") },
 		},
 		"Promoted": {

@@ -20,7 +20,7 @@ const defaultTimeout = time.Hour
 // stage has its clusters in their order: clusters on which git wants the component present or
 // absent.
 //
-// A cluster whose files can't be read is in the first stage, where nothing is known of it. It may
+// A cluster whose files can't be read is in the first stage, where its state is unknown. It may
 // belong to any stage, and an unreadable cluster must hold all of them. A broken pipeline is an
 // error, and no cluster may be released.
 func Stages(f *registry.Fleet, component string) ([]Stage, error) {

@@ -48,7 +48,7 @@ func (c *Controller) await(ctx context.Context) error {
 		return false, nil
 	})
 	if err == nil && waits != "" {
-		c.options.Log.Info("the cluster serves what was waited for")
+		c.options.Log.Info("the cluster serves the missing kinds now")
 	}
 	return err //nolint:wrapcheck // missing says what was asked
 }
@@ -60,7 +60,7 @@ func (c *Controller) missing(ctx context.Context) ([]string, error) {
 	case apierrors.IsNotFound(err):
 		return kinds(), nil
 	case err != nil:
-		return nil, fmt.Errorf("ask what the cluster serves: %w", err)
+		return nil, fmt.Errorf("discover the kinds of the cluster: %w", err)
 	}
 	return slices.DeleteFunc(kinds(), func(kind string) bool {
 		return slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == kind })

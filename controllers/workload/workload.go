@@ -81,7 +81,7 @@ func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
 	o := c.options
 	core, err := c.asks.ServerResourcesForGroupVersionWithContext(ctx, "v1")
 	if err != nil {
-		return nil, fmt.Errorf("ask what the cluster serves: %w", err)
+		return nil, fmt.Errorf("discover the kinds of the cluster: %w", err)
 	}
 	resize := slices.ContainsFunc(core.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" })
 	options := ctrl.Options{

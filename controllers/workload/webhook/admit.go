@@ -92,7 +92,7 @@ func objects(req admission.Request) (is, was *unstructured.Unstructured, err err
 	}
 	was = &unstructured.Unstructured{}
 	if err := was.UnmarshalJSON(req.OldObject.Raw); err != nil {
-		return nil, nil, fmt.Errorf("read what the object was: %w", err)
+		return nil, nil, fmt.Errorf("decode the old object: %w", err)
 	}
 	return is, was, nil
 }
@@ -135,7 +135,7 @@ func typed[T any](req admission.Request) (is, was *T, err error) {
 	}
 	was = new(T)
 	if err := json.Unmarshal(req.OldObject.Raw, was); err != nil {
-		return nil, nil, fmt.Errorf("read what the object was: %w", err)
+		return nil, nil, fmt.Errorf("decode the old object: %w", err)
 	}
 	return is, was, nil
 }
@@ -159,7 +159,7 @@ func (h *hooks) named(ctx context.Context, req admission.Request, is *v1beta1.Cl
 		case err != nil && !apierrors.IsNotFound(err):
 			all = append(all, field.InternalError(path.Index(i), fmt.Errorf("the pod can't be read (%s)", cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))))
 		case is.UID == "" || !metav1.IsControlledBy(&pod, is):
-			all = append(all, field.Invalid(path.Index(i), name, "this CloneSet has no such pod"))
+			all = append(all, field.Invalid(path.Index(i), name, "the CloneSet does not own this pod"))
 		}
 	}
 	return all

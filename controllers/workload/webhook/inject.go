@@ -110,7 +110,7 @@ func (h *hooks) patch(ctx context.Context, o client.Object, name string, change 
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := h.certificates.client.Patch(ctx, o, patch, client.FieldOwner(fieldOwner)); err != nil {
-		return fmt.Errorf("tell %s what to trust: %w", name, err)
+		return fmt.Errorf("write the certificate authority into %s: %w", name, err)
 	}
 	return nil
 }

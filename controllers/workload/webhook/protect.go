@@ -83,7 +83,7 @@ func read(req admission.Request) (*subject, protectable, error) {
 	}
 	var o subject
 	if err := json.Unmarshal(req.OldObject.Raw, &o); err != nil {
-		return nil, is, fmt.Errorf("read what is to be deleted: %w", err)
+		return nil, is, fmt.Errorf("decode the object to delete: %w", err)
 	}
 	namespace := req.Namespace
 	if is.cluster {
@@ -116,13 +116,13 @@ func (h *hooks) protect(ctx context.Context, req admission.Request) admission.Re
 	case v1beta1.DeleteProtectionAlways:
 	case v1beta1.DeleteProtectionCascading:
 		if left, err = h.dependentsOf(ctx, is, o); err != nil {
-			left = "what is left of it can't be found out: " + err.Error()
+			left = "its remaining objects can't be listed: " + err.Error()
 		}
 		if left == "" {
 			return admission.Allowed("")
 		}
 	default:
-		left = fmt.Sprintf("there is no such value: %s and %s are", v1beta1.DeleteProtectionAlways, v1beta1.DeleteProtectionCascading)
+		left = fmt.Sprintf("the value must be %s or %s", v1beta1.DeleteProtectionAlways, v1beta1.DeleteProtectionCascading)
 	}
 	if left != "" {
 		left = ", " + left
@@ -148,7 +148,7 @@ func (h *hooks) dependentsOf(ctx context.Context, is protectable, o *subject) (s
 	err := h.reader.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Name}, live)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && (o.UID == "" || live.GetUID() != o.UID):
-		return "", errors.New("the cluster has no such object of this UID")
+		return "", errors.New("the cluster has no object of this name and UID")
 	case err != nil:
 		return "", fmt.Errorf("the object can't be read (%s)", cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
 	}

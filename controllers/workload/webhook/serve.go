@@ -51,7 +51,7 @@ func bounded(next http.Handler) http.Handler {
 		case turns <- struct{}{}:
 			defer func() { <-turns }()
 		case <-ctx.Done():
-			http.Error(w, "other questions take all the time", http.StatusServiceUnavailable)
+			http.Error(w, "too many admission requests are in progress", http.StatusServiceUnavailable)
 			return
 		}
 		deadline, _ := ctx.Deadline()

@@ -187,7 +187,7 @@ func (h *hooks) spread(m ctrl.Manager) error {
 			return reconcile.Result{}, h.trust(ctx)
 		}))
 	if err != nil {
-		return fmt.Errorf("tell API servers what to trust: %w", err)
+		return fmt.Errorf("write the certificate authority for API servers: %w", err)
 	}
 	return nil
 }
