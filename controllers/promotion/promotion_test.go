@@ -56,9 +56,11 @@ func TestDecide(t *testing.T) {
 			want: []string{"testing v1.3.0-rc.1: ", "canary v1.0.0: v1.3.0-rc.1 is not in the range", "production v1.0.0: "},
 		},
 		"NotPassed": {
-			why:    "What has not passed goes nowhere; testing may move on.",
-			change: func(f *promotion.Facts) { f.Stages[0].Passed, f.Stages[0].NotPassed = time.Time{}, "t1 does not have it yet" },
-			want:   []string{"testing v1.1.0 → v1.2.0: " + newest, "canary v1.0.0: v1.1.0 has not passed stage testing: t1 does not have it yet", "production v1.0.0: "},
+			why: "What has not passed goes nowhere; testing may move on.",
+			change: func(f *promotion.Facts) {
+				f.Stages[0].Passed, f.Stages[0].NotPassed = time.Time{}, "t1 does not have it yet"
+			},
+			want: []string{"testing v1.1.0 → v1.2.0: " + newest, "canary v1.0.0: v1.1.0 has not passed stage testing: t1 does not have it yet", "production v1.0.0: "},
 		},
 		"Halted": {
 			why:    "A person, a failure or a change on its way stops all stages.",

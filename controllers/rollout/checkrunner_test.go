@@ -72,8 +72,8 @@ func TestServers(t *testing.T) {
 		"NoJSON":        {"Another server has the address: what it answers is not repeated.", query("html", "<", 1), "the server at this address is not a Prometheus"},
 		"NoSamples":     {"It is JSON, and no vector.", query("another", "<", 1), "the server at this address is not a Prometheus"},
 		"QueryAway":     {"It is not asked where it leads.", query("away", "<", 1), "the server at this address is not a Prometheus"},
-		"Metadata":      {"An address that is reserved is not asked.", v1alpha1.Check{HTTP: &v1alpha1.HTTPCheck{URL: "http://169.254.169.254/"}}, "no answer to GET http://169.254.169.254/: its address is one that serves credentials"},
-		"QueryMetadata": {"Nor by a query.", v1alpha1.Check{Prometheus: &v1alpha1.PrometheusCheck{Address: "http://169.254.169.254", Query: "up", Operator: "<", Threshold: 1}}, "no answer: its address is one that serves credentials"},
+		"Metadata":      {"An address that is reserved is not asked.", v1alpha1.Check{HTTP: &v1alpha1.HTTPCheck{URL: "http://169.254.169.254/"}}, "no answer to GET http://169.254.169.254/: its address serves credentials"},
+		"QueryMetadata": {"Nor by a query.", v1alpha1.Check{Prometheus: &v1alpha1.PrometheusCheck{Address: "http://169.254.169.254", Query: "up", Operator: "<", Threshold: 1}}, "no answer: its address serves credentials"},
 		"Broken":        {"A server that fails says nothing.", query("broken", "<", 1), "500"},
 	}
 	for name, c := range cases {

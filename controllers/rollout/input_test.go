@@ -68,14 +68,14 @@ func TestKnown(t *testing.T) {
 			"The status is of an older revision, so it does not count.", false, &observation{wanted: stale, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
 			"",
 			Fact{Hash: "new", Healthy: true},
-			"it has not told yet",
+			"the controller has not computed its target",
 		},
 		"StalePin": {
 			"The pin may end with this revision.", false,
 			&observation{wanted: stale, hash: "old", sync: v1alpha1.SyncSynced, health: healthy, pinned: "pinned to delivery 3"},
 			"",
 			Fact{Hash: "old", Healthy: true},
-			"it has not told yet",
+			"the controller has not computed its target",
 		},
 		"Pinned": {
 			"It takes no part.", false, &observation{wanted: current, hash: "old", sync: v1alpha1.SyncSynced, health: healthy, pinned: "pinned to delivery 3"},

@@ -64,7 +64,7 @@ func TestStand(t *testing.T) {
 			},
 		},
 		"GitMovedOn": {
-			why: "Git wants another hash of canary by now, and the rollout does not know.", halt: "c1 has not got yet", canary: "c1: its last rollout was for another target", production: "stage canary",
+			why: "Git wants another hash of canary by now, and the rollout does not know.", halt: "c1 does not have", canary: "c1: its last rollout was for another target", production: "stage canary",
 			change: func(s *state) { s.clusters["c1"] = known{want: "newer", fact: Fact{Hash: "new", Healthy: true}} },
 		},
 		"Stale": {

@@ -25,9 +25,9 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/cloneset"
 	"github.com/keelson-io/keelson/controllers/workload/daemonset"
-	"github.com/keelson-io/keelson/controllers/workload/host"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/webhook"
 )
@@ -93,7 +93,7 @@ func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
 			return nil, err
 		}
 	}
-	m, err := host.NewManager(c.config, o.Namespace, options)
+	m, err := base.NewManager(c.config, o.Namespace, options)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +102,8 @@ func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
 			return nil, err
 		}
 	}
-	settings := host.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}
-	for _, add := range []func(context.Context, ctrl.Manager, host.Options) error{cloneset.Add, daemonset.Add} {
+	settings := base.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}
+	for _, add := range []func(context.Context, ctrl.Manager, base.Options) error{cloneset.Add, daemonset.Add} {
 		if err := add(ctx, m, settings); err != nil {
 			return nil, err
 		}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
-	"github.com/keelson-io/keelson/controllers/workload/host"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 	"github.com/keelson-io/keelson/controllers/workload/worldtest"
@@ -30,7 +30,7 @@ func BenchmarkLook(b *testing.B) {
 
 func benchmarkLook(b *testing.B, n int, rolling bool) {
 	b.Helper()
-	h := &host.Host{Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Expect: expectations.New(time.Now)}
+	h := &base.Reconciler{Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Expect: expectations.New(time.Now)}
 	off := worldtest.NewOffline(b, podclient.NewEventHandler(h.Owned, h.Expect))
 	h.Objects, h.API, h.Revisions = off.Client, off.Pods, revision.Store{Cache: off.Client, API: off.Pods}
 	set := &v1beta1.CloneSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Generation: 1}}
@@ -58,7 +58,7 @@ func benchmarkLook(b *testing.B, n int, rolling bool) {
 		}
 		off.Add(p)
 	}
-	r := newReconciler(h, off.Client, host.Options{Now: time.Now})
+	r := newReconciler(h, off.Client, base.Options{Now: time.Now})
 	off.Until("all pods are known", func() bool { return len(h.Owned.Since(new(podclient.Mark[*corev1.Pod]), set).Are) == n })
 	l, err := r.newSyncContext(b.Context(), set)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
-	"github.com/keelson-io/keelson/controllers/workload/host"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 )
@@ -37,20 +37,20 @@ const (
 
 // Reconciler reconciles CloneSets.
 type Reconciler struct {
-	*host.Host
+	*base.Reconciler
 	options inplace.Options
 	now     func() time.Time
 	live    client.Reader // reads from the API server
 	claims  *podclient.OwnedIndex[*corev1.PersistentVolumeClaim]
 	claimed *expectations.Expectations // for claims
 
-	rosters *host.StateByObject[roster]
+	rosters *base.StateByObject[roster]
 }
 
 // Add adds the controller of CloneSets to a manager. It returns an error if the client, the
 // index of pods or the controller cannot be built.
-func Add(ctx context.Context, m ctrl.Manager, o host.Options) error {
-	h, err := host.New(m, kind, "cloneset-controller", o)
+func Add(ctx context.Context, m ctrl.Manager, o base.Options) error {
+	h, err := base.New(m, kind, "cloneset-controller", o)
 	if err != nil {
 		return fmt.Errorf("CloneSets: %w", err)
 	}
@@ -68,10 +68,10 @@ func Add(ctx context.Context, m ctrl.Manager, o host.Options) error {
 	return nil
 }
 
-func newReconciler(h *host.Host, live client.Reader, o host.Options) *Reconciler {
+func newReconciler(h *base.Reconciler, live client.Reader, o base.Options) *Reconciler {
 	return &Reconciler{
-		Host: h, live: live, options: o.InPlace, now: o.Now, claims: podclient.NewOwnedIndex[*corev1.PersistentVolumeClaim](kind), claimed: expectations.New(o.Now),
-		rosters: host.NewStateByObject(newRoster),
+		Reconciler: h, live: live, options: o.InPlace, now: o.Now, claims: podclient.NewOwnedIndex[*corev1.PersistentVolumeClaim](kind), claimed: expectations.New(o.Now),
+		rosters: base.NewStateByObject(newRoster),
 	}
 }
 
@@ -94,7 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 		return reconcile.Result{}, r.refuse(ctx, &set, err)
 	}
 	after, err := r.work(ctx, &set)
-	return host.Result(ctx, after, err)
+	return base.Result(ctx, after, err)
 }
 
 // work is one reconcile of a CloneSet. It returns when the next one is due without a change; 0
@@ -108,7 +108,7 @@ func (r *Reconciler) work(ctx context.Context, set *v1beta1.CloneSet) (time.Dura
 		return expectations.Patience, err
 	}
 	err = l.act(ctx)
-	after, statusErr := l.writeStatus(ctx, host.Lasting(err))
+	after, statusErr := l.writeStatus(ctx, base.Lasting(err))
 	if after == 0 || l.after > 0 && l.after < after {
 		after = l.after
 	}

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
-	"github.com/keelson-io/keelson/controllers/workload/host"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 )
 
@@ -30,23 +30,23 @@ const kind = "DaemonSet"
 
 // Reconciler reconciles DaemonSets.
 type Reconciler struct {
-	*host.Host
+	*base.Reconciler
 	options inplace.Options
 	now     func() time.Time
 	backoff *backoff
 	nodes   *nodes
 
-	rosters *host.StateByObject[roster]
+	rosters *base.StateByObject[roster]
 }
 
-func newReconciler(h *host.Host, o host.Options) *Reconciler {
-	return &Reconciler{Host: h, options: o.InPlace, now: o.Now, backoff: newBackoff(), nodes: newNodes(), rosters: host.NewStateByObject(newRoster)}
+func newReconciler(h *base.Reconciler, o base.Options) *Reconciler {
+	return &Reconciler{Reconciler: h, options: o.InPlace, now: o.Now, backoff: newBackoff(), nodes: newNodes(), rosters: base.NewStateByObject(newRoster)}
 }
 
 // Add adds the controller of DaemonSets to a manager. It returns an error if the client or the
 // controller cannot be built.
-func Add(_ context.Context, m ctrl.Manager, o host.Options) error {
-	h, err := host.New(m, kind, "daemonset-controller", o)
+func Add(_ context.Context, m ctrl.Manager, o base.Options) error {
+	h, err := base.New(m, kind, "daemonset-controller", o)
 	if err != nil {
 		return fmt.Errorf("DaemonSets: %w", err)
 	}
@@ -107,5 +107,5 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 	err = l.act(ctx)
 	after, statusErr := l.writeStatus(ctx)
 	l.requeueAfter(after)
-	return host.Result(ctx, l.after, errors.Join(err, statusErr))
+	return base.Result(ctx, l.after, errors.Join(err, statusErr))
 }

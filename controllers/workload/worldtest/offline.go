@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
-	"github.com/keelson-io/keelson/controllers/workload/host"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
@@ -59,7 +59,7 @@ func NewOffline(tb testing.TB, pods handler.EventHandler) *Offline {
 	for gvk := range scheme.AllKnownTypes() {
 		mapper.Add(gvk, meta.RESTScopeNamespace)
 	}
-	options, err := host.Caches()
+	options, err := base.Caches()
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/applier/apiservertest"
-	"github.com/keelson-io/keelson/controllers/workload/host"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/kubelettest"
 )
@@ -36,7 +36,7 @@ type World struct {
 }
 
 // Add adds the controller of a workload to a manager.
-type Add func(context.Context, ctrl.Manager, host.Options) error
+type Add func(context.Context, ctrl.Manager, base.Options) error
 
 // New returns a world, whose namespace is named after the test. Its controller is added by add,
 // uses now as its clock, and stops with the test.
@@ -75,12 +75,12 @@ func (w *World) Make(o client.Object) {
 
 func (w *World) start(server *rest.Config, now func() time.Time, add Add) {
 	w.Helper()
-	m, err := host.NewManager(server, w.Namespace, ctrl.Options{Logger: logr.Discard()})
+	m, err := base.NewManager(server, w.Namespace, ctrl.Options{Logger: logr.Discard()})
 	if err != nil {
 		w.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.Context())
-	if err := add(ctx, m, host.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: now}); err != nil {
+	if err := add(ctx, m, base.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: now}); err != nil {
 		w.Fatal(err)
 	}
 	ended := make(chan struct{})

@@ -1,4 +1,4 @@
-package host_test
+package base_test
 
 import (
 	"fmt"
@@ -8,14 +8,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/keelson-io/keelson/controllers/workload/host"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 )
 
 // A status is written at most once a second. Workloads that are gone leave nothing in memory.
 //
 // It is not parallel: it measures the memory of the process.
 func TestPaced(t *testing.T) {
-	var h host.Host
+	var h base.Reconciler
 	now := time.Unix(0, 0)
 	if wait := h.Paced("a", now); wait != 0 {
 		t.Errorf("the first write waits %s", wait)

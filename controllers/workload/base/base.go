@@ -1,7 +1,7 @@
-// Package host is the common base of the reconcilers of workloads. It has a manager whose
+// Package base is the common part of the reconcilers of workloads. It has a manager whose
 // informers keep only the fields in use, and a client that writes pods. It also has the pods of
 // each workload as the informer last showed them.
-package host
+package base
 
 import (
 	"fmt"
@@ -45,8 +45,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Host is the base of the reconciler of one kind.
-type Host struct {
+// Reconciler is the common part of the reconciler of one kind.
+type Reconciler struct {
 	Objects   client.Client // reads from the informers
 	API       kubernetes.Interface
 	Owned     *podclient.OwnedIndex[*corev1.Pod] // as the informer last showed them
@@ -61,9 +61,9 @@ type Host struct {
 	statuses map[types.UID]time.Time // when each status was last written
 }
 
-// New returns the base of the reconciler of a kind of apps.kruise.io. It returns an error if the
-// client cannot be built.
-func New(m ctrl.Manager, kind, reporter string, o Options) (*Host, error) {
+// New returns the common part of the reconciler of a kind of apps.kruise.io. It returns an error
+// if the client cannot be built.
+func New(m ctrl.Manager, kind, reporter string, o Options) (*Reconciler, error) {
 	c := rest.CopyConfig(m.GetConfig())
 	// The answer to each write is the whole pod, which takes three times as long to parse in
 	// JSON.
@@ -72,7 +72,7 @@ func New(m ctrl.Manager, kind, reporter string, o Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%ss: %w", kind, err)
 	}
-	return &Host{
+	return &Reconciler{
 		Objects: m.GetClient(), API: api, Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Events: m.GetEventRecorder(reporter), Expect: expectations.New(o.Now),
 		Revisions: revision.Store{Cache: m.GetClient(), API: api}, kind: kind, workers: o.Workers,
 	}, nil
@@ -80,11 +80,11 @@ func New(m ctrl.Manager, kind, reporter string, o Options) (*Host, error) {
 
 // Watch returns a builder of a controller for workloads of the type of an object. It reconciles
 // a workload when its spec or its pods change.
-func (h *Host) Watch(m ctrl.Manager, like client.Object) *builder.Builder {
-	return ctrl.NewControllerManagedBy(m).Named(strings.ToLower(h.kind)).
+func (r *Reconciler) Watch(m ctrl.Manager, like client.Object) *builder.Builder {
+	return ctrl.NewControllerManagedBy(m).Named(strings.ToLower(r.kind)).
 		For(like, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.Pod{}, podclient.NewEventHandler(h.Owned, h.Expect)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: h.workers})
+		Watches(&corev1.Pod{}, podclient.NewEventHandler(r.Owned, r.Expect)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.workers})
 }
 
 // statusesKept is how many entries are kept before old ones are dropped. Without a bound, entries
@@ -96,19 +96,19 @@ const statusEvery = time.Second
 
 // Paced returns how long to wait before the status of an object may be written. If it returns 0,
 // the status counts as written now.
-func (h *Host) Paced(of types.UID, now time.Time) time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if left := statusEvery - now.Sub(h.statuses[of]); left > 0 {
+func (r *Reconciler) Paced(of types.UID, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if left := statusEvery - now.Sub(r.statuses[of]); left > 0 {
 		return left
 	}
-	if h.statuses == nil {
-		h.statuses = map[types.UID]time.Time{}
+	if r.statuses == nil {
+		r.statuses = map[types.UID]time.Time{}
 	}
-	if len(h.statuses) >= statusesKept {
-		maps.DeleteFunc(h.statuses, func(_ types.UID, at time.Time) bool { return now.Sub(at) >= statusEvery })
+	if len(r.statuses) >= statusesKept {
+		maps.DeleteFunc(r.statuses, func(_ types.UID, at time.Time) bool { return now.Sub(at) >= statusEvery })
 	}
-	h.statuses[of] = now
+	r.statuses[of] = now
 	return 0
 }
 

@@ -1,4 +1,4 @@
-package host_test
+package base_test
 
 import (
 	"testing"
@@ -7,14 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/keelson-io/keelson/controllers/workload/host"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 )
 
 // What a look leaves is there for the next, and not for a workload that comes under the
 // name of another.
 func TestKept(t *testing.T) {
 	t.Parallel()
-	k := host.NewStateByObject(func() *string { return new(string) })
+	k := base.NewStateByObject(func() *string { return new(string) })
 	of := func(name, uid string) *string {
 		return k.Of(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(uid)}})
 	}

@@ -1,4 +1,4 @@
-package host_test
+package base_test
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/keelson-io/keelson/controllers/workload/host"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 )
 
 // Errors that pass by themselves are dropped. Only the others are reported.
@@ -28,7 +28,7 @@ func TestLasting(t *testing.T) {
 		if err != nil {
 			err = fmt.Errorf("create pod: %w", err)
 		}
-		if left := host.Lasting(err); left != nil {
+		if left := base.Lasting(err); left != nil {
 			t.Errorf("%v", left)
 		}
 	}
@@ -37,7 +37,7 @@ func TestLasting(t *testing.T) {
 		errors.New("an unknown error"), apierrors.NewInternalError(errors.New("failed calling webhook")),
 	} {
 		want := strings.Join(slices.DeleteFunc(strings.Split(err.Error(), "\n"), func(line string) bool { return strings.Contains(line, "web-a") && !strings.Contains(line, "quota") }), "\n")
-		if left := host.Lasting(err); left == nil || left.Error() != want {
+		if left := base.Lasting(err); left == nil || left.Error() != want {
 			t.Errorf("%v is left, want %s", left, want)
 		}
 	}
@@ -60,7 +60,7 @@ func TestResult(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := host.Result(t.Context(), time.Minute, c.err)
+			got, err := base.Result(t.Context(), time.Minute, c.err)
 			if got != c.want || (err != nil) != c.fail {
 				t.Errorf("got %+v, %v; want %+v", got, err, c.want)
 			}
