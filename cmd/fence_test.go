@@ -80,7 +80,7 @@ func ofComponents() map[string]attempt {
 	// upgrade is something for which the hooks of an upgrade run.
 	upgrade := object("v1", "ConfigMap", "{name: new, namespace: web}") + "---\n"
 	const more = "components/web/template/templates/more.yaml"
-	const outside = "project web does not let its components have it: it matches none of the objects in projects/web.yaml"
+	const outside = "project web does not let its components have it: it matches no entry of objects in projects/web.yaml"
 	return map[string]attempt{
 		"OtherNamespace":   {"Another team's namespace.", more, object("v1", "ConfigMap", "{name: x, namespace: gadgets}"), "ConfigMap gadgets/x: " + outside},
 		"KubeSystem":       {"The cluster's own.", more, object("v1", "Secret", "{name: x, namespace: kube-system}"), "Secret kube-system/x: " + outside},

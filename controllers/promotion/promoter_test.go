@@ -421,7 +421,7 @@ func TestPromoteStuck(t *testing.T) {
 	cases := map[string]struct{ why, file, content, says string }{
 		"Frozen": {"Whoever freezes means what comes by itself, too.", "freezes/a.yaml", "Freeze\nclusterSelector: {}\nreason: Black Friday\n", "frozen on testing-1: Black Friday"},
 		"Unread": {"A cluster that can't be read may be one of the stage.", "clusters/x/cluster.yaml", "Cluster\nlabels: [", "cluster x can't be read"},
-		"Broken": {"What is broken is mended first.", "clusters/testing-1/web.yaml", "MetaConfig\nvalues: 1\n", "what git says of it on cluster testing-1 is broken"},
+		"Broken": {"What is broken is mended first.", "clusters/testing-1/web.yaml", "MetaConfig\nvalues: 1\n", "its files for cluster testing-1 in git have problems"},
 		"Head":   {"It follows the branch.", "layers/testing.yaml", "Layer\nclusterSelector: {matchLabels: {stage: testing}}\ncomponents: {web: {version: HEAD}}\n", "HEAD is no version"},
 	}
 	for name, tc := range cases {
