@@ -95,7 +95,7 @@ const (
 	patchField = "chaos.example/patch"
 )
 
-func rivals() []competingWriter {
+func competingWriters() []competingWriter {
 	all := slices.Sorted(maps.Keys(fixtureKinds()))
 	return []competingWriter{
 		{ssaField, all, applyField},
@@ -186,13 +186,13 @@ func (c *contention) run(ctx context.Context, span time.Duration) {
 	bounded, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
 	var writers []func()
-	for _, r := range rivals() {
+	for _, r := range competingWriters() {
 		chance := c.newRand()
 		writers = append(writers, func() { every(bounded, contendPace, func() { c.write(ctx, r, chance) }) })
 	}
 	chance, others := c.newRand(), c.newRand()
 	writers = append(writers,
-		func() { every(bounded, gitPace, func() { c.grow(ctx, chance, len(c.components)) }) },
+		func() { every(bounded, gitPace, func() { c.changeGit(ctx, chance, len(c.components)) }) },
 		// A further writer changes Keelson's own fields, which Keelson resets.
 		func() { every(bounded, gitPace, func() { c.drift(ctx, others, 5) }) })
 	must.All(len(writers), func(i int) { writers[i]() })
@@ -248,7 +248,7 @@ func (c *contention) lost(ctx context.Context) []string {
 		list := must.Get(c.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabelOf}))
 		for i := range list.Items {
 			u := &list.Items[i]
-			for _, r := range rivals() {
+			for _, r := range competingWriters() {
 				key := fmt.Sprintf("%s/%s %s: %s", u.GetNamespace(), kind, u.GetName(), r.name)
 				if want := c.last[key]; want > 0 && shownField(r.name, u) != want {
 					out = append(out, fmt.Sprintf("%s is %d, and its writer was told %d", key, shownField(r.name, u), want))
@@ -274,7 +274,7 @@ func revertedFields(events []audit.Event, prefix string) (reverted []string, our
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(history)) {
-		lines, err := fallen(key, history[key])
+		lines, err := decreased(key, history[key])
 		if err != nil {
 			return nil, 0, err
 		}
@@ -283,8 +283,8 @@ func revertedFields(events []audit.Event, prefix string) (reverted []string, our
 	return reverted, ours, nil
 }
 
-// fallen returns a line for each write of one object that decreased a counter.
-func fallen(key string, writes []audit.Event) ([]string, error) {
+// decreased returns a line for each write of one object that decreased a counter.
+func decreased(key string, writes []audit.Event) ([]string, error) {
 	slices.SortStableFunc(writes, func(a, b audit.Event) int { return cmp.Compare(versionOf(a), versionOf(b)) })
 	var out []string
 	seen := map[string]int{}
@@ -293,7 +293,7 @@ func fallen(key string, writes []audit.Event) ([]string, error) {
 		if err := json.Unmarshal(e.Response, &u.Object); err != nil {
 			return nil, fmt.Errorf("audit %s: %w", e.ID, err)
 		}
-		for _, r := range rivals() {
+		for _, r := range competingWriters() {
 			if e.Resource.Subresource != "" && r.name != "scale" {
 				continue // a Scale contains no other field of its object
 			}

@@ -58,8 +58,8 @@ type writeTrap struct {
 	err     error
 }
 
-// enlist starts a process with its own proxy.
-func (c *controllerSet) enlist(ctx context.Context) {
+// startWriter starts a process with its own proxy.
+func (c *controllerSet) startWriter(ctx context.Context) {
 	c.started++
 	wr := &writer{agent: fmt.Sprintf("writer-%03d", c.started)}
 	var path string
@@ -79,7 +79,7 @@ func (c *controllerSet) enlist(ctx context.Context) {
 // failed. A failed round is a violation.
 func (c *controllerSet) rounds(ctx context.Context, r *result, processes int, round func(context.Context) time.Duration) {
 	for range processes {
-		c.enlist(ctx)
+		c.startWriter(ctx)
 	}
 	must.Wrap(func() { c.converged(ctx, hungAfter) }, "before any round")
 	for r.number < r.must && len(r.violations) == 0 {
@@ -121,20 +121,20 @@ type strike struct {
 	struck, end func(context.Context)
 }
 
-// deal strikes a process while it writes a new change of git. Other processes have to take
+// strikeAndRecover strikes a process while it writes a new change of git. Other processes have to take
 // over its clusters and finish its work. moved is the time from the strike to the
 // takeover, took the time to the end of the work.
-func (c *controllerSet) deal(ctx context.Context, b strike) (moved, took time.Duration) {
+func (c *controllerSet) strikeAndRecover(ctx context.Context, b strike) (moved, took time.Duration) {
 	let := b.victim.set(b.trap)
 	defer let()
-	c.grow(ctx, c.newRand(), 2*len(c.components))
+	c.changeGit(ctx, c.newRand(), 2*len(c.components))
 	b.struck(ctx)
 	ended := time.Now()
 	until(ctx, recovery, func(ctx context.Context) { c.takenOver(ctx, b) })
 	moved = time.Since(ended)
 	must.Wrap(func() {
 		until(ctx, recovery, func(ctx context.Context) {
-			must.Each(func() { c.tend(ctx, b.victim) }, func() { c.asGitSays(ctx) }, func() { c.synced(ctx) })
+			must.Each(func() { c.replaceEnded(ctx, b.victim) }, func() { c.asGitSays(ctx) }, func() { c.synced(ctx) })
 		})
 	}, "no replica finished what %s had begun (its log: %s)", b.victim.agent, b.victim.log)
 	took = time.Since(ended)
@@ -146,7 +146,7 @@ func (c *controllerSet) deal(ctx context.Context, b strike) (moved, took time.Du
 
 // takenOver returns nil if other processes have all clusters of the struck process.
 func (c *controllerSet) takenOver(ctx context.Context, b strike) {
-	c.tend(ctx, b.victim)
+	c.replaceEnded(ctx, b.victim)
 	now := c.holders(ctx)
 	left := slices.DeleteFunc(slices.Clone(b.clusters), func(one string) bool { return now[one] != nil && now[one] != b.victim })
 	if len(left) > 0 {
@@ -154,13 +154,13 @@ func (c *controllerSet) takenOver(ctx context.Context, b strike) {
 	}
 }
 
-// goOn resumes a stopped process and replaces it. The process has to end by itself.
-func (c *controllerSet) goOn(ctx context.Context, stopped *writer) {
+// resumeAndReplace resumes a stopped process and replaces it. The process has to end by itself.
+func (c *controllerSet) resumeAndReplace(ctx context.Context, stopped *writer) {
 	must.Do(stopped.thaw())
 	c.replace(ctx, stopped)
 }
 
-func (c *controllerSet) dismiss() {
+func (c *controllerSet) stopAll() {
 	for _, wr := range c.writers {
 		if err := errors.Join(wr.kill(), wr.proxy.Close()); err != nil {
 			harness.Say("%s: %v", c.name, err)
@@ -199,10 +199,10 @@ func (wr *writer) set(t *writeTrap) (let func()) {
 	return sync.OnceFunc(func() { close(t.release) })
 }
 
-// tend starts a replacement for each process that ended, as a Deployment does. On a
+// replaceEnded starts a replacement for each process that ended, as a Deployment does. On a
 // busy machine a process can lose its Lease without a strike. tend ignores the struck
 // process.
-func (c *controllerSet) tend(ctx context.Context, struck *writer) {
+func (c *controllerSet) replaceEnded(ctx context.Context, struck *writer) {
 	for _, wr := range slices.Clone(c.writers) {
 		if wr == struck || !wr.ended() {
 			continue
@@ -228,7 +228,7 @@ func (c *controllerSet) replace(ctx context.Context, deposed *writer) {
 func (c *controllerSet) drop(ctx context.Context, gone *writer) {
 	must.Do(gone.proxy.Close())
 	c.writers = slices.DeleteFunc(c.writers, func(wr *writer) bool { return wr == gone })
-	c.enlist(ctx)
+	c.startWriter(ctx)
 }
 
 // holders returns the writer of each cluster, by the Leases in the hub. The writer is nil
@@ -270,7 +270,7 @@ func clustersOf(annotation string) []string {
 func (c *controllerSet) settled(ctx context.Context) (holders map[string]*writer) {
 	var since time.Time
 	until(ctx, recovery, func(ctx context.Context) {
-		c.tend(ctx, nil)
+		c.replaceEnded(ctx, nil)
 		leases := c.leases(ctx)
 		now := c.holders(ctx)
 		if !maps.Equal(now, holders) {

@@ -51,7 +51,7 @@ type deletableKind struct {
 	replaced bool
 }
 
-func mortals() []deletableKind {
+func deletableKinds() []deletableKind {
 	const rbac = "rbac.authorization.k8s.io"
 	config := func(o *deletableObject) string {
 		return fmt.Sprintf("immutable: true\ndata: {key: %q}\n", fmt.Sprint(o.variant))
@@ -246,7 +246,7 @@ func (e *deletionRun) install(ctx context.Context) {
 		e.ledger.Own(oracle.Object{Resource: "namespaces", Name: c.name})
 		e.ledger.Own(oracle.Object{Resource: "configmaps", Namespace: c.name, Name: "stays-" + c.name})
 		e.ledger.Own(oracle.Object{Resource: "configmaps", Namespace: c.name, Name: "stays-" + c.name + "r"})
-		kinds := mortals()
+		kinds := deletableKinds()
 		e.rand.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 		for j := range kinds[:6] {
 			c.objects = append(c.objects, e.object(c, &kinds[j]))
@@ -289,17 +289,17 @@ func (e *deletionRun) draw(round int) {
 		}
 		var stay []*deletableObject
 		for _, o := range c.objects {
-			if e.fate(o, e.components[(i+1)%len(e.components)]) {
+			if e.drawChange(o, e.components[(i+1)%len(e.components)]) {
 				stay = append(stay, o)
 			}
 		}
-		kinds := mortals()
+		kinds := deletableKinds()
 		c.objects = append(stay, e.object(c, &kinds[e.rand.IntN(len(kinds))]))
 	}
 }
 
-// fate draws the fate of an object, and reports whether its component still has it.
-func (e *deletionRun) fate(o *deletableObject, neighbour *deletionComponent) bool {
+// drawChange draws the fate of an object, and reports whether its component still has it.
+func (e *deletionRun) drawChange(o *deletableObject, neighbour *deletionComponent) bool {
 	switch draw := e.rand.IntN(10); {
 	case draw < 3: // it leaves the target
 		e.end(o, "git no longer has it")
@@ -465,7 +465,7 @@ func (e *deletionRun) approve(ctx context.Context, name string, share float64) {
 func (e *deletionRun) checkUndeleted(ctx context.Context) {
 	d := e.dynamic()
 	live := map[oracle.Object]*unstructured.Unstructured{}
-	for _, m := range mortals() {
+	for _, m := range deletableKinds() {
 		gvr := schema.GroupVersionResource{Group: m.group, Version: "v1", Resource: m.resource}
 		list := must.Get(d.Resource(gvr).List(ctx, metav1.ListOptions{}))
 		for i := range list.Items {
@@ -503,7 +503,7 @@ func (e *deletionRun) control(ctx context.Context) {
 		e.approve(ctx, name, 1)
 		e.apply(ctx, name)
 	}
-	for _, m := range mortals() {
+	for _, m := range deletableKinds() {
 		t := e.tally[m.name]
 		if t == nil {
 			t = &deletionTally{}

@@ -38,7 +38,7 @@ type disasterFleet struct {
 // runDisasters strikes the cluster with one disaster after another while git
 // and the cluster change.
 func runDisasters(ctx context.Context, w *world, r *result) {
-	g := w.newFixtureFleet(ctx, "plot", 8)
+	g := w.newFixtureFleet(ctx, "outage", 8)
 	s := &disasterFleet{fixtureFleet: g, result: r, kubeconfig: w.directNamed(), hook: must.Get(webhook.New(ctx))}
 	r.did, r.must = "outages, restores, broken APIs, webhooks, finalizers, namespaces", len(s.disasters())
 	must.Finally(func() { s.all(ctx) }, s.hook.Close)
@@ -92,18 +92,18 @@ func (s *disasterFleet) during(ctx context.Context, d disaster) {
 	if d.later {
 		return
 	}
-	s.grow(ctx, s.rand, len(s.components))
+	s.changeGit(ctx, s.rand, len(s.components))
 	if len(d.says) == 0 {
 		must.Wrap(func() { s.converged(ctx, recovery) }, "it should not matter")
 		return
 	}
 	must.Wrap(func() {
-		until(ctx, recovery, func(ctx context.Context) { s.said(ctx, d.says) })
+		until(ctx, recovery, func(ctx context.Context) { s.statusSays(ctx, d.says) })
 	}, "the status must name the cause")
 }
 
-// said returns nil if the message of a Delivery that is not Synced contains all texts.
-func (s *disasterFleet) said(ctx context.Context, texts []string) {
+// statusSays returns nil if the message of a Delivery that is not Synced contains all texts.
+func (s *disasterFleet) statusSays(ctx context.Context, texts []string) {
 	all := s.statuses(ctx)
 	var others []string
 next:

@@ -48,7 +48,7 @@ func runFaults(ctx context.Context, w *world, r *result) {
 	must.Wrap(func() { g.converged(ctx, hungAfter) }, "before any fault (its log: %s)", k.log)
 	for burst := 1; r.number < w.Faults; burst++ {
 		b := &faultGenerator{rand: w.newRand(), left: min(burstFaults, w.Faults-r.number)}
-		made := g.weather(ctx, p, b)
+		made := g.runBurst(ctx, p, b)
 		r.number += made
 		took, err := must.TryGet(func() time.Duration { return g.converged(ctx, recovery) })
 		switch {
@@ -91,14 +91,14 @@ func counted(counts map[proxy.Fault]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// weather runs one burst of faults while git and the cluster change. It returns the
+// runBurst runs one burst of faults while git and the cluster change. It returns the
 // number of faults after the burst has ended.
-func (g *fixtureFleet) weather(ctx context.Context, p *proxy.Proxy, s *faultGenerator) int {
+func (g *fixtureFleet) runBurst(ctx context.Context, p *proxy.Proxy, s *faultGenerator) int {
 	want := s.left
 	s.over = make(chan struct{})
 	p.Use(s.decide)
 	defer p.Use(nil)
-	g.grow(ctx, g.rand, len(g.components))
+	g.changeGit(ctx, g.rand, len(g.components))
 	g.drift(ctx, g.rand, len(g.components)/2)
 	timer := time.NewTimer(burstTime)
 	defer timer.Stop()

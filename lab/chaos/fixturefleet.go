@@ -139,9 +139,9 @@ func fixtureKinds() map[string]schema.GroupVersionResource {
 	}
 }
 
-// grow changes some components in git, in one commit: values, ports, and whether extra
+// changeGit changes some components in git, in one commit: values, ports, and whether extra
 // objects exist.
-func (g *fixtureFleet) grow(ctx context.Context, chance *rand.Rand, some int) {
+func (g *fixtureFleet) changeGit(ctx context.Context, chance *rand.Rand, some int) {
 	files := map[string]string{}
 	for range some {
 		p := g.components[chance.IntN(len(g.components))]

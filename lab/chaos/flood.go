@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +46,7 @@ func runFlood(ctx context.Context, w *world, r *result) {
 	var quiet []time.Duration
 	must.Wrap(func() { f.pushes(ctx, &quiet, func(done int) bool { return done < quietPushes }) }, "before the flood (its log: %s)", f.controller.log)
 	before := f.measure(ctx)
-	during, peak, err := f.rise(ctx, w.Flood)
+	during, peak, err := f.underFlood(ctx, w.Flood)
 	if err != nil {
 		r.violate("in the flood: %v (its log: %s)", err, f.controller.log)
 	}
@@ -68,7 +65,7 @@ func runFlood(ctx context.Context, w *world, r *result) {
 	r.notes = append(r.notes,
 		fmt.Sprintf("push to cluster, quiet: median %s, worst %s; in the flood: median %s, worst %s", median(quiet), slices.Max(quiet), median(during), r.worst),
 		fmt.Sprintf("in %s: %s; accepted %.0f, refused %.0f; %d reads of the repository; memory %d MB before, at most %d MB", w.Flood,
-			f.said(), after.accepted-before.accepted, after.refused-before.refused, reads, before.memory>>20, peak>>20))
+			f.sentCounts(), after.accepted-before.accepted, after.refused-before.refused, reads, before.memory>>20, peak>>20))
 	f.controller.stop(ctx)
 }
 
@@ -108,7 +105,7 @@ func (f *flood) begin(ctx context.Context) {
 func (f *flood) pushes(ctx context.Context, took *[]time.Duration, more func(done int) bool) {
 	client := &http.Client{Timeout: 30 * time.Second}
 	for more(len(*took)) {
-		f.grow(ctx, f.rand, 3)
+		f.changeGit(ctx, f.rand, 3)
 		started := time.Now()
 		body := fmt.Sprintf(`{"ref": "refs/heads/main", "number": %d}`, len(*took))
 		if status := must.Get(f.post(ctx, client, strings.NewReader(body), sign(f.secret, body))); status != http.StatusAccepted {
@@ -119,11 +116,7 @@ func (f *flood) pushes(ctx context.Context, took *[]time.Duration, more func(don
 	}
 }
 
-func sign(secret, body string) string {
-	mac := hmac.New(sha256.New, []byte(secret))
-	mac.Write([]byte(body))
-	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
-}
+func sign(secret, body string) string { return harness.SignWebhook(secret, []byte(body)) }
 
 func (f *flood) post(ctx context.Context, client *http.Client, body io.Reader, signature string) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.hooks, body)
@@ -141,9 +134,9 @@ func (f *flood) post(ctx context.Context, client *http.Client, body io.Reader, s
 	return answer.StatusCode, errors.Join(err, answer.Body.Close())
 }
 
-// rise floods the webhook server for a time, with honest pushes meanwhile. It returns the
+// underFlood floods the webhook server for a time, with honest pushes meanwhile. It returns the
 // durations of the pushes and the highest observed memory in bytes.
-func (f *flood) rise(ctx context.Context, long time.Duration) (took []time.Duration, peak int64, err error) {
+func (f *flood) underFlood(ctx context.Context, long time.Duration) (took []time.Duration, peak int64, err error) {
 	flooding, stop := context.WithTimeout(ctx, long)
 	defer stop()
 	var wg sync.WaitGroup
@@ -215,8 +208,8 @@ func (f *flood) counter(what string) *atomic.Int64 {
 	return f.sent[what]
 }
 
-// said lists the numbers of sent requests by kind.
-func (f *flood) said() string {
+// sentCounts lists the numbers of sent requests by kind.
+func (f *flood) sentCounts() string {
 	var out []string
 	for what, n := range f.sent {
 		out = append(out, fmt.Sprintf("%d %s", n.Load(), what))

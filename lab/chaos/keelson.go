@@ -99,8 +99,8 @@ func (k *keelson) kill() error {
 	return err
 }
 
-// strikeDead sends SIGKILL, but doesn't wait for the end of the process.
-func (k *keelson) strikeDead() error { return k.signal(syscall.SIGKILL) }
+// killNow sends SIGKILL, but doesn't wait for the end of the process.
+func (k *keelson) killNow() error { return k.signal(syscall.SIGKILL) }
 
 // freeze stops the process with SIGSTOP; thaw resumes it.
 func (k *keelson) freeze() error { return k.signal(syscall.SIGSTOP) }

@@ -302,12 +302,12 @@ func (r *round) killed(t *trial, err error) {
 // gone.
 func (r *round) recover(ctx context.Context) {
 	r.apply(ctx, "recover")
-	r.letThrough(ctx)
+	r.releaseHeld(ctx)
 	r.apply(ctx, "look")
 }
 
-// letThrough releases the late requests.
-func (r *round) letThrough(ctx context.Context) {
+// releaseHeld releases the late requests.
+func (r *round) releaseHeld(ctx context.Context) {
 	now := time.Now()
 	for _, t := range r.trials {
 		if t.held != nil {

@@ -106,7 +106,7 @@ func (r *round) settle(ctx context.Context, of killedApply) {
 	defer func() { _ = k.kill() }()
 	synced := func(ctx context.Context) { r.synced(ctx, of) }
 	must.Wrap(func() { until(ctx, 2*time.Minute, synced) }, "the controller after the kills (its log: %s)", k.log)
-	r.letThrough(ctx)
+	r.releaseHeld(ctx)
 	must.Wrap(func() { until(ctx, time.Minute, synced) }, "the controller after late requests (its log: %s)", k.log)
 	k.stop(ctx)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -62,7 +61,7 @@ type rolloutFleet struct {
 	kubeconfig string // through the proxies
 	straight   string // without the proxies
 	repo       string
-	asked      *askedServer
+	checks     *checkServer
 }
 
 func (c *rolloutFleet) clusters() (all []string) {
@@ -84,14 +83,14 @@ func (c *rolloutFleet) begin(ctx context.Context) {
 		must.Do(c.lab.Up(ctx, all[i], cluster.Change{Nodes: new(1), Audit: new(cluster.AuditSecrets)}, c.set))
 	})
 	c.connect(ctx)
-	c.asked = newAskedServer(ctx)
-	files := map[string]string{"fleet.yaml": apiVersion + "kind: Fleet\nname: convoy\n"}
+	c.checks = newCheckServer(ctx)
+	files := map[string]string{"fleet.yaml": apiVersion + "kind: Fleet\nname: rollouts\n"}
 	for _, s := range c.stages {
 		for _, name := range s.Clusters {
 			files["clusters/"+name+"/cluster.yaml"] = fmt.Sprintf("%skind: Cluster\nlabels: {stage: %s}\nconnection:\n  context: %s\n", apiVersion, s.Name, name)
 		}
 	}
-	c.repo = c.path("repositories", "convoy.git")
+	c.repo = c.path("repositories", "rollouts.git")
 	must.Do(fleet.Create(ctx, c.repo, commitOf(files)))
 }
 
@@ -122,15 +121,15 @@ func (c *rolloutFleet) use(decide func(on string, r proxy.Request) proxy.Verdict
 	}
 }
 
-// disband removes the proxies and clusters, except the hub's cluster, which belongs to the
+// closeAll removes the proxies and clusters, except the hub's cluster, which belongs to the
 // world.
-func (c *rolloutFleet) disband(ctx context.Context) error {
+func (c *rolloutFleet) closeAll(ctx context.Context) error {
 	var errs []error
 	for _, p := range c.proxies {
 		errs = append(errs, p.Close())
 	}
-	if c.asked != nil {
-		errs = append(errs, c.asked.server.Close())
+	if c.checks != nil {
+		errs = append(errs, c.checks.server.Close())
 	}
 	for _, name := range c.clusters() {
 		errs = append(errs, c.lab.Down(ctx, name))
@@ -164,34 +163,31 @@ func (c *rolloutFleet) statuses(ctx context.Context, component string) map[strin
 	return out
 }
 
-// askedServer answers the HTTP checks of pipelines. A check passes unless refuse was
+// checkServer answers the HTTP checks of pipelines. A check passes unless refuse was
 // called for it.
-type askedServer struct {
-	address string
-	server  *http.Server
+type checkServer struct {
+	server *http.Server
 
-	mu      sync.Mutex
-	noes    map[string]int // failures left, by component, stage and check; below 0: no limit
-	answers map[string][]oracle.Answer
+	mu       sync.Mutex
+	refusals map[string]int // failures left, by component, stage and check; below 0: no limit
+	answers  map[string][]oracle.Answer
 }
 
-func newAskedServer(ctx context.Context) *askedServer {
-	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
-	a := &askedServer{address: l.Addr().String(), noes: map[string]int{}, answers: map[string][]oracle.Answer{}}
+func newCheckServer(ctx context.Context) *checkServer {
+	a := &checkServer{refusals: map[string]int{}, answers: map[string][]oracle.Answer{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{component}/{stage}/{check}", a.answer)
-	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go func() { _ = a.server.Serve(l) }() // ends with Close
+	a.server = must.Get(harness.Serve(ctx, mux))
 	return a
 }
 
-func (a *askedServer) answer(w http.ResponseWriter, r *http.Request) {
+func (a *checkServer) answer(w http.ResponseWriter, r *http.Request) {
 	component, stage, check := r.PathValue("component"), r.PathValue("stage"), r.PathValue("check")
 	key := component + "/" + stage + "/" + check
 	a.mu.Lock()
-	left := a.noes[key]
+	left := a.refusals[key]
 	if left > 0 {
-		a.noes[key]--
+		a.refusals[key]--
 	}
 	a.answers[component] = append(a.answers[component], oracle.Answer{Time: time.Now(), Stage: stage, Check: check, Yes: left == 0})
 	a.mu.Unlock()
@@ -202,13 +198,13 @@ func (a *askedServer) answer(w http.ResponseWriter, r *http.Request) {
 
 // refuse lets a check fail for a number of times. Below 0, the check fails until the next
 // call of refuse.
-func (a *askedServer) refuse(component, stage, check string, times int) {
+func (a *checkServer) refuse(component, stage, check string, times int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noes[component+"/"+stage+"/"+check] = times
+	a.refusals[component+"/"+stage+"/"+check] = times
 }
 
-func (a *askedServer) of(component string) []oracle.Answer {
+func (a *checkServer) of(component string) []oracle.Answer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.answers[component])
@@ -229,7 +225,7 @@ func (c *rolloutComponent) pipeline(timeout time.Duration) string {
 	var b strings.Builder
 	b.WriteString(apiVersion + "kind: Pipeline\nstages:\n")
 	check := func(stage, name, more string) string {
-		return fmt.Sprintf("  - {name: %s, http: {url: 'http://%s/$(component)/%s/%s'}%s}\n", name, c.asked.address, stage, name, more)
+		return fmt.Sprintf("  - {name: %s, http: {url: 'http://%s/$(component)/%s/%s'}%s}\n", name, c.checks.server.Addr, stage, name, more)
 	}
 	for _, s := range c.stages {
 		fmt.Fprintf(&b, "- name: %[1]s\n  clusterSelector: {matchLabels: {stage: %[1]s}}\n  maxConcurrent: %[2]d\n  bake: %[3]s\n", s.Name, s.MaxConcurrent, s.Bake)
@@ -271,16 +267,16 @@ data: {version: "v{{ .Chart.Version }}"}
 ---
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: cargo, annotations: {` + oracle.VersionNote + `: "v{{ .Chart.Version }}"}}
+metadata: {name: app, annotations: {` + oracle.VersionNote + `: "v{{ .Chart.Version }}"}}
 spec:
   replicas: 1
   progressDeadlineSeconds: DEADLINE
-  selector: {matchLabels: {app: cargo}}
+  selector: {matchLabels: {app: app}}
   template:
-    metadata: {labels: {app: cargo}}
+    metadata: {labels: {app: app}}
     spec:
       containers:
-      - {name: cargo, image: "registry.example.com/cargo:v{{ .Chart.Version }}SUFFIX"}
+      - {name: app, image: "registry.example.com/app:v{{ .Chart.Version }}SUFFIX"}
 `
 
 // publish pushes a version to git with a tag, and sets the version for every cluster.
@@ -339,5 +335,5 @@ func (c *rolloutComponent) approve(ctx context.Context, r oracle.Rollout) {
 func (c *rolloutComponent) course() oracle.Course {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return oracle.Course{Component: c.name, Stages: c.stages, Answers: c.asked.of(c.name), Approvals: slices.Clone(c.approvals)}
+	return oracle.Course{Component: c.name, Stages: c.stages, Answers: c.checks.of(c.name), Approvals: slices.Clone(c.approvals)}
 }

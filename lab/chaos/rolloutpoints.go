@@ -30,9 +30,9 @@ type change struct {
 	delivered bool
 }
 
-// turningPoints returns all turning points: the transitions of the Rollout on the hub, and
+// rolloutKillPoints returns all turning points: the transitions of the Rollout on the hub, and
 // the steps of a cluster's loop from its release to its reported version.
-func turningPoints() []rolloutKillPoint {
+func rolloutKillPoints() []rolloutKillPoint {
 	rollout := func(name string, chances int, is func(was, next oracle.Rollout) bool) rolloutKillPoint {
 		return rolloutKillPoint{name, chances, func(c change) bool { return c.status() && is(c.was, c.next) }}
 	}

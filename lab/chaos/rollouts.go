@@ -23,11 +23,11 @@ import (
 
 // The versions of a component's planned changes. The last version crashes in one stage.
 const (
-	firstVersion = "v1.0.0"
-	hasty        = "v1.1.0" // superseded during its rollout
-	steadyOne    = "v1.2.0"
-	doubtful     = "v1.3.0" // fails a check, and is reverted
-	crashing     = "v1.4.0"
+	firstVersion      = "v1.0.0"
+	supersededVersion = "v1.1.0" // superseded during its rollout
+	steadyVersion     = "v1.2.0"
+	revertedVersion   = "v1.3.0" // fails a check, and is reverted
+	crashing          = "v1.4.0"
 )
 
 // plannedChangeTimeout is how long one planned change may take, with all its kills. The controller
@@ -40,13 +40,13 @@ func runRollouts(ctx context.Context, w *world, r *result) {
 	must.Finally(func() {
 		c.begin(ctx)
 		(&rolloutRun{rolloutFleet: c, result: r, kills: map[string]map[int]when{}}).all(ctx)
-	}, func() error { return c.disband(context.WithoutCancel(ctx)) })
+	}, func() error { return c.closeAll(context.WithoutCancel(ctx)) })
 }
 
 // all takes one component after the other through all planned changes: the first without a
 // kill, for comparison, and then one per seed.
 func (s *rolloutRun) all(ctx context.Context) {
-	r, points := s.result, turningPoints()
+	r, points := s.result, rolloutKillPoints()
 	r.did, r.must = fmt.Sprintf("SIGKILL of keelson controller at %d transitions of rollouts, on 8 clusters", len(points)), len(points)*s.Rollouts
 	for _, name := range s.clusters() {
 		harness.Say("%s: %s is up", s.name, name)
@@ -90,10 +90,10 @@ type plannedChange struct {
 type componentRun struct {
 	*rolloutComponent
 	controller *restartingController
-	// late is the stage during which a newer commit supersedes the rollout. doubt is the
+	// late is the stage during which a newer commit supersedes the rollout. refused is the
 	// stage and the name of the check that fails once.
-	late  string
-	doubt [2]string
+	late    string
+	refused [2]string
 }
 
 // plannedChanges are the planned changes of a component. Together they make each transition of a rollout.
@@ -103,19 +103,19 @@ var plannedChanges = []plannedChange{ //nolint:gochecknoglobals // a table
 		p.until(ctx, "Complete", firstVersion)
 	}},
 	{"a version that is superseded", func(ctx context.Context, p *componentRun) {
-		p.asked.refuse(p.name, p.doubt[0], p.doubt[1], 1)
-		p.publish(ctx, hasty, nil)
-		p.reaches(ctx, p.late, hasty)
-		p.publish(ctx, steadyOne, nil)
-		p.until(ctx, "Complete", steadyOne)
+		p.checks.refuse(p.name, p.refused[0], p.refused[1], 1)
+		p.publish(ctx, supersededVersion, nil)
+		p.reaches(ctx, p.late, supersededVersion)
+		p.publish(ctx, steadyVersion, nil)
+		p.until(ctx, "Complete", steadyVersion)
 	}},
 	{"a version that fails a check, and is reverted", func(ctx context.Context, p *componentRun) {
-		p.asked.refuse(p.name, failsIn, "good", -1)
-		defer p.asked.refuse(p.name, failsIn, "good", 0)
-		p.publish(ctx, doubtful, map[string]string{"pipelines/" + p.name + ".yaml": p.pipeline(3 * time.Second)})
+		p.checks.refuse(p.name, failsIn, "good", -1)
+		defer p.checks.refuse(p.name, failsIn, "good", 0)
+		p.publish(ctx, revertedVersion, map[string]string{"pipelines/" + p.name + ".yaml": p.pipeline(3 * time.Second)})
 		p.until(ctx, "Paused", "")
-		p.push(ctx, p.repo, p.wanted(steadyOne))
-		p.until(ctx, "Complete", steadyOne)
+		p.push(ctx, p.repo, p.wanted(steadyVersion))
+		p.until(ctx, "Complete", steadyVersion)
 	}},
 	{"a version that crashes in " + crashesIn, func(ctx context.Context, p *componentRun) {
 		p.publish(ctx, crashing, nil)
@@ -129,7 +129,7 @@ var revisions = regexp.MustCompile(`"deployment.kubernetes.io/revision":"\d+",?`
 // roll takes one component through all planned changes, with a kill at each point, or without
 // kills if points is nil. It returns the component's state after each planned change.
 func (s *rolloutRun) roll(ctx context.Context, seed int, points []rolloutKillPoint) (ends []state) {
-	c := &rolloutComponent{rolloutFleet: s.rolloutFleet, name: fmt.Sprintf("cargo-%02d", seed+1)}
+	c := &rolloutComponent{rolloutFleet: s.rolloutFleet, name: fmt.Sprintf("rollout-%02d", seed+1)}
 	s.components = append(s.components, c)
 	s.ledger.OwnNamespace(c.name)
 	k := &restartingController{rolloutFleet: s.rolloutFleet, component: c.name}
@@ -154,14 +154,14 @@ func (s *rolloutRun) roll(ctx context.Context, seed int, points []rolloutKillPoi
 // changes carries out all planned changes of a component.
 func (s *rolloutRun) changes(ctx context.Context, c *rolloutComponent, k *restartingController, show bool) (ends []state) {
 	p := &componentRun{rolloutComponent: c, controller: k, late: []string{"canary", "smallflow"}[s.rand.IntN(2)]}
-	doubts := [][2]string{{"testing", "ready"}, {"canary", "ready"}, {"canary", "good"}, {"smallflow", "good"}, {"production", "ready"}}
-	p.doubt = doubts[s.rand.IntN(len(doubts))]
+	refusable := [][2]string{{"testing", "ready"}, {"canary", "ready"}, {"canary", "good"}, {"smallflow", "good"}, {"production", "ready"}}
+	p.refused = refusable[s.rand.IntN(len(refusable))]
 	for _, v := range plannedChanges {
 		began := time.Now()
 		must.Wrap(func() {
 			v.goes(ctx, p)
-			k.letThrough(ctx)
-			ends = append(ends, p.rests(ctx))
+			k.releaseHeld(ctx)
+			ends = append(ends, p.untilUnchanged(ctx))
 		}, "%s: %s", c.name, v.name)
 		harness.Say("%s: %s: %s, in %s", s.name, c.name, v.name, time.Since(began).Round(100*time.Millisecond))
 		if show {
@@ -212,10 +212,10 @@ func (p *componentRun) watch(ctx context.Context, is func(context.Context, oracl
 	})
 }
 
-// rests waits until a component has not changed for 2 s, and returns its state: the
+// untilUnchanged waits until a component has not changed for 2 s, and returns its state: the
 // objects on each cluster, and the statuses on the hub, without the parts that may differ
 // between two runs.
-func (p *componentRun) rests(ctx context.Context) (last state) {
+func (p *componentRun) untilUnchanged(ctx context.Context) (last state) {
 	var since time.Time
 	until(ctx, hungAfter, func(ctx context.Context) {
 		now := p.currentState(ctx)
@@ -326,7 +326,7 @@ func (s *rolloutRun) judge() {
 	if !s.keep {
 		return
 	}
-	for name := range clusters { // disband removes the logs with the clusters
+	for name := range clusters { // closeAll removes the logs with the clusters
 		must.Do(os.Rename(must.Get(s.lab.AuditLog(name)), s.path("audit-"+name+".log")))
 	}
 }
@@ -446,8 +446,8 @@ func (k *restartingController) end() error {
 	return errors.Join(err, k.failure())
 }
 
-// letThrough releases the delayed requests, and returns when they are answered.
-func (k *restartingController) letThrough(ctx context.Context) {
+// releaseHeld releases the delayed requests, and returns when they are answered.
+func (k *restartingController) releaseHeld(ctx context.Context) {
 	k.mu.Lock()
 	held := k.held
 	k.held = nil
@@ -492,12 +492,12 @@ func (k *restartingController) decide(ctx context.Context, on string, r proxy.Re
 	if c.object("configmaps") || c.object("deployments") {
 		k.delivered[on] = true
 	}
-	t := k.turnOf(c)
+	t := k.duePoint(c)
 	if t == nil {
 		return proxy.Verdict{}
 	}
 	t.hit, k.struck = true, true
-	strike := k.process.strikeDead
+	strike := k.process.killNow
 	harness.Say("%s: %s: killed when %s (%s)", k.name, k.component, t.name, t.when)
 	switch t.when {
 	case before:
@@ -522,8 +522,8 @@ func (k *restartingController) strike(dead func() error) {
 	}
 }
 
-// turnOf returns the turn that is due at a change, or nil.
-func (k *restartingController) turnOf(c change) (now *seededPoint) {
+// duePoint returns the turn that is due at a change, or nil.
+func (k *restartingController) duePoint(c change) (now *seededPoint) {
 	for _, t := range k.pending {
 		if !t.is(c) {
 			continue

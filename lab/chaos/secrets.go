@@ -5,12 +5,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os/exec"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/keelson-io/keelson/lab/harness"
 
@@ -69,7 +67,7 @@ func runSecrets(ctx context.Context, w *world, r *result) {
 	s := &secrets{world: w, result: r}
 	s.prepare(ctx)
 	s.apply(ctx)
-	s.spoil(ctx)
+	s.changeSecrets(ctx)
 	s.runCommands(ctx)
 	s.gitPassword(ctx)
 	s.token(ctx)
@@ -145,9 +143,9 @@ func (s *secrets) apply(ctx context.Context) {
 	}
 }
 
-// spoil writes secrets into objects in the cluster, as people do, so that diffs show the
+// changeSecrets writes secrets into objects in the cluster, as people do, so that diffs show the
 // objects.
-func (s *secrets) spoil(ctx context.Context) {
+func (s *secrets) changeSecrets(ctx context.Context) {
 	d := s.dynamic()
 	all := d.Resource(harness.Resource("v1/secrets"))
 	login := must.Get(all.Namespace("leak-good").Get(ctx, "login", metav1.GetOptions{}))
@@ -194,19 +192,15 @@ func (s *secrets) runCommands(ctx context.Context) {
 // gitPassword gives Keelson a password for a git server that refuses the password and
 // quotes it in the answer.
 func (s *secrets) gitPassword(ctx context.Context) {
-	listener := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
-	asked := make(chan struct{}, 100)
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
+	server := must.Get(harness.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, password, _ := r.BasicAuth()
 		w.Header().Set("WWW-Authenticate", "Basic")
 		http.Error(w, "no access for "+r.Header.Get("Authorization")+" "+password, http.StatusForbidden)
-	})}
-	go func() { _ = server.Serve(listener) }() // ends with Close
+	})))
 	defer func() { _ = server.Close() }()
 	password := s.planted.plain("KEELSON_GIT_PASSWORD")
-	here := "http://" + listener.Addr().String() + "/fleet.git"
-	inURL := "http://git:" + s.planted.plain("the URL of the repository") + "@" + listener.Addr().String() + "/fleet.git"
+	here := "http://" + server.Addr + "/fleet.git"
+	inURL := "http://git:" + s.planted.plain("the URL of the repository") + "@" + server.Addr + "/fleet.git"
 	for _, repo := range []string{here, inURL} {
 		l := launch{name: "git", repo: repo, kubeconfig: s.direct, env: []string{"KEELSON_GIT_USERNAME=git", "KEELSON_GIT_PASSWORD=" + password}}
 		code, out := s.run(ctx, l, "validate", "--plain-http", "--verbose")

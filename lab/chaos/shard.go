@@ -66,7 +66,7 @@ func runShard(ctx context.Context, w *world, r *result) {
 	w.sharesServer(ctx)
 	g := w.newFixtureFleetOn(ctx, "shard", 2*shardClusters, fixtureTemplate, shardNames())
 	s := &shardRounds{controllerSet: controllerSet{fixtureFleet: g}}
-	defer s.dismiss()
+	defer s.stopAll()
 	if s.rounds(ctx, r, replicas, s.round); len(r.violations) == 0 {
 		s.judge(r)
 	}
@@ -96,9 +96,9 @@ func (s *shardRounds) round(ctx context.Context) time.Duration {
 	t := &writeTrap{left: 1 + s.rand.IntN(earlyStep), strike: victim.freeze, hold: !kill && s.rand.IntN(2) == 0}
 	if kill {
 		// The proxy calls strike, and can't wait for the end of the process.
-		t.strike = victim.strikeDead
+		t.strike = victim.killNow
 	}
-	moved, took := s.deal(ctx, strike{
+	moved, took := s.strikeAndRecover(ctx, strike{
 		victim: victim, clusters: clusters, trap: t,
 		struck: func(ctx context.Context) { s.struck(ctx, t, victim) },
 		end:    func(ctx context.Context) { s.end(ctx, victim, kill) },
@@ -152,7 +152,7 @@ func (s *shardRounds) struck(ctx context.Context, t *writeTrap, victim *writer) 
 // itself.
 func (s *shardRounds) end(ctx context.Context, victim *writer, killed bool) {
 	if !killed {
-		s.goOn(ctx, victim)
+		s.resumeAndReplace(ctx, victim)
 		return
 	}
 	if _, err := victim.wait(ctx); !errors.Is(err, errKilled) {

@@ -45,7 +45,7 @@ func (s *disasterFleet) disasters() []disaster {
 			Patch: `[{"op":"add","path":"/metadata/annotations","value":{"chaos.example/seen":"yes"}}]`,
 		})},
 		{name: "a finalizer keeps what is pruned", begin: s.stuck, says: []string{"extra", "delet"}},
-		{name: "a namespace is terminating", begin: s.terminate, says: []string{"Namespace plot-01 is being deleted"}},
+		{name: "a namespace is terminating", begin: s.terminate, says: []string{"Namespace outage-01 is being deleted"}},
 		{name: "etcd is restored from the snapshot", begin: s.restoreSnapshot, later: true},
 	}
 }
@@ -69,7 +69,7 @@ func nothing(context.Context) {}
 func (s *disasterFleet) stopEtcd(ctx context.Context) func(context.Context) {
 	id, _ := s.etcd(ctx)
 	must.Do(id.Signal(syscall.SIGSTOP))
-	s.grow(ctx, s.rand, len(s.components))
+	s.changeGit(ctx, s.rand, len(s.components))
 	must.Sleep(ctx, 6*time.Second)
 	return func(context.Context) { must.Do(id.Signal(syscall.SIGCONT)) }
 }

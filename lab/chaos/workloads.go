@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -24,20 +23,19 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
-	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
 const (
-	crowdNamespace = "default"
-	// crowdSets is the number of CloneSets that are updated at the same time. They share
+	podNamespace = "default"
+	// cloneSets is the number of CloneSets that are updated at the same time. They share
 	// one controller process, which is killed repeatedly.
-	crowdSets = 20
-	// longLife is the highest number of writes before a kill. shortLife is the highest
+	cloneSets = 20
+	// maxWrites is the highest number of writes before a kill. maxReads is the highest
 	// number of requests before a kill while the process still reads the initial state.
-	longLife, shortLife = 150, 5
+	maxWrites, maxReads = 150, 5
 	// rolloutPatience is how long one rollout may take. It is long because the process
 	// restarts repeatedly.
 	rolloutPatience = 15 * time.Minute
@@ -70,10 +68,10 @@ func runWorkloads(ctx context.Context, w *world, r *result) {
 	defer unfollow()
 	c.watch = watchPods(following, c.pods)
 	promised := map[string]bounds{}
-	chances := make([]*rand.Rand, crowdSets)
+	chances := make([]*rand.Rand, cloneSets)
 	for i := range chances {
-		chance := w.chance(crowdName(i))
-		promised[crowdName(i)] = bounds{replicas: 3 + chance.IntN(5), maxUnavailable: 1 + chance.IntN(2), maxSurge: chance.IntN(3)}
+		chance := w.chance(cloneSetName(i))
+		promised[cloneSetName(i)] = bounds{replicas: 3 + chance.IntN(5), maxUnavailable: 1 + chance.IntN(2), maxSurge: chance.IntN(3)}
 		chances[i] = chance
 	}
 	killing, stop := context.WithCancel(ctx)
@@ -81,32 +79,22 @@ func runWorkloads(ctx context.Context, w *world, r *result) {
 	killed := make(chan error, 1)
 	go func() { killed <- must.Try(func() { c.kill(killing, w.chance("kills")) }) }()
 	err := must.Try(func() {
-		must.All(crowdSets, func(i int) { c.roll(ctx, crowdName(i), promised[crowdName(i)], chances[i]) })
+		must.All(cloneSets, func(i int) { c.roll(ctx, cloneSetName(i), promised[cloneSetName(i)], chances[i]) })
 	})
 	stop()
 	must.Do(errors.Join(err, <-killed))
 	c.judge(mark, promised)
 }
 
-func crowdName(i int) string { return fmt.Sprintf("crowd-%02d", i) }
+func cloneSetName(i int) string { return fmt.Sprintf("cloneset-%02d", i) }
 
 // install creates the CRDs of the workload controllers in the cluster.
 func (c *cloneSetFleet) install(ctx context.Context) {
 	config := c.client(cluster.Admin)
 	c.pods = must.Get(kubernetes.NewForConfig(config))
 	all := must.Get(dynamic.NewForConfig(config))
-	c.sets = all.Resource(harness.Resource("apps.kruise.io/v1beta1/clonesets")).Namespace(crowdNamespace)
-	crds := all.Resource(harness.Resource("apiextensions.k8s.io/v1/customresourcedefinitions"))
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(c.keelson)), "components", "workload-controllers", "template", "crds", "*.yaml"))
-	if err != nil || len(files) == 0 {
-		must.Failf("find the CRDs beside %s: %d files: %w", c.keelson, len(files), err)
-	}
-	for _, file := range files {
-		data := must.Get(os.ReadFile(file))
-		crd := &unstructured.Unstructured{}
-		must.Do(yaml.Unmarshal(data, &crd.Object))
-		must.Get(crds.Create(ctx, crd, metav1.CreateOptions{}))
-	}
+	c.sets = all.Resource(harness.Resource("apps.kruise.io/v1beta1/clonesets")).Namespace(podNamespace)
+	must.Do(harness.InstallCRDs(ctx, all, filepath.Join(filepath.Dir(filepath.Dir(c.keelson)), "components", "workload-controllers", "template", "crds")))
 	until(ctx, hungAfter, func(ctx context.Context) {
 		must.Get(c.sets.List(ctx, metav1.ListOptions{}))
 	})
@@ -119,7 +107,7 @@ func (c *cloneSetFleet) kill(ctx context.Context, chance *rand.Rand) {
 	p, kubeconfig := c.proxied(ctx, "workloads", proxy.Options{})
 	must.Finally(func() {
 		for ctx.Err() == nil {
-			l := newLife(chance)
+			l := newProcessRun(chance)
 			p.Use(l.decide)
 			k := must.Get(c.start(launch{name: "workloads", kubeconfig: kubeconfig}, "workloads", "--context", target, "--lead=false", "--listen", ""))
 			select {
@@ -148,10 +136,10 @@ type processRun struct {
 	left int // number of requests until the kill
 }
 
-func newLife(chance *rand.Rand) *processRun {
-	l := &processRun{reads: chance.IntN(4) == 0, answered: chance.IntN(2) == 0, over: make(chan struct{}), left: 1 + chance.IntN(longLife)}
+func newProcessRun(chance *rand.Rand) *processRun {
+	l := &processRun{reads: chance.IntN(4) == 0, answered: chance.IntN(2) == 0, over: make(chan struct{}), left: 1 + chance.IntN(maxWrites)}
 	if l.reads {
-		l.left = 1 + chance.IntN(shortLife)
+		l.left = 1 + chance.IntN(maxReads)
 	}
 	return l
 }
@@ -188,7 +176,7 @@ func (c *cloneSetFleet) roll(ctx context.Context, name string, b bounds, chance 
 	must.Do(made.UnmarshalJSON([]byte(set)))
 	must.Get(c.sets.Create(ctx, made, metav1.CreateOptions{}))
 	c.settled(ctx, name, b.replicas, b.replicas)
-	for i := range (c.Workloads + crowdSets - 1) / crowdSets {
+	for i := range (c.Workloads + cloneSets - 1) / cloneSets {
 		c.mu.Lock()
 		c.out.number++
 		c.mu.Unlock()
@@ -232,10 +220,10 @@ type podWatch struct {
 }
 
 func watchPods(ctx context.Context, pods kubernetes.Interface) *podWatch {
-	list := must.Get(pods.CoreV1().Pods(crowdNamespace).List(ctx, metav1.ListOptions{}))
+	list := must.Get(pods.CoreV1().Pods(podNamespace).List(ctx, metav1.ListOptions{}))
 	follow := must.Get(watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return pods.CoreV1().Pods(crowdNamespace).Watch(ctx, o)
+			return pods.CoreV1().Pods(podNamespace).Watch(ctx, o)
 		},
 	}))
 	w := &podWatch{}
@@ -287,7 +275,7 @@ func (c *cloneSetFleet) judge(mark int64, promised map[string]bounds) {
 		}
 	}
 	c.out.notes = append(c.out.notes, fmt.Sprintf("%d kills, %d writes of pods judged, %d states of pods seen", c.kills, judged, len(c.watch.events)))
-	if judged == 0 || c.kills < c.out.number/crowdSets {
+	if judged == 0 || c.kills < c.out.number/cloneSets {
 		must.Failf("%d writes judged, %d kills: this shows nothing", judged, c.kills)
 	}
 }

@@ -22,7 +22,7 @@ func runWriters(ctx context.Context, w *world, r *result) {
 	r.did, r.must = "controllers stopped past their Lease, then let go on", w.Rounds
 	g := w.newFixtureFleet(ctx, "writer", 8)
 	d := &writerPair{controllerSet: controllerSet{fixtureFleet: g}}
-	defer d.dismiss()
+	defer d.stopAll()
 	d.rounds(ctx, r, 2, func(ctx context.Context) time.Duration { return d.round(ctx, r.number%2 == 0) })
 	if len(r.violations) > 0 {
 		return
@@ -45,7 +45,7 @@ func (d *writerPair) round(ctx context.Context, hold bool) time.Duration {
 	holders := d.settled(ctx)
 	has := holders[target]
 	t := &writeTrap{left: 1 + d.rand.IntN(maxStep), strike: has.freeze, hold: hold}
-	_, took := d.deal(ctx, strike{
+	_, took := d.strikeAndRecover(ctx, strike{
 		victim: has, clusters: []string{target}, trap: t,
 		struck: func(ctx context.Context) {
 			d.sprung(ctx, t, has)
@@ -53,7 +53,7 @@ func (d *writerPair) round(ctx context.Context, hold bool) time.Duration {
 				d.held++
 			}
 		},
-		end: func(ctx context.Context) { d.goOn(ctx, has) },
+		end: func(ctx context.Context) { d.resumeAndReplace(ctx, has) },
 	})
 	return took
 }
@@ -72,7 +72,7 @@ func (d *writerPair) sprung(ctx context.Context, t *writeTrap, wr *writer) {
 			must.Do(t.err)
 			return
 		case <-more.C:
-			d.grow(ctx, d.rand, 2*len(d.components))
+			d.changeGit(ctx, d.rand, 2*len(d.components))
 		case <-ctx.Done():
 			must.Do(context.Cause(ctx))
 		}

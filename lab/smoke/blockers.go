@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness"
 
 	"github.com/keelson-io/keelson/lab/harness/must"
 	"github.com/keelson-io/keelson/lab/prometheus"
@@ -144,12 +145,10 @@ spec:
 func badMetric(ctx context.Context, r *run) (_ blocker, stop func() error) {
 	var count atomic.Int64
 	count.Store(5)
-	metrics := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := must.Get(harness.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintf(w, "# TYPE ferry_errors gauge\nferry_errors{component=\"ferry\"} %d\n", count.Load())
-	})}
-	go func() { _ = server.Serve(metrics) }()
-	asked, err := prometheus.Start(ctx, r.prometheus, filepath.Join(r.folder, "prometheus"), metrics.Addr().String())
+	})))
+	asked, err := prometheus.Start(ctx, r.prometheus, filepath.Join(r.folder, "prometheus"), server.Addr)
 	if err != nil {
 		must.Do(errors.Join(err, server.Close()))
 	}

@@ -3,16 +3,15 @@ package apply
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/harness"
 )
 
 // webhook holds the URL that a git host notifies of pushes, and the signing secret.
@@ -33,12 +32,10 @@ func (h webhook) send(ctx context.Context, repository string) error {
 	if err != nil {
 		return fmt.Errorf("webhook: %w", err)
 	}
-	mac := hmac.New(sha256.New, []byte(h.secret))
-	mac.Write(body)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("X-GitHub-Event", "push")
 	request.Header.Set("X-GitHub-Delivery", rand.Text())
-	request.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	request.Header.Set("X-Hub-Signature-256", harness.SignWebhook(h.secret, body))
 	client := &http.Client{Timeout: 10 * time.Second} // GitHub's timeout
 	answer, err := client.Do(request)
 	if err != nil {

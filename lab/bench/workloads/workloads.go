@@ -26,14 +26,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/lab/audit"
@@ -108,11 +106,11 @@ func Run(ctx context.Context, args []string, out io.Writer) (err error) {
 func (b *bench) connect(ctx context.Context) {
 	b.config = must.Get(harness.Config(b.lab, name, cluster.Keelson))
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiextensionsv1.AddToScheme, v1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1beta1.AddToScheme} {
 		must.Do(add(scheme))
 	}
 	b.client = must.Get(client.New(b.config, client.Options{Scheme: scheme}))
-	b.install(ctx)
+	must.Do(harness.InstallCRDs(ctx, must.Get(harness.Admin(b.lab, name)), b.crds))
 }
 
 // start starts a new controller, so that its usage covers one workload only.
@@ -124,25 +122,6 @@ func (b *bench) start() {
 	b.process = must.Get(process.StartChild(process.Spec{
 		Path: b.keelson, Log: filepath.Join(b.dir, "workloads.log"), Args: []string{"workloads", "--kubeconfig", path, "--lead=false", "--listen", ""},
 	}, nil))
-}
-
-func (b *bench) install(ctx context.Context) {
-	files, err := filepath.Glob(filepath.Join(b.crds, "*.yaml"))
-	if err != nil || len(files) == 0 {
-		must.Failf("%d CRDs in %s: %w", len(files), b.crds, err)
-	}
-	for _, file := range files {
-		text := must.Get(os.ReadFile(file))
-		var crd apiextensionsv1.CustomResourceDefinition
-		must.Do(yaml.Unmarshal(text, &crd))
-		must.Do(b.client.Create(ctx, &crd))
-		until(ctx, "the CRD is served", func(ctx context.Context) bool {
-			must.Do(b.client.Get(ctx, client.ObjectKeyFromObject(&crd), &crd))
-			return slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
-				return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
-			})
-		})
-	}
 }
 
 // until waits until is returns true.
