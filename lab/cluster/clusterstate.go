@@ -59,7 +59,8 @@ func (s *clusterState) server() string {
 	return fmt.Sprintf("https://%s:%d", s.Options.host(), s.Ports.APIServer)
 }
 
-func (s *clusterState) etcd() string                         { return fmt.Sprintf("https://127.0.0.1:%d", s.Ports.Etcd) }
+func (s *clusterState) etcd() string { return fmt.Sprintf("https://127.0.0.1:%d", s.Ports.Etcd) }
+
 func (s *clusterState) alive(component string) (bool, error) { return s.Processes[component].Alive() }
 
 const stateFile = "cluster.json"

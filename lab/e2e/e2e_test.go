@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +24,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/binaries"
@@ -97,11 +98,7 @@ func (e *env) down(t *testing.T) {
 
 func (e *env) client(t *testing.T, user string) kubernetes.Interface {
 	t.Helper()
-	path, err := e.lab.Kubeconfig(name, user)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
+	config, err := harness.Config(e.lab, name, user)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,20 +6,19 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
+
+	"github.com/keelson-io/keelson/lab/harness"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/binaries"
@@ -52,7 +51,7 @@ type review struct {
 	robot     string // token of Keelson
 	binary    string
 	folder    string // of all files
-	dir       string // a clone
+	clone     harness.Clone
 	keelson   *process.Child
 	hook      string // address of the controller's webhook receiver
 	startedAt time.Time
@@ -121,12 +120,12 @@ func newReview(t *testing.T) *review {
 	}
 	folder := t.TempDir()
 	r := &review{
-		t: t, binary: binary, folder: folder, dir: filepath.Join(folder, "fleet"),
+		t: t, binary: binary, folder: folder, clone: harness.Clone(filepath.Join(folder, "fleet")),
 		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters"), Say: func(line string) { t.Log(line) }},
 	}
 	r.kubeconfig = r.clusters(folder, set)
 	data := filepath.Join(folder, "gitea")
-	if err := errors.Join(os.Mkdir(data, 0o700), os.Mkdir(r.dir, 0o700)); err != nil {
+	if err := errors.Join(os.Mkdir(data, 0o700), os.Mkdir(string(r.clone), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	if r.forge, err = gitea.Start(t.Context(), set, data); err != nil {
@@ -146,52 +145,50 @@ func newReview(t *testing.T) *review {
 	return r
 }
 
+// must fails the test if a step of package must fails.
+func (r *review) must(step func()) {
+	r.t.Helper()
+	if err := must.Try(step); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // clusters starts the hub and the clusters of the stages, and writes a kubeconfig for all.
 func (r *review) clusters(folder string, set binaries.Set) string {
 	r.t.Helper()
-	merged := clientcmdapi.NewConfig()
-	for _, name := range []string{name, staging, production} {
-		r.t.Cleanup(func() {
-			if err := r.lab.Down(context.WithoutCancel(r.t.Context()), name); err != nil {
-				r.t.Error(err)
-			}
-		})
-		if err := r.lab.Up(r.t.Context(), name, cluster.Change{ControlPlaneOnly: new(true)}, set); err != nil {
-			r.t.Fatal(err)
-		}
-		path, err := r.lab.Kubeconfig(name, cluster.Admin)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		one, err := clientcmd.LoadFromFile(path)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		c := one.Contexts[one.CurrentContext]
-		merged.Clusters[name], merged.AuthInfos[name] = one.Clusters[c.Cluster], one.AuthInfos[c.AuthInfo]
-		merged.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	}
-	merged.CurrentContext = name
+	contexts := map[string][]byte{}
 	path := filepath.Join(folder, "kubeconfig.yaml")
-	if err := clientcmd.WriteToFile(*merged, path); err != nil {
-		r.t.Fatal(err)
-	}
+	r.must(func() {
+		for _, name := range []string{name, staging, production} {
+			r.t.Cleanup(func() {
+				if err := r.lab.Down(context.WithoutCancel(r.t.Context()), name); err != nil {
+					r.t.Error(err)
+				}
+			})
+			must.Do(r.lab.Up(r.t.Context(), name, cluster.Change{ControlPlaneOnly: new(true)}, set))
+			contexts[name] = must.Get(harness.Kubeconfig(r.lab, name, cluster.Admin))
+		}
+		must.Do(harness.WriteKubeconfig(path, name, contexts))
+	})
 	return path
+}
+
+// admin returns a client of a cluster.
+func (r *review) admin(name string) (client dynamic.Interface) {
+	r.t.Helper()
+	r.must(func() { client = must.Get(harness.Admin(r.lab, name)) })
+	return client
 }
 
 // merge merges a pull request. Before that it marks the ends of the audit logs.
 func (r *review) merge(number int64) {
 	r.t.Helper()
 	r.marks = map[string]int64{}
-	for _, name := range []string{staging, production} {
-		path, err := r.lab.AuditLog(name)
-		if err != nil {
-			r.t.Fatal(err)
+	r.must(func() {
+		for _, name := range []string{staging, production} {
+			r.marks[name] = must.Get(harness.AuditEnd(r.lab, name))
 		}
-		if r.marks[name], err = audit.End(path); err != nil {
-			r.t.Fatal(err)
-		}
-	}
+	})
 	r.startedAt = time.Now()
 	r.until("it can't be merged", startTime, func(ctx context.Context) error { // Gitea checks for conflicts first
 		return r.forge.As(r.token).Call(ctx, http.MethodPost, fmt.Sprintf("repos/%s/pulls/%d/merge", repo, number), map[string]any{"Do": "merge"}, nil)
@@ -212,24 +209,16 @@ func (r *review) have(text string, names ...string) {
 		names = []string{staging, production}
 	}
 	for _, name := range names {
-		path, err := r.lab.Kubeconfig(name, cluster.Admin)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		config, err := clientcmd.BuildConfigFromFlags("", path)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		maps := r.admin(name).Resource(harness.Resource("v1/configmaps")).Namespace("web")
 		r.until(name+" does not have "+text, startTime, func(ctx context.Context) error {
-			is, err := client.CoreV1().ConfigMaps("web").Get(ctx, "web", metav1.GetOptions{})
-			if err == nil && is.Data["text"] != text {
-				err = fmt.Errorf("it has %q", is.Data["text"])
+			u, err := maps.Get(ctx, "web", metav1.GetOptions{})
+			if err != nil {
+				return err
 			}
-			return err
+			if is, _, _ := unstructured.NestedString(u.Object, "data", "text"); is != text {
+				return fmt.Errorf("it has %q", is)
+			}
+			return nil
 		})
 	}
 }
@@ -237,19 +226,7 @@ func (r *review) have(text string, names ...string) {
 // through waits until the rollout has ended.
 func (r *review) through() {
 	r.t.Helper()
-	path, err := r.lab.Kubeconfig(name, cluster.Admin)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	rollouts := client.Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "rollouts"}).Namespace("keelson-system")
+	rollouts := r.admin(name).Resource(harness.Resource("keelson.io/v1alpha1/rollouts")).Namespace("keelson-system")
 	r.until("the rollout does not end", startTime, func(ctx context.Context) error {
 		is, err := rollouts.Get(ctx, "web", metav1.GetOptions{})
 		if err != nil {
@@ -269,14 +246,8 @@ func (r *review) inTurn(text string) {
 	r.have(text)
 	var at []time.Time
 	for _, name := range []string{staging, production} {
-		path, err := r.lab.AuditLog(name)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		events, _, err := audit.Read(path, r.marks[name])
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		var events []audit.Event
+		r.must(func() { events = must.Get(harness.Audit(r.lab, name, r.marks[name])) })
 		events = slices.DeleteFunc(events, func(e audit.Event) bool {
 			return !e.Write() || e.DryRun || e.Code >= 300 || e.Resource.Resource != "configmaps" || e.Resource.Namespace != "web"
 		})
@@ -389,15 +360,11 @@ func (r *review) call(method, path string, body, answer any) {
 
 func (r *review) git(args ...string) string {
 	r.t.Helper()
-	c := exec.CommandContext(r.t.Context(), "git", args...)
-	c.Dir = r.dir
-	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull,
-		"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@lab.example", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@lab.example")
-	out, err := c.CombinedOutput()
+	out, err := r.clone.Git(r.t.Context(), args...)
 	if err != nil {
-		r.t.Fatalf("git %s: %v\n%s", args[0], err, out)
+		r.t.Fatal(err)
 	}
-	return strings.TrimSpace(string(out))
+	return out
 }
 
 // write sets the one value in the layer.
@@ -409,8 +376,7 @@ func (r *review) write(text string) {
 // content writes a file of the repository.
 func (r *review) content(name, content string) {
 	r.t.Helper()
-	path := filepath.Join(r.dir, filepath.FromSlash(name))
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+	if err := r.clone.Write(name, content); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -12,28 +13,39 @@ import (
 // Clone is the folder of a working clone of a repository. Its branch is main.
 type Clone string
 
+// The author of commits.
+const author, mail = "Platform Team", "platform@example.com"
+
 // NewBare creates an empty bare repository.
 func NewBare(ctx context.Context, dir string) error {
 	_, err := Run(ctx, ".", "git", "init", "--quiet", "--bare", "--initial-branch=main", dir)
 	return err
 }
 
-// NewClone clones a repository, whose URL is also where it pushes, into a folder that is not
+// NewClone clones a repository for commits of a made-up author, whose URL is also where it pushes, into a folder that is not
 // there yet.
 func NewClone(ctx context.Context, url, dir string) (Clone, error) {
 	if _, err := Run(ctx, filepath.Dir(dir), "git", "clone", "--quiet", url, dir); err != nil {
 		return "", err
 	}
 	c := Clone(dir)
-	_, nameErr := c.Git(ctx, "config", "user.name", "Platform Team")
-	_, mailErr := c.Git(ctx, "config", "user.email", "platform@example.com")
+	_, nameErr := c.Git(ctx, "config", "user.name", author)
+	_, mailErr := c.Git(ctx, "config", "user.email", mail)
 	return c, errors.Join(nameErr, mailErr)
 }
 
-// Git runs git in the clone, and returns its output without the last line break.
+// Git runs git in the clone, and returns its output without blanks around. Neither the user's
+// configuration nor the machine's has an effect.
 func (c Clone) Git(ctx context.Context, args ...string) (string, error) {
-	out, err := Run(ctx, string(c), "git", args...)
-	return strings.TrimSpace(out), err
+	git := exec.CommandContext(ctx, "git", args...)
+	git.Dir = string(c)
+	git.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull,
+		"GIT_AUTHOR_NAME="+author, "GIT_AUTHOR_EMAIL="+mail, "GIT_COMMITTER_NAME="+author, "GIT_COMMITTER_EMAIL="+mail)
+	out, err := git.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("git %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), err
 }
 
 // Path returns the path of a file of the clone.

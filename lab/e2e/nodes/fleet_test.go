@@ -2,14 +2,14 @@ package nodes_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
@@ -19,10 +19,11 @@ import (
 
 // fleet is a repository on a git server, and the controller that follows it.
 type fleet struct {
-	dir        string // a clone
+	harness.Clone
+
 	registry   string
-	server     *gitserver.Server
 	controller *process.Child
+	follow     func() // starts the controller
 }
 
 const head = "apiVersion: keelson.io/v1alpha1\nkind: "
@@ -101,102 +102,40 @@ values:
 }
 
 // deliver delivers the workload controllers with Keelson, in the form in which they ship.
-func (y *yard) deliver(ctx context.Context) error {
-	f := &fleet{dir: filepath.Join(y.dir, "fleet"), registry: y.registry}
-	y.fleet = f
-	image := exec.CommandContext(ctx, filepath.Join(filepath.Dir(y.keelson), "image"),
-		"--binary", "linux/amd64="+y.keelson, "--version", "v0.1.0", "--push", y.registry+"/keelson:v0.1.0")
-	if out, err := image.CombinedOutput(); err != nil {
-		return fmt.Errorf("push Keelson's image: %w: %s", err, out)
-	}
-	served := filepath.Join(y.dir, "git")
-	if err := errors.Join(os.Mkdir(f.dir, 0o700), os.Mkdir(served, 0o700)); err != nil {
-		return err
-	}
-	if err := os.CopyFS(filepath.Join(f.dir, "components", "workload-controllers"), os.DirFS(filepath.Join(y.root, "components", "workload-controllers"))); err != nil {
-		return err
-	}
+func (c *nodeCluster) deliver(ctx context.Context) {
+	must.Get(harness.Run(ctx, ".", filepath.Join(filepath.Dir(c.keelson), "image"),
+		"--binary", "linux/amd64="+c.keelson, "--version", "v0.1.0", "--push", c.registry+"/keelson:v0.1.0"))
+	served := filepath.Join(c.Dir, "git")
+	must.Do(os.Mkdir(served, 0o700))
+	must.Do(harness.NewBare(ctx, filepath.Join(served, "fleet.git")))
+	server := must.Get(gitserver.Start(ctx, served, ""))
+	c.AtEnd(server.Stop)
+	f := &fleet{registry: c.registry}
+	f.Clone = must.Get(harness.NewClone(ctx, server.URL("fleet.git"), filepath.Join(c.Dir, "fleet")))
+	root := filepath.Dir(filepath.Dir(c.keelson))
+	must.Do(os.CopyFS(f.Path("components/workload-controllers"), os.DirFS(filepath.Join(root, "components", "workload-controllers"))))
 	for name, content := range files() {
-		if err := f.write(name, content); err != nil {
-			return err
-		}
+		must.Do(f.write(name, content))
 	}
-	var err error
-	if f.server, err = gitserver.Start(ctx, served, ""); err != nil {
-		return err
+	must.Do(f.Push(ctx, "the fleet"))
+	f.follow = func() {
+		f.controller = c.Start("controller", c.keelson, "controller", "--repo", server.URL("fleet.git"),
+			"--kubeconfig", must.Get(c.Lab.Kubeconfig(name, cluster.Keelson)),
+			"--interval", "1s", "--listen", "", "--cache-dir", filepath.Join(c.Dir, "cache"))
 	}
-	remote := f.server.URL("fleet.git")
-	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"init", "-q", "-b", "main", "--bare", filepath.Join(served, "fleet.git")}, {"remote", "add", "origin", remote}} {
-		if err := f.git(ctx, args...); err != nil {
-			return err
-		}
-	}
-	if err := f.push(ctx, "the fleet"); err != nil {
-		return err
-	}
-	if err := y.follow(); err != nil {
-		return err
-	}
-	return f.controller.Until(ctx, workloadtest.Patience, workloadtest.Poll, func(ctx context.Context) error {
-		out, err := y.cluster.Kubectl(ctx, "", "-n", "keelson-system", "rollout", "status", "deployment/workload-controllers", "--timeout=10s")
+	f.follow()
+	c.fleet = f
+	must.Do(f.controller.Until(ctx, workloadtest.Patience, workloadtest.Poll, func(ctx context.Context) error {
+		out, err := c.Kubectl(ctx, "", "-n", "keelson-system", "rollout", "status", "deployment/workload-controllers", "--timeout=10s")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
-	})
-}
-
-// follow starts a controller that follows the fleet.
-func (y *yard) follow() error {
-	user, err := y.lab.Kubeconfig(name, cluster.Keelson)
-	if err != nil {
-		return err
-	}
-	y.fleet.controller, err = process.StartChild(process.Spec{
-		Path: y.keelson, Log: filepath.Join(y.dir, "controller.log"),
-		Args: []string{
-			"controller", "--repo", y.fleet.server.URL("fleet.git"), "--kubeconfig", user,
-			"--interval", "1s", "--listen", "", "--cache-dir", filepath.Join(y.dir, "cache"),
-		},
-	}, nil)
-	return err
-}
-
-func (f *fleet) close() error {
-	var ended []error
-	if f.controller != nil {
-		ended = append(ended, f.controller.Stop(30*time.Second))
-	}
-	if f.server != nil {
-		ended = append(ended, f.server.Stop())
-	}
-	return errors.Join(ended...)
+	}))
 }
 
 func (f *fleet) write(name, content string) error {
-	path := filepath.Join(f.dir, filepath.FromSlash(name))
-	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(strings.ReplaceAll(content, "REGISTRY/", f.registry+"/")), 0o600))
-}
-
-func (f *fleet) git(ctx context.Context, args ...string) error {
-	c := exec.CommandContext(ctx, "git", args...)
-	c.Dir = f.dir
-	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull,
-		"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@lab.example", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@lab.example")
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("git %s: %w: %s", args[0], err, out)
-	}
-	return nil
-}
-
-// push commits all files and pushes them.
-func (f *fleet) push(ctx context.Context, why string) error {
-	for _, args := range [][]string{{"add", "-A"}, {"commit", "-q", "--allow-empty", "-m", why}, {"push", "-q", "origin", "main"}} {
-		if err := f.git(ctx, args...); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.Write(name, strings.ReplaceAll(content, "REGISTRY/", f.registry+"/"))
 }
 
 // edit writes files of the fleet and pushes them.
@@ -207,7 +146,7 @@ func (n *test) edit(why string, files map[string]string) {
 			n.Fatal(err)
 		}
 	}
-	if err := n.fleet.push(n.Context(), why); err != nil {
+	if err := n.fleet.Push(n.Context(), why); err != nil {
 		n.Fatal(err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -183,7 +185,7 @@ func TestNobodyAnswers(t *testing.T) {
 		}
 	}
 
-	if err := n.follow(); err != nil { // Keelson restores the controllers
+	if err := must.Try(n.fleet.follow); err != nil { // Keelson restores the controllers
 		t.Fatal(err)
 	}
 	n.Settled("late", 4, 4)

@@ -14,13 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
@@ -46,11 +47,10 @@ func Connect(lab *cluster.Lab, name string, set binaries.Set) (*Cluster, error) 
 	if err != nil {
 		return nil, err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
+	config, err := harness.Config(lab, name, cluster.Admin)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", name, err)
+		return nil, err
 	}
-	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", name, err)

@@ -6,12 +6,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,11 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-io/keelson/lab/audit"
-	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
 	"github.com/keelson-io/keelson/lab/process"
@@ -34,94 +33,37 @@ const (
 	nodes = 5
 )
 
-// yard is the cluster with real nodes and the workload controllers, shared by all tests.
-type yard struct {
-	cluster  *workloadtest.Cluster
-	lab      *cluster.Lab
+// nodeCluster is the cluster with real nodes and the workload controllers.
+type nodeCluster struct {
+	*workloadtest.Shared
+
 	keelson  string // the program
-	root     string // of the repository
-	dir      string
 	registry string // of the images
-	log      string // audit log
 	fleet    *fleet
 }
 
-var shared *yard // shared, because a machine can have one cluster with real nodes
+var shared *nodeCluster // shared, because a machine can have one cluster with real nodes
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) (code int) {
 	keelson, program := os.Getenv("KEELSON_BINARY"), os.Getenv("KEELSON_LAB")
 	if keelson == "" || program == "" {
-		return m.Run() // each test reports why it is skipped
+		os.Exit(m.Run()) // each test reports why it is skipped
 	}
-	y, err := open(context.Background(), keelson, program)
-	defer func() {
-		if err := y.close(context.Background(), code != 0); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	shared = y
-	return m.Run()
-}
-
-func open(ctx context.Context, keelson, program string) (y *yard, err error) {
-	y = &yard{keelson: keelson, root: filepath.Dir(filepath.Dir(keelson))}
-	set, err := binaries.Find()
-	if err != nil {
-		return y, err
-	}
-	if y.dir, err = os.MkdirTemp("", "keelson-nodes-"); err != nil {
-		return y, err
-	}
-	say := func(line string) { fmt.Println(line) }
-	y.lab = &cluster.Lab{Dir: filepath.Join(y.dir, "clusters"), Program: program, Say: say}
-	if err := y.lab.Up(ctx, name, cluster.Change{Node: new(cluster.RealNodes), Nodes: new(nodes)}, set); err != nil {
-		return y, err
-	}
-	if y.registry, err = y.lab.Registry(name); err != nil {
-		return y, err
-	}
-	if y.log, err = y.lab.AuditLog(name); err != nil {
-		return y, err
-	}
-	if y.cluster, err = workloadtest.Connect(y.lab, name, set); err != nil {
-		return y, err
-	}
-	return y, y.deliver(ctx)
-}
-
-// close ends everything. The files of a failed run stay.
-func (y *yard) close(ctx context.Context, failed bool) error {
-	var ended []error
-	if y.fleet != nil {
-		ended = append(ended, y.fleet.close())
-	}
-	if y.lab == nil {
-		return errors.Join(ended...)
-	}
-	if failed {
-		fmt.Fprintln(os.Stderr, "logs of this run stay in", y.dir)
-		ended = append(ended, workloadtest.SaveLogs(y.lab, name, y.dir))
-	}
-	if ended = append(ended, y.lab.Down(ctx, name)); !failed && errors.Join(ended...) == nil {
-		return os.RemoveAll(y.dir)
-	}
-	return errors.Join(ended...)
+	change := cluster.Change{Node: new(cluster.RealNodes), Nodes: new(nodes)}
+	os.Exit(workloadtest.Main(m, name, program, change, func(ctx context.Context, s *workloadtest.Shared) {
+		c := &nodeCluster{Shared: s, keelson: keelson, registry: must.Get(s.Lab.Registry(name))}
+		c.deliver(ctx)
+		shared = c
+	}))
 }
 
 // test is a test with its own namespace.
 type test struct {
 	*workloadtest.Test
-	*yard
-	mark int64 // of the audit log
+
+	log, registry string
+	fleet         *fleet
+	mark          int64 // of the audit log
 }
 
 func begin(t *testing.T) *test {
@@ -134,11 +76,11 @@ func begin(t *testing.T) *test {
 		if own == "" {
 			return
 		}
-		if out, err := shared.cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "namespace", own, "--wait=false"); err != nil {
+		if out, err := shared.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "namespace", own, "--wait=false"); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	n := &test{Test: shared.cluster.Begin(t), yard: shared}
+	n := &test{Test: shared.Begin(t), log: shared.Log, registry: shared.registry, fleet: shared.fleet}
 	own = n.Namespace
 	n.listen()
 	return n
