@@ -47,12 +47,12 @@ func runContended(ctx context.Context, w *world, r *result) {
 	g.steady = true // without a controller manager, no garbage is collected
 	s := &disasterFleet{fixtureFleet: g, kubeconfig: g.directNamed()}
 	s.restart(ctx)
-	must.Wrap(func() { g.converged(ctx, hungAfter) }, "before any other writer (its log: %s)", s.controller.log)
+	must.Wrap(func() { g.converged(ctx, hungAfter) }, "before any other writer (its log: %s)", s.controller.Log)
 	c := &contention{fixtureFleet: g, last: map[string]int{}}
 	c.run(ctx, w.Contend)
 	took, err := must.TryGet(func() time.Duration { return g.converged(ctx, recovery) })
 	if err != nil {
-		r.violate("not as git says: %v (its log: %s)", err, s.controller.log)
+		r.violate("not as git says: %v (its log: %s)", err, s.controller.Log)
 	}
 	r.worst, r.number = took, c.writes
 	lost := c.lost(ctx)

@@ -136,7 +136,7 @@ func (c *controllerSet) strikeAndRecover(ctx context.Context, b strike) (moved, 
 		until(ctx, recovery, func(ctx context.Context) {
 			must.Each(func() { c.replaceEnded(ctx, b.victim) }, func() { c.asGitSays(ctx) }, func() { c.synced(ctx) })
 		})
-	}, "no replica finished what %s had begun (its log: %s)", b.victim.agent, b.victim.log)
+	}, "no replica finished what %s had begun (its log: %s)", b.victim.agent, b.victim.Log)
 	took = time.Since(ended)
 	let()
 	b.end(ctx)
@@ -144,13 +144,13 @@ func (c *controllerSet) strikeAndRecover(ctx context.Context, b strike) (moved, 
 	return moved, took
 }
 
-// takenOver returns nil if other processes have all clusters of the struck process.
+// takenOver fails unless other processes have all clusters of the struck process.
 func (c *controllerSet) takenOver(ctx context.Context, b strike) {
 	c.replaceEnded(ctx, b.victim)
 	now := c.holders(ctx)
 	left := slices.DeleteFunc(slices.Clone(b.clusters), func(one string) bool { return now[one] != nil && now[one] != b.victim })
 	if len(left) > 0 {
-		must.Failf("no replica took %s of %s (its log: %s)", strings.Join(left, ", "), b.victim.agent, b.victim.log)
+		must.Failf("no replica took %s of %s (its log: %s)", strings.Join(left, ", "), b.victim.agent, b.victim.Log)
 	}
 }
 
@@ -162,7 +162,7 @@ func (c *controllerSet) resumeAndReplace(ctx context.Context, stopped *writer) {
 
 func (c *controllerSet) stopAll() {
 	for _, wr := range c.writers {
-		if err := errors.Join(wr.kill(), wr.proxy.Close()); err != nil {
+		if err := errors.Join(wr.Kill(), wr.proxy.Close()); err != nil {
 			harness.Say("%s: %v", c.name, err)
 		}
 	}
@@ -204,7 +204,7 @@ func (wr *writer) set(t *writeTrap) (let func()) {
 // process.
 func (c *controllerSet) replaceEnded(ctx context.Context, struck *writer) {
 	for _, wr := range slices.Clone(c.writers) {
-		if wr == struck || !wr.ended() {
+		if wr == struck || !wr.Ended() {
 			continue
 		}
 		c.replace(ctx, wr)
@@ -216,10 +216,10 @@ func (c *controllerSet) replaceEnded(ctx context.Context, struck *writer) {
 func (c *controllerSet) replace(ctx context.Context, deposed *writer) {
 	code, err := deposed.wait(ctx)
 	if err != nil {
-		must.Failf("%s lost its Lease: %w (its log: %s)", deposed.agent, err, deposed.log)
+		must.Failf("%s lost its Lease: %w (its log: %s)", deposed.agent, err, deposed.Log)
 	}
 	if code != 2 {
-		must.Failf("%s lost its Lease and ended with exit code %d, not 2 (its log: %s)", deposed.agent, code, deposed.log)
+		must.Failf("%s lost its Lease and ended with exit code %d, not 2 (its log: %s)", deposed.agent, code, deposed.Log)
 	}
 	c.drop(ctx, deposed)
 }

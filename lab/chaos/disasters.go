@@ -47,13 +47,13 @@ func runDisasters(ctx context.Context, w *world, r *result) {
 // all starts the controller, and strikes with all disasters until one is not survived.
 func (s *disasterFleet) all(ctx context.Context) {
 	s.restart(ctx)
-	must.Wrap(func() { s.converged(ctx, hungAfter) }, "before any disaster (its log: %s)", s.controller.log)
+	must.Wrap(func() { s.converged(ctx, hungAfter) }, "before any disaster (its log: %s)", s.controller.Log)
 	for _, d := range s.disasters() {
 		s.result.number++
 		started := time.Now()
 		if err := must.Try(func() { s.strike(ctx, d) }); err != nil {
 			must.Do(ctx.Err())
-			s.result.violate("%s: %v (its log: %s)", d.name, err, s.controller.log)
+			s.result.violate("%s: %v (its log: %s)", d.name, err, s.controller.Log)
 			return
 		}
 		harness.Say("%s: %s: survived, %s in all", s.name, d.name, time.Since(started).Round(10*time.Millisecond))
@@ -65,7 +65,7 @@ func (s *disasterFleet) all(ctx context.Context) {
 // read the state of the cluster again.
 func (s *disasterFleet) restart(ctx context.Context) {
 	if s.controller != nil {
-		must.Do(s.controller.kill())
+		must.Do(s.controller.Kill())
 	}
 	must.Do(ctx.Err())
 	s.controller = must.Get(s.start(launch{name: "controller", repo: s.repo, kubeconfig: s.kubeconfig}, controllerArgs("")...))
@@ -102,7 +102,7 @@ func (s *disasterFleet) during(ctx context.Context, d disaster) {
 	}, "the status must name the cause")
 }
 
-// statusSays returns nil if the message of a Delivery that is not Synced contains all texts.
+// statusSays fails unless the message of a Delivery that is not Synced contains all texts.
 func (s *disasterFleet) statusSays(ctx context.Context, texts []string) {
 	all := s.statuses(ctx)
 	var others []string

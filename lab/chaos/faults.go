@@ -45,7 +45,7 @@ func runFaults(ctx context.Context, w *world, r *result) {
 		}
 	}()
 	k := must.Get(w.start(launch{name: "controller", repo: g.repo, kubeconfig: kubeconfig}, controllerArgs("")...))
-	must.Wrap(func() { g.converged(ctx, hungAfter) }, "before any fault (its log: %s)", k.log)
+	must.Wrap(func() { g.converged(ctx, hungAfter) }, "before any fault (its log: %s)", k.Log)
 	for burst := 1; r.number < w.Faults; burst++ {
 		b := &faultGenerator{rand: w.newRand(), left: min(burstFaults, w.Faults-r.number)}
 		made := g.runBurst(ctx, p, b)
@@ -55,10 +55,10 @@ func runFaults(ctx context.Context, w *world, r *result) {
 		case ctx.Err() != nil:
 			must.Do(ctx.Err())
 		case err != nil:
-			r.violate("burst %d of %d faults: not recovered: %v (its log: %s)", burst, made, err, k.log)
+			r.violate("burst %d of %d faults: not recovered: %v (its log: %s)", burst, made, err, k.Log)
 			return
-		case k.ended():
-			r.violate("the controller ended in burst %d (its log: %s)", burst, k.log)
+		case k.Ended():
+			r.violate("the controller ended in burst %d (its log: %s)", burst, k.Log)
 			return
 		}
 		r.survived += made

@@ -194,7 +194,7 @@ func (g *fixtureFleet) patch(ctx context.Context, gvr schema.GroupVersionResourc
 	return err //nolint:wrapcheck // by its caller
 }
 
-// asGitSays compares the objects of fixture components' kinds that Keelson manages with git. It returns
+// asGitSays compares the objects of fixture components' kinds that Keelson manages with git. It fails with
 // an error that names up to five differences.
 func (g *fixtureFleet) asGitSays(ctx context.Context) {
 	want := map[string]string{}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/lab/harness"
-	"github.com/keelson-io/keelson/lab/process"
 
 	"github.com/keelson-io/keelson/lab/harness/must"
 
@@ -44,11 +43,11 @@ func runFlood(ctx context.Context, w *world, r *result) {
 	f := &flood{disasterFleet: &disasterFleet{fixtureFleet: g}, secret: w.planted.plant("the secret of webhooks"), sent: map[string]*atomic.Int64{}}
 	f.begin(ctx)
 	var quiet []time.Duration
-	must.Wrap(func() { f.pushes(ctx, &quiet, func(done int) bool { return done < quietPushes }) }, "before the flood (its log: %s)", f.controller.log)
+	must.Wrap(func() { f.pushes(ctx, &quiet, func(done int) bool { return done < quietPushes }) }, "before the flood (its log: %s)", f.controller.Log)
 	before := f.measure(ctx)
 	during, peak, err := f.underFlood(ctx, w.Flood)
 	if err != nil {
-		r.violate("in the flood: %v (its log: %s)", err, f.controller.log)
+		r.violate("in the flood: %v (its log: %s)", err, f.controller.Log)
 	}
 	after := f.measure(ctx)
 	r.number, r.survived, r.worst = len(during), len(during), slices.Max(append(during, 0))
@@ -95,9 +94,9 @@ func (f *flood) begin(ctx context.Context) {
 	f.controller = must.Get(f.start(launch{name: "controller", repo: f.repo, kubeconfig: f.kubeconfig},
 		"controller", "--context", target, "--interval", "1m", "--listen", "127.0.0.1:0",
 		"--webhook-listen", "127.0.0.1:0", "--webhook-secret-file", secrets))
-	must.Wrap(func() { f.converged(ctx, hungAfter) }, "before the flood (its log: %s)", f.controller.log)
-	f.hooks = "http://" + must.Get(harness.Served(f.controller.log, "webhooks")) + "/hook"
-	f.status = must.Get(harness.Served(f.controller.log, "/metrics"))
+	must.Wrap(func() { f.converged(ctx, hungAfter) }, "before the flood (its log: %s)", f.controller.Log)
+	f.hooks = "http://" + must.Get(harness.Served(f.controller.Log, "webhooks")) + "/hook"
+	f.status = must.Get(harness.Served(f.controller.Log, "/metrics"))
 }
 
 // pushes commits and sends an honest webhook while more returns true. It adds to took the
@@ -268,11 +267,7 @@ func (f *flood) measure(ctx context.Context) reading {
 // memory returns the resident memory of the process, without its workers, in bytes. It is 0
 // after the end of the process.
 func (k *keelson) memory() int64 {
-	id, err := process.Identify(k.cmd.Process.Pid)
-	if err != nil {
-		return 0
-	}
-	u, err := id.Usage()
+	u, err := k.Usage()
 	if err != nil {
 		return 0
 	}

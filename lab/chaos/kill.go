@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/process"
 
 	"github.com/keelson-io/keelson/lab/harness/must"
 
@@ -99,7 +100,7 @@ func (m *killMatrix) each(do func(p point, times int)) {
 	}
 }
 
-// complete returns an error if a point was hit fewer times than required.
+// complete fails if a point was hit fewer times than required.
 func (m *killMatrix) complete() {
 	var missed []string
 	m.each(func(p point, times int) {
@@ -436,7 +437,7 @@ func (l *proxySlot) kill(ctx context.Context, repo string, t *trial, args ...str
 	if err != nil {
 		return err
 	}
-	tr.kill = k.kill
+	tr.kill = k.Kill
 	close(tr.ready)
 	code, err := k.wait(ctx)
 	tr.mu.Lock()
@@ -445,10 +446,10 @@ func (l *proxySlot) kill(ctx context.Context, repo string, t *trial, args ...str
 	case tr.err != nil:
 		return tr.err
 	case !tr.shut:
-		return fmt.Errorf("%w: exit code %d (%v), its log: %s", errNotHit, code, err, k.log) //nolint:errorlint // it may be nil
+		return fmt.Errorf("%w: exit code %d (%v), its log: %s", errNotHit, code, err, k.Log) //nolint:errorlint // it may be nil
 	case err == nil:
 		return fmt.Errorf("the process ended with exit code %d though it was killed", code)
-	case !errors.Is(err, errKilled):
+	case !errors.Is(err, process.ErrSignaled):
 		return err
 	}
 	t.started = time.Now()

@@ -103,11 +103,11 @@ func (r *round) turn(ctx context.Context, t *trial) {
 // waits until everything is synced again.
 func (r *round) settle(ctx context.Context, of killedApply) {
 	k := must.Get(r.start(launch{name: "settle", repo: r.repo, kubeconfig: r.direct}, controllerArgs("")...))
-	defer func() { _ = k.kill() }()
+	defer func() { _ = k.Kill() }()
 	synced := func(ctx context.Context) { r.synced(ctx, of) }
-	must.Wrap(func() { until(ctx, 2*time.Minute, synced) }, "the controller after the kills (its log: %s)", k.log)
+	must.Wrap(func() { until(ctx, 2*time.Minute, synced) }, "the controller after the kills (its log: %s)", k.Log)
 	r.releaseHeld(ctx)
-	must.Wrap(func() { until(ctx, time.Minute, synced) }, "the controller after late requests (its log: %s)", k.log)
+	must.Wrap(func() { until(ctx, time.Minute, synced) }, "the controller after late requests (its log: %s)", k.Log)
 	k.stop(ctx)
 }
 

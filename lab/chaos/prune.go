@@ -109,7 +109,7 @@ func (p *pruning) try(ctx context.Context, pass int, b breakage) {
 	k := must.Get(p.start(launch{name: name, repo: p.repo, kubeconfig: p.slot.kubeconfig}, "apply", target, "--yes", "--no-wait", "--timeout", "5s"))
 	code := must.Get(k.wait(ctx))
 	p.slot.proxy.Use(nil)
-	p.count(ctx, b, k.log, code, mark)
+	p.count(ctx, b, k.Log, code, mark)
 	p.push(ctx, p.repo, mended)
 }
 

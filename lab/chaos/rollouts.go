@@ -284,7 +284,7 @@ func (s *rolloutRun) table(points []rolloutKillPoint) {
 	_ = w.Flush() // to stdout
 }
 
-// complete returns an error unless every point was hit on every seed.
+// complete fails unless every point was hit on every seed.
 func (s *rolloutRun) complete(points []rolloutKillPoint) {
 	var missed []string
 	for _, p := range points {
@@ -403,7 +403,7 @@ func (k *restartingController) keep(ctx context.Context) {
 		p := k.process
 		k.mu.Unlock()
 		select {
-		case <-p.done:
+		case <-p.Done():
 		case <-ctx.Done():
 			return
 		}
@@ -415,7 +415,7 @@ func (k *restartingController) keep(ctx context.Context) {
 		case ending:
 			return
 		case !struck:
-			err = fmt.Errorf("keelson controller ended by itself (its log: %s)", p.log)
+			err = fmt.Errorf("keelson controller ended by itself (its log: %s)", p.Log)
 		default:
 			err = k.launch()
 		}
@@ -440,7 +440,7 @@ func (k *restartingController) end() error {
 	k.ending = true
 	p := k.process
 	k.mu.Unlock()
-	err := p.kill()
+	err := p.Kill()
 	<-k.gone
 	k.use(nil)
 	return errors.Join(err, k.failure())

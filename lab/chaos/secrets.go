@@ -118,7 +118,7 @@ func (s *secrets) encrypt(ctx context.Context, recipient, text string) string {
 	return string(out)
 }
 
-// command runs keelson, and returns an error unless the exit code is one of codes. A
+// command runs keelson, and fails unless the exit code is one of codes. A
 // command that failed early would have no output to search.
 func (s *secrets) command(ctx context.Context, codes []int, args ...string) string {
 	code, out := s.run(ctx, launch{name: args[0], repo: s.repo, kubeconfig: s.direct, env: s.env}, args...)
@@ -237,7 +237,7 @@ func (s *secrets) token(ctx context.Context) {
 // loops runs the controller on the same fleet, and keeps a copy of its metrics.
 func (s *secrets) loops(ctx context.Context) {
 	k := must.Get(s.start(launch{name: "controller", repo: s.repo, kubeconfig: s.direct, env: s.env}, controllerArgs("127.0.0.1:0", "--verbose")...))
-	defer func() { _ = k.kill() }()
+	defer func() { _ = k.Kill() }()
 	must.Wrap(func() {
 		until(ctx, hungAfter, func(ctx context.Context) {
 			all := must.Get(harness.Deliveries(ctx, s.dynamic(), ""))
@@ -247,10 +247,10 @@ func (s *secrets) loops(ctx context.Context) {
 				}
 			}
 		})
-	}, "the controller (its log: %s)", k.log)
-	metrics := must.Get(harness.MetricsText(ctx, must.Get(harness.Served(k.log, "/metrics"))))
+	}, "the controller (its log: %s)", k.Log)
+	metrics := must.Get(harness.MetricsText(ctx, must.Get(harness.Served(k.Log, "/metrics"))))
 	if !bytes.Contains(metrics, []byte("keelson_")) {
-		must.Failf("there is no metric of Keelson's (its log: %s)", k.log)
+		must.Failf("there is no metric of Keelson's (its log: %s)", k.Log)
 	}
 	s.keepCopy("metrics.txt", metrics)
 	s.result.number++

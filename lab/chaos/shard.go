@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/process"
 
 	"github.com/keelson-io/keelson/lab/harness/must"
 
@@ -155,8 +156,8 @@ func (s *shardRounds) end(ctx context.Context, victim *writer, killed bool) {
 		s.resumeAndReplace(ctx, victim)
 		return
 	}
-	if _, err := victim.wait(ctx); !errors.Is(err, errKilled) {
-		must.Failf("%s was killed, and ended otherwise: %w (its log: %s)", victim.agent, err, victim.log)
+	if _, err := victim.wait(ctx); !errors.Is(err, process.ErrSignaled) {
+		must.Failf("%s was killed, and ended otherwise: %w (its log: %s)", victim.agent, err, victim.Log)
 	}
 	s.drop(ctx, victim)
 }

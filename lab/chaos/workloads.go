@@ -113,10 +113,10 @@ func (c *cloneSetFleet) kill(ctx context.Context, chance *rand.Rand) {
 			select {
 			case <-l.over:
 			case <-ctx.Done(): // all rollouts are done
-			case <-k.done:
-				must.Failf("keelson workloads ended by itself (its log: %s)", k.log)
+			case <-k.Done():
+				must.Failf("keelson workloads ended by itself (its log: %s)", k.Log)
 			}
-			must.Do(k.kill())
+			must.Do(k.Kill())
 			c.mu.Lock()
 			c.kills++
 			c.mu.Unlock()

@@ -72,7 +72,7 @@ func (w *world) close(ctx context.Context) error {
 	w.mu.Unlock()
 	var errs []error
 	for _, k := range all {
-		errs = append(errs, k.kill())
+		errs = append(errs, k.Kill())
 	}
 	log, err := w.lab.AuditLog(target)
 	if err == nil && w.keep {

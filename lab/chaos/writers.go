@@ -62,7 +62,7 @@ func (d *writerPair) round(ctx context.Context, hold bool) time.Duration {
 // write at which the trap strikes. So sprung commits again every [moreAfter].
 func (d *writerPair) sprung(ctx context.Context, t *writeTrap, wr *writer) {
 	ctx, cancel := context.WithTimeoutCause(ctx, recovery,
-		fmt.Errorf("%s made too few writes to be stopped at one (its log: %s)", wr.agent, wr.log))
+		fmt.Errorf("%s made too few writes to be stopped at one (its log: %s)", wr.agent, wr.Log))
 	defer cancel()
 	more := time.NewTicker(moreAfter)
 	defer more.Stop()

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -23,13 +25,17 @@ type Child struct {
 	Log string
 
 	cmd  *exec.Cmd
-	done chan error
+	done chan struct{} // closed when the process has ended
+
+	mu    sync.Mutex
+	ended bool  // its pid may be reused
+	err   error // how it ended
 }
 
 // StartChild starts a program. If spec.Env is nil, the program inherits the environment
 // of its parent. If stdout is not nil, the standard output goes there instead of the log.
 func StartChild(spec Spec, stdout io.Writer) (*Child, error) {
-	c := &Child{Name: strings.TrimSuffix(filepath.Base(spec.Log), ".log"), Log: spec.Log, done: make(chan error, 1)}
+	c := &Child{Name: strings.TrimSuffix(filepath.Base(spec.Log), ".log"), Log: spec.Log, done: make(chan struct{})}
 	log, err := os.OpenFile(spec.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Name, err)
@@ -40,12 +46,66 @@ func StartChild(spec Spec, stdout io.Writer) (*Child, error) {
 	if stdout != nil {
 		c.cmd.Stdout = stdout
 	}
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: cmp.Or(spec.Orphaned, syscall.SIGTERM)}
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Name, err)
 	}
-	go func() { c.done <- c.cmd.Wait() }()
+	go func() {
+		err := c.cmd.Wait()
+		c.mu.Lock()
+		c.ended, c.err = true, err
+		c.mu.Unlock()
+		close(c.done)
+	}()
 	return c, nil
+}
+
+// Done returns a channel that is closed when the process has ended.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Ended reports whether the process has ended.
+func (c *Child) Ended() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+// Signal sends a signal to the process and its own children. It does nothing if the process
+// has ended.
+func (c *Child) Signal(s syscall.Signal) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return nil
+	}
+	if err := syscall.Kill(-c.cmd.Process.Pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("signal %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// ErrSignaled is returned for a process that a signal ended.
+var ErrSignaled = errors.New("ended by a signal")
+
+// ExitCode waits for the end of the process and returns its exit code. The error wraps
+// [ErrSignaled] if a signal ended the process. When the context ends, ExitCode kills the
+// process and returns the context's cause.
+func (c *Child) ExitCode(ctx context.Context) (int, error) {
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return 0, errors.Join(fmt.Errorf("%w (the log of %s: %s)", context.Cause(ctx), c.Name, c.Log), c.Kill())
+	}
+	exit, ok := errors.AsType[*exec.ExitError](c.err)
+	switch {
+	case c.err == nil:
+		return 0, nil
+	case ok && exit.Exited():
+		return exit.ExitCode(), nil
+	case ok:
+		return 0, fmt.Errorf("%s: %w", c.Name, ErrSignaled)
+	}
+	return 0, fmt.Errorf("wait for %s: %w", c.Name, c.err)
 }
 
 // Stop sends SIGTERM, as a deployment does, and waits up to grace for the end of the
@@ -58,10 +118,9 @@ func (c *Child) Stop(grace time.Duration) error {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
-	case err := <-c.done:
-		c.done <- err // for a second call of Stop, and for Kill and Until
-		if err != nil && !terminated(err) {
-			return fmt.Errorf("%s: %w (its log: %s)", c.Name, err, c.Log)
+	case <-c.done:
+		if c.err != nil && !terminated(c.err) {
+			return fmt.Errorf("%s: %w (its log: %s)", c.Name, c.err, c.Log)
 		}
 		return nil
 	case <-timer.C:
@@ -80,13 +139,14 @@ func terminated(err error) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGTERM
 }
 
-// Kill sends SIGKILL and returns when the process has ended.
+// Kill sends SIGKILL to the process and its own children, and returns when the process has
+// ended.
 func (c *Child) Kill() error {
-	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill %s: %w", c.Name, err)
+	err := c.Signal(syscall.SIGKILL)
+	if err == nil {
+		<-c.done
 	}
-	c.done <- <-c.done // its error is expected after SIGKILL
-	return nil
+	return err
 }
 
 // Usage returns the current resource use of the process, without its own children.
@@ -138,12 +198,8 @@ func (c *Child) Until(ctx context.Context, limit, every time.Duration, check fun
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w (the log of %s: %s)", context.Cause(ctx), err, c.Name, c.Log)
-		case ended := <-c.done:
-			c.done <- ended
-			if ended == nil {
-				ended = errors.New("by itself")
-			}
-			return fmt.Errorf("%s ended: %w (its log: %s)", c.Name, ended, c.Log)
+		case <-c.done:
+			return fmt.Errorf("%s ended: %w (its log: %s)", c.Name, cmp.Or(c.err, errors.New("by itself")), c.Log)
 		case <-tick.C:
 		}
 	}

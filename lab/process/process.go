@@ -41,6 +41,8 @@ type Spec struct {
 	Log  string // file that both outputs are appended to
 	// Alone are the clone flags (CLONE_NEW…) of the process's own namespaces.
 	Alone uintptr
+	// Orphaned is the signal that a [Child] gets when its parent ends; 0: SIGTERM.
+	Orphaned syscall.Signal
 }
 
 // Start starts a program in its own session, so that the program keeps running when the
