@@ -414,18 +414,37 @@ type killTrap struct {
 type heldRequest struct {
 	let  chan struct{}
 	done chan struct{}
+	once sync.Once
 }
+
+// forward forwards the request, unless that has happened.
+func (h *heldRequest) forward() { h.once.Do(func() { close(h.let) }) }
 
 // release forwards the request, and returns when the API server has answered it.
 func (h *heldRequest) release(ctx context.Context) {
-	close(h.let)
+	h.forward()
 	ctx, cancel := context.WithTimeout(ctx, hungAfter)
 	defer cancel()
 	select {
 	case <-h.done:
-		return
 	case <-ctx.Done():
 		must.Failf("a request that was let through late was not answered: %w", ctx.Err())
+	}
+}
+
+// verdict returns what happens to the request at which strike kills the process. A late
+// request is held.
+func (w when) verdict(strike func()) (proxy.Verdict, *heldRequest) {
+	switch w {
+	case before:
+		go strike()
+		return proxy.Verdict{Fault: proxy.Hang}, nil
+	case late:
+		// Kill in the Before hook: by then the proxy has read the whole request.
+		h := &heldRequest{let: make(chan struct{}), done: make(chan struct{})}
+		return proxy.Verdict{Fault: proxy.DropAnswer, Before: func() { strike(); <-h.let }, Answered: func() { close(h.done) }}, h
+	default:
+		return proxy.Verdict{Fault: proxy.DropAnswer, Answered: strike}, nil
 	}
 }
 
@@ -470,18 +489,9 @@ func (tr *killTrap) decide(r proxy.Request) proxy.Verdict {
 		return proxy.Verdict{}
 	}
 	tr.shut = true
-	switch tr.trial.when {
-	case before:
-		go tr.strike()
-		return proxy.Verdict{Fault: proxy.Hang}
-	case late:
-		// Kill in the Before hook: by then the proxy has read the whole request.
-		h := &heldRequest{let: make(chan struct{}), done: make(chan struct{})}
-		tr.trial.held = h
-		return proxy.Verdict{Fault: proxy.DropAnswer, Before: func() { tr.strike(); <-h.let }, Answered: func() { close(h.done) }}
-	default:
-		return proxy.Verdict{Fault: proxy.DropAnswer, Answered: tr.strike}
-	}
+	v, held := tr.trial.when.verdict(tr.strike)
+	tr.trial.held = held
+	return v
 }
 
 // strike kills the process.

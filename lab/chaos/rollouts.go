@@ -361,12 +361,10 @@ type seededPoint struct {
 // delayed is a request of a killed process that reaches the API server late: after a
 // request of the next process to the same object.
 type delayed struct {
-	heldRequest
-	on, object string
-	once       sync.Once
-}
+	*heldRequest
 
-func (d *delayed) release() { d.once.Do(func() { close(d.let) }) }
+	on, object string
+}
 
 // lateBy is the delay of a delayed request after the next process's request.
 const lateBy = 300 * time.Millisecond
@@ -453,15 +451,7 @@ func (k *restartingController) releaseHeld(ctx context.Context) {
 	k.held = nil
 	k.mu.Unlock()
 	for _, d := range held {
-		d.release()
-		select {
-		case <-d.done:
-		case <-time.After(hungAfter):
-			must.Failf("a request to %s of %s that was let through late was not answered", d.object, d.on)
-		case <-ctx.Done():
-			must.Do(ctx.Err())
-			return
-		}
+		must.Wrap(func() { d.release(ctx) }, "%s of %s", d.object, d.on)
 	}
 }
 
@@ -477,7 +467,7 @@ func (k *restartingController) decide(ctx context.Context, on string, r proxy.Re
 	}
 	for _, d := range k.held {
 		if d.on == on && d.object == objectOf(r) {
-			time.AfterFunc(lateBy, d.release)
+			time.AfterFunc(lateBy, d.forward)
 		}
 	}
 	c := readChange(on, k.component, r, func() oracle.Rollout {
@@ -497,21 +487,13 @@ func (k *restartingController) decide(ctx context.Context, on string, r proxy.Re
 		return proxy.Verdict{}
 	}
 	t.hit, k.struck = true, true
-	strike := k.process.killNow
+	dead := k.process.killNow
 	harness.Say("%s: %s: killed when %s (%s)", k.name, k.component, t.name, t.when)
-	switch t.when {
-	case before:
-		if err := strike(); err != nil {
-			k.err = err
-		}
-		return proxy.Verdict{Fault: proxy.Hang}
-	case late:
-		d := &delayed{heldRequest: heldRequest{let: make(chan struct{}), done: make(chan struct{})}, on: on, object: objectOf(r)}
-		k.held = append(k.held, d)
-		return proxy.Verdict{Fault: proxy.DropAnswer, Before: func() { k.strike(strike); <-d.let }, Answered: func() { close(d.done) }}
-	default:
-		return proxy.Verdict{Fault: proxy.DropAnswer, Answered: func() { k.strike(strike) }}
+	v, held := t.when.verdict(func() { k.strike(dead) })
+	if held != nil {
+		k.held = append(k.held, &delayed{heldRequest: held, on: on, object: objectOf(r)})
 	}
+	return v
 }
 
 func (k *restartingController) strike(dead func() error) {
