@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/records"
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/controllers/probe"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
@@ -26,9 +27,6 @@ import (
 const (
 	// settle delays a reconcile, so that the events of one change are handled together.
 	settle = 50 * time.Millisecond
-	// retryFirst and retryLast bound the backoff after a transient failure.
-	retryFirst = 200 * time.Millisecond
-	retryLast  = 30 * time.Second
 	// refusedFirst and refusedLast bound the backoff after the API server refused a request. A
 	// webhook or access rights may change without any event.
 	refusedFirst = 5 * time.Second
@@ -61,8 +59,8 @@ type agent struct {
 	tracer   trace.TracerProvider // nil: no tracing
 	past     *past
 	wants    *applier.DesiredBuilder
-	limiters limiters
-	bursts   *burstDetector
+	limiters queue.Limiters
+	bursts   *queue.BurstDetector
 	metrics  *counted // set when the agent runs: before, the metrics of the previous agent may not be deleted yet
 	redactor *redact.Redactor
 	// board shows which clusters are released; nil: this process works on a single cluster
@@ -79,9 +77,8 @@ type agent struct {
 
 	probes *probe.Prober
 
-	queue   workqueue.TypedRateLimitingInterface[string] // of component names
-	line    *waiting                                     // the items in queue
-	refused workqueue.TypedRateLimiter[string]           // backoff for requests that the API server refused
+	queue   *queue.Queue                       // of component names
+	refused workqueue.TypedRateLimiter[string] // backoff for requests that the API server refused
 
 	doubts   chan struct{} // signals a request without an answer
 	dialSoon chan struct{} // signals changed credentials while there is no connection yet
@@ -119,10 +116,9 @@ func newAgent(name string, c *Controller) *agent {
 		publish: c.writer.publish, release: c.writer.release, retract: c.writer.retract, shown: c.writer.shown,
 		moved: c.movedTo, announce: c.writer.credentials,
 		statuses: statuses{}, diagnoses: map[string]diagnosis{}, podLooks: map[string]podLook{}, pruning: map[string]bool{}, checks: checks{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
-		line:    &waiting{now: c.now, took: c.metrics.observeWait},
+		queue:   queue.New(c.now, c.metrics.observeWait),
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
 	}
-	a.queue = newQueue(a.line, retryFirst, retryLast)
 	a.probes = c.prober(a)
 	a.connect = func(ctx context.Context) (*rest.Config, error) {
 		a.mu.Lock()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/controllers/pace"
@@ -86,8 +87,8 @@ type Controller struct {
 	renderer renderer.Renderer
 	past     *past
 	wants    *applier.DesiredBuilder
-	limiters limiters
-	bursts   *burstDetector
+	limiters queue.Limiters
+	bursts   *queue.BurstDetector
 	schemas  *applier.SchemaCache
 	redactor *redact.Redactor
 	metrics  *metrics
@@ -135,7 +136,7 @@ func New(o Options) (*Controller, error) {
 		repo: o.Repo, revision: o.Revision, pace: pace.New(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
 		moved: map[string]bool{}, moves: make(chan struct{}, 1),
 		renderer: o.Renderer, schemas: cmp.Or(o.Schemas, applier.NewSchemaCache()), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
-		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, previews: o.Previews, promotions: o.Promotions, past: &past{repo: o.Repo}, wants: &applier.DesiredBuilder{}, limiters: newLimiters(), bursts: newBurstDetector(newGCTuner(o.Renderer.Pack)),
+		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, previews: o.Previews, promotions: o.Promotions, past: &past{repo: o.Repo}, wants: &applier.DesiredBuilder{}, limiters: queue.NewLimiters(), bursts: queue.NewBurstDetector(queue.NewGCTuner(o.Renderer.Pack)),
 		previewing: singletonTask{name: shard.Previews, taken: "pull requests get previews from here", left: "previews of pull requests go to another replica"},
 	}
 	c.metrics = newMetrics()

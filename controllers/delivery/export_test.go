@@ -10,13 +10,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/controllers/delivery/livecache"
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -52,7 +52,7 @@ type Told struct {
 // the given states one after the other, with the rest in the queue behind it.
 func Tell(states ...v1alpha1.Sync) (told []Told) {
 	a := &agent{
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
+		queue: queue.New(time.Now, func(time.Duration) {}),
 		publish: func(s *v1alpha1.DeliveryStatus, u urgency) *v1alpha1.DeliveryStatus {
 			told = append(told, Told{Sync: s.Sync, Patient: u == delayed})
 			return s
@@ -111,21 +111,6 @@ func (a *agent) linkNow() *link {
 	return a.link
 }
 
-// Line is [waiting], with a queue on it.
-type Line struct {
-	workqueue.TypedRateLimitingInterface[string]
-	line *waiting
-}
-
-// NewLine makes one by a clock; took hears of waits.
-func NewLine(now func() time.Time, took func(time.Duration)) Line {
-	line := &waiting{now: now, took: took}
-	return Line{newQueue(line, retryFirst, retryLast), line}
-}
-
-// Age is [waiting.age].
-func (l Line) Age() (int, time.Duration) { return l.line.age() }
-
 // Clocks are [clocks] of a cluster.
 type Clocks struct {
 	clocks   clocks
@@ -160,12 +145,12 @@ func (c *Clocks) Running() int { return len(c.clocks) }
 // Standing registers the metrics of a controller whose clusters, components each, are
 // as they may be at their worst, and have answered with many codes.
 func Standing(r prometheus.Registerer, clusters, components int) error {
-	c := &Controller{agents: map[string]*running{}, metrics: newMetrics(), writer: &writer{line: &waiting{now: time.Now}}}
+	c := &Controller{agents: map[string]*running{}, metrics: newMetrics(), writer: &writer{queue: queue.New(time.Now, func(time.Duration) {})}}
 	syncs := []v1alpha1.Sync{v1alpha1.SyncSynced, v1alpha1.SyncSynced, v1alpha1.SyncHeld, v1alpha1.SyncFailed}
 	healths := []v1alpha1.Health{v1alpha1.HealthHealthy, v1alpha1.HealthProgressing, v1alpha1.HealthDegraded, v1alpha1.HealthUnknown}
 	for i := range clusters {
 		name := "prod-eu-central-" + strconv.Itoa(i)
-		a := &agent{name: name, line: &waiting{now: time.Now}, statuses: statuses{}, metrics: c.metrics.cluster(name)}
+		a := &agent{name: name, queue: queue.New(time.Now, func(time.Duration) {}), statuses: statuses{}, metrics: c.metrics.cluster(name)}
 		for j := range components {
 			s := v1alpha1.DeliveryStatus{Cluster: name, Component: strconv.Itoa(j), Sync: syncs[j%4], Health: healths[j/4%4]}
 			if s.Sync == v1alpha1.SyncHeld {

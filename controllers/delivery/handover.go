@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/controllers/lease"
 )
 
@@ -22,7 +23,7 @@ const selectable = 100
 // takeOver reads the Deliveries of clusters that another process wrote until now. It retries until
 // the read succeeds or the context ends.
 func (w *writer) takeOver(ctx context.Context, clusters []string) {
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
 	for {
 		err := w.read(ctx, clusters)
 		if err == nil || ctx.Err() != nil {

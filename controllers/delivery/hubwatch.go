@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 )
 
 // doubtFor is how long a write may remain unanswered after its watch event. Only then does the
@@ -36,7 +37,7 @@ func (w *writer) keepUp(ctx context.Context, version string) {
 		w.log.Error("the Deliveries of the hub can't be watched", "error", err)
 		return
 	}
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
 	for ctx.Err() == nil {
 		if version == "" {
 			version, err = w.reread(ctx)
@@ -44,7 +45,7 @@ func (w *writer) keepUp(ctx context.Context, version string) {
 		if err == nil {
 			begun := w.now()
 			err = w.watchDeliveries(ctx, deliveries, version)
-			if w.now().Sub(begun) > retryLast {
+			if w.now().Sub(begun) > queue.RetryLast {
 				backoff.Forget("")
 			}
 		}

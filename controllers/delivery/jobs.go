@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/yamlfile"
@@ -137,7 +138,7 @@ func (a *agent) findChecks(ctx context.Context, link *link) {
 	a.mu.Lock()
 	due := a.board != nil && (len(a.checks) > 0 || runsJobs(s.fleet, s.cluster))
 	a.mu.Unlock()
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, refusedLast)
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, refusedLast)
 	for due {
 		err := link.gate.wait(ctx)
 		var found []applier.FoundCheck
@@ -235,7 +236,7 @@ type doneCheck struct {
 // run retries until the outcome is known, or waiting ends. waiting ends before ctx, so that a
 // creation in flight is completed: otherwise it would be unknown whether the Job exists.
 func (c *doneCheck) run(ctx, waiting context.Context) {
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
 	refused := workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast)
 	for {
 		err := c.link.gate.wait(waiting)

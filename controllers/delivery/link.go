@@ -11,6 +11,7 @@ import (
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/controllers/connect"
 	"github.com/keelson-io/keelson/controllers/delivery/livecache"
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 )
 
 // link is a connection to the cluster.
@@ -38,7 +39,7 @@ func (a *agent) recall() {
 
 // connectUntil connects to the cluster, and retries until it succeeds or the context ends.
 func (a *agent) connectUntil(ctx context.Context) {
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
 	for {
 		err := a.dial(ctx)
 		if err == nil {
@@ -92,11 +93,11 @@ func (a *agent) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	turn := a.limiters.learn
+	turn := a.limiters.Learn
 	if a.failedBefore {
-		turn = a.limiters.relearn
+		turn = a.limiters.Relearn
 	}
-	leave, err := turn.acquire(ctx)
+	leave, err := turn.Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (a *agent) dial(ctx context.Context) error {
 	if a.failedBefore = err != nil; err != nil {
 		return err
 	}
-	if leave, err = a.limiters.first.acquire(ctx); err != nil {
+	if leave, err = a.limiters.First.Acquire(ctx); err != nil {
 		return err
 	}
 	recorded, err := a.learn(ctx, live, cluster)

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 )
 
 const (
@@ -62,7 +64,7 @@ func (a *agent) watchOver(ctx context.Context) {
 	if link == nil {
 		return // the context ended before there was a connection
 	}
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, maxPingDelay)
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, maxPingDelay)
 	for {
 		select {
 		case <-ctx.Done():
@@ -100,7 +102,7 @@ func (a *agent) lost() bool {
 // relearn reads again what may have changed during an outage: the API server may be another one, or
 // its store may have been restored. A component without changes stays at rest.
 func (a *agent) relearn(ctx context.Context, link *link) error {
-	leave, err := a.limiters.learn.acquire(ctx)
+	leave, err := a.limiters.Learn.Acquire(ctx)
 	if err != nil {
 		return err
 	}

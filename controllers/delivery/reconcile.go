@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/controllers/lease"
 )
 
@@ -16,16 +17,16 @@ import (
 func (a *agent) work(ctx context.Context) {
 	var looks sync.WaitGroup
 	defer looks.Wait()
-	for w := newWindow(); ; {
-		w.wait()
+	for w := queue.NewConcurrencyLimit(); ; {
+		w.Wait()
 		component, shutdown := a.queue.Get()
 		if shutdown {
 			return
 		}
-		w.begin()
+		w.Begin()
 		looks.Go(func() {
-			scarce := a.limiters.reconcile.isFull()
-			defer func() { w.end(scarce) }()
+			scarce := a.limiters.Reconcile.IsFull()
+			defer func() { w.End(scarce) }()
 			a.turn(ctx, component)
 		})
 	}
@@ -33,7 +34,7 @@ func (a *agent) work(ctx context.Context) {
 
 // turn reconciles one component when the limiter of all clusters has a slot.
 func (a *agent) turn(ctx context.Context, component string) {
-	if leave, err := a.limiters.reconcile.acquire(ctx); err == nil {
+	if leave, err := a.limiters.Reconcile.Acquire(ctx); err == nil {
 		a.reconcile(ctx, component)
 		leave()
 	}
@@ -47,7 +48,7 @@ func (a *agent) turn(ctx context.Context, component string) {
 func (a *agent) reconcile(ctx context.Context, component string) {
 	started := a.now()
 	result, err := a.traced(ctx, component)
-	a.bursts.reconciled(result.outcome.Wrote())
+	a.bursts.Reconciled(result.outcome.Wrote())
 	defer a.markReconciled(component)
 	unattended := a.attendChecks(ctx, component, result)
 	a.mu.Lock()
@@ -158,7 +159,7 @@ func (a *agent) requeue(component string, after time.Duration, err error) {
 	case errors.Is(err, lease.ErrLost): // until the Lease is renewed, or this process ends
 		a.queue.AddAfter(component, unheld)
 	case wait > 0:
-		a.queue.AddAfter(component, min(wait, retryLast))
+		a.queue.AddAfter(component, min(wait, queue.RetryLast))
 	case after > 0 && errors.As(err, new(*applier.HookError)): // the status shows the reason until then
 		a.queue.AddAfter(component, after)
 	default:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/components"
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/controllers/shard"
@@ -195,7 +196,7 @@ func (c *Controller) followRollouts(ctx context.Context, fleet *registry.Fleet) 
 	}
 	r.shown = true
 	c.wg.Go(func() {
-		backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+		backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
 		for ctx.Err() == nil {
 			manifest, err := components.CRD("rollouts")
 			if err == nil {

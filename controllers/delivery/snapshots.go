@@ -65,7 +65,7 @@ func (s *snapshots) Collect(ch chan<- prometheus.Metric) {
 		for state, n := range r.agent.countStates(&all) {
 			gauge(s.deliveries, float64(n), name, string(state.sync), string(state.health))
 		}
-		n, oldest := r.agent.line.age()
+		n, oldest := r.agent.queue.Age()
 		gauge(s.queue, float64(n), name)
 		gauge(s.oldest, oldest.Seconds(), name)
 	}
@@ -78,7 +78,7 @@ func (s *snapshots) Collect(ch chan<- prometheus.Metric) {
 	for state, n := range all.clusters {
 		gauge(s.clusters, float64(n), state)
 	}
-	n, oldest := c.writer.line.age()
+	n, oldest := c.writer.queue.Age()
 	gauge(s.statuses, float64(n+c.writer.patients()))
 	gauge(s.oldestStatus, oldest.Seconds())
 }

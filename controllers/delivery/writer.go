@@ -23,10 +23,10 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
@@ -66,8 +66,7 @@ type writer struct {
 	log      *slog.Logger
 	now      func() time.Time
 	events   record.EventRecorder
-	queue    workqueue.TypedRateLimitingInterface[string] // of Delivery names
-	line     *waiting                                     // the items in queue
+	queue    *queue.Queue // of Delivery names
 	metrics  *metrics
 	tracer   trace.TracerProvider // nil: no tracing
 
@@ -109,9 +108,8 @@ func newWriter(o Options, m *metrics) (*writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	line := &waiting{now: now, took: func(time.Duration) {}}
 	return &writer{
-		metrics: m, tracer: o.Tracer, line: line, queue: newQueue(line, retryFirst, retryLast),
+		metrics: m, tracer: o.Tracer, queue: queue.New(now, func(time.Duration) {}),
 		redactor: o.Redactor, hub: hub, client: c, core: core, scheme: scheme, log: log, now: now,
 		wanted: map[string]*v1alpha1.DeliveryStatus{}, written: map[string]*known{},
 		retracted: map[string]string{}, page: hubPage, waiting: map[string]map[string]bool{}, writing: map[string]int{}, idle: make(chan struct{}),

@@ -1,4 +1,4 @@
-package delivery
+package queue
 
 import (
 	"context"
@@ -15,7 +15,7 @@ func TestLimiter(t *testing.T) {
 		began := time.Now()
 		take := func(after time.Duration, why string) func() {
 			t.Helper()
-			leave, err := l.acquire(t.Context())
+			leave, err := l.Acquire(t.Context())
 			if err != nil || time.Since(began) != after {
 				t.Fatalf("%s It came after %s, not %s: %v", why, time.Since(began), after, err)
 			}
@@ -32,7 +32,7 @@ func TestLimiter(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := l.acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := l.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("no slot was free before the deadline: %v", err)
 		}
 	})

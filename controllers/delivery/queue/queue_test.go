@@ -1,4 +1,4 @@
-package delivery_test
+package queue_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/delivery/queue"
 )
 
 // TestQueue: a queue knows how long its components have waited.
@@ -14,7 +14,7 @@ func TestQueue(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var waits []time.Duration
-	q := delivery.NewLine(func() time.Time { return now }, func(d time.Duration) { waits = append(waits, d) })
+	q := queue.New(func() time.Time { return now }, func(d time.Duration) { waits = append(waits, d) })
 	defer q.ShutDown()
 	age := func(why string, items int, oldest time.Duration) {
 		t.Helper()
@@ -83,7 +83,7 @@ func TestQueueTurns(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			q := delivery.NewLine(time.Now, func(time.Duration) {})
+			q := queue.New(time.Now, func(time.Duration) {})
 			defer q.ShutDown()
 			for _, item := range c.first {
 				q.Add(item)

@@ -1,4 +1,9 @@
-package delivery
+// Package queue decides when which component of which cluster is reconciled.
+//
+// A cluster has a [Queue] of components and a [ConcurrencyLimit]. All clusters of a process share
+// [Limiters], whose slots have a longest hold: a hanging cluster delays no other cluster. A
+// [BurstDetector] tunes the garbage collector while many components are reconciled.
+package queue
 
 import (
 	"sync"
@@ -32,16 +37,35 @@ type waiter struct {
 	since time.Time
 }
 
-// newQueue makes a work queue on line, with a backoff from first to last after failures.
-func newQueue(line *waiting, first, last time.Duration) workqueue.TypedRateLimitingInterface[string] {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last),
-		workqueue.TypedRateLimitingQueueConfig[string]{
-			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
-				Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: line}),
-			}),
-		})
+// The backoff of a [Queue] after transient failures.
+const (
+	RetryFirst = 200 * time.Millisecond
+	RetryLast  = 30 * time.Second
+)
+
+// Queue is a work queue that knows how long its items wait. It is safe for concurrent use.
+type Queue struct {
+	workqueue.TypedRateLimitingInterface[string]
+	waiting *waiting
 }
+
+// New makes an empty queue. took is called with the waiting time of each item that leaves the queue.
+func New(now func() time.Time, took func(time.Duration)) *Queue {
+	items := &waiting{now: now, took: took}
+	return &Queue{
+		waiting: items,
+		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](RetryFirst, RetryLast),
+			workqueue.TypedRateLimitingQueueConfig[string]{
+				DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+					Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: items}),
+				}),
+			}),
+	}
+}
+
+// Age returns how many items wait, and how long the oldest item has waited.
+func (q *Queue) Age() (n int, oldest time.Duration) { return q.waiting.age() }
 
 // Touch implements [workqueue.Queue]. An item that is added again keeps its place and time.
 func (w *waiting) Touch(string) {}

@@ -1,4 +1,4 @@
-package delivery
+package queue
 
 import (
 	"os"
@@ -10,11 +10,11 @@ import (
 const (
 	// manyReconciles is the number of reconciles after which freeing memory is worthwhile.
 	manyReconciles = 1000
-	// A burst is over when at most fewLooks reconciles fell into the last rushOver. A component
+	// A burst is over when at most fewReconciles reconciles fell into the last burstOver. A component
 	// that is written to continually is reconciled every second or two.
 	fewReconciles = 50
 	burstOver     = 5 * time.Second
-	// After every someLooks reconciles all reconciles of the burst decide whether it mostly reads
+	// After every sampledReconciles reconciles, all reconciles of the burst decide whether it mostly reads
 	// or writes. In a burst of changes every second reconcile writes.
 	sampledReconciles = 100
 	// burstGOGC is the GOGC percentage while a burst mostly reads: half of Go's default.
@@ -22,13 +22,13 @@ const (
 	defaultGOGC = 100
 )
 
-// burstDetector detects bursts of reconciles, at the start and after a change of everything. Go would keep
+// BurstDetector detects bursts of reconciles, at the start and after a change of everything. Go would keep
 // the memory of a burst for minutes, or for ever: three times what the process needs at rest.
-type burstDetector struct {
+type BurstDetector struct {
 	// onReading is called with true when a burst mostly reads, and with false when it ends or begins
 	// to write.
 	onReading func(bool)
-	onEnd     func() // called after a burst of manyLooks or more
+	onEnd     func() // called after a burst of manyReconciles or more
 
 	mu                         sync.Mutex
 	reconciles, writes, recent int
@@ -37,17 +37,17 @@ type burstDetector struct {
 	end                        *time.Timer
 }
 
-// newBurstDetector starts in a burst that reads, because the memory that a start fills stays in use.
-func newBurstDetector(learns func(bool), over func()) *burstDetector {
-	r := &burstDetector{onReading: learns, onEnd: over, reading: true}
+// NewBurstDetector starts in a burst that reads, because the memory that a start fills stays in use.
+func NewBurstDetector(onReading func(bool), onEnd func()) *BurstDetector {
+	r := &BurstDetector{onReading: onReading, onEnd: onEnd, reading: true}
 	r.end = time.AfterFunc(burstOver, r.checkEnd)
 	r.end.Stop() // the first reconcile starts the timer
-	learns(true)
+	onReading(true)
 	return r
 }
 
-// reconciled counts a reconcile; wrote says whether the reconcile wrote objects.
-func (r *burstDetector) reconciled(wrote bool) {
+// Reconciled counts a reconcile; wrote says whether the reconcile wrote objects.
+func (r *BurstDetector) Reconciled(wrote bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reconciles++
@@ -65,14 +65,14 @@ func (r *burstDetector) reconciled(wrote bool) {
 }
 
 // checkEnd ends the burst, or extends it.
-func (r *burstDetector) checkEnd() {
+func (r *BurstDetector) checkEnd() {
 	if r.endBurst() >= manyReconciles {
 		r.onEnd()
 	}
 }
 
 // endBurst returns the number of reconciles of a finished burst; 0: the burst continues.
-func (r *burstDetector) endBurst() (looks int) {
+func (r *BurstDetector) endBurst() (reconciles int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.recent > fewReconciles {
@@ -80,30 +80,32 @@ func (r *burstDetector) endBurst() (looks int) {
 		r.end.Reset(burstOver)
 		return 0
 	}
-	looks = r.reconciles
+	reconciles = r.reconciles
 	r.reconciles, r.writes, r.recent, r.running = 0, 0, 0, false
 	r.setReading(false)
-	return looks
+	return reconciles
 }
 
-func (r *burstDetector) setReading(learning bool) {
-	if learning != r.reading {
-		r.reading = learning
-		r.onReading(learning)
+func (r *BurstDetector) setReading(reading bool) {
+	if reading != r.reading {
+		r.reading = reading
+		r.onReading(reading)
 	}
 }
 
-// newGCTuner returns two functions. learns makes the garbage collector run sooner while a burst mostly
-// reads. over packs the renders and returns free memory to the operating system. Go does not move
-// objects: less garbage between them means fewer pages in use. A GOGC set by the user is respected.
-func newGCTuner(pack func()) (learns func(bool), over func()) {
-	learns = func(bool) {}
+// NewGCTuner returns the two functions of a [BurstDetector] that tune the garbage collector.
+//
+// onReading makes the collector run sooner while a burst mostly reads. onEnd packs the renders and
+// returns free memory to the operating system. Go does not move objects: less garbage between them
+// means fewer pages in use. A GOGC set by the user is respected.
+func NewGCTuner(pack func()) (onReading func(bool), onEnd func()) {
+	onReading = func(bool) {}
 	if os.Getenv("GOGC") == "" {
-		learns = func(learning bool) {
-			debug.SetGCPercent(map[bool]int{true: burstGOGC, false: defaultGOGC}[learning])
+		onReading = func(reading bool) {
+			debug.SetGCPercent(map[bool]int{true: burstGOGC, false: defaultGOGC}[reading])
 		}
 	}
-	return learns, func() {
+	return onReading, func() {
 		pack()
 		debug.FreeOSMemory()
 	}

@@ -1,22 +1,22 @@
-package delivery
+package queue
 
 import (
 	"testing"
 	"testing/synctest"
 )
 
-// TestWindow: how much is under way at one cluster follows from how much of it ends.
+// TestWindow: how many reconciles are under way at one cluster follows from how many of them end.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, stop := newWindow(), false
+		w, stop := NewConcurrencyLimit(), false
 		go func() {
-			for w.wait(); !stop; w.wait() {
-				w.begin()
+			for w.Wait(); !stop; w.Wait() {
+				w.Begin()
 			}
 		}()
 		ends := func(times int, scarce bool) {
 			for range times {
-				w.end(scarce)
+				w.End(scarce)
 				synctest.Wait() // another one begins
 			}
 		}

@@ -1,4 +1,4 @@
-package delivery
+package queue
 
 import "sync"
 
@@ -10,23 +10,24 @@ const (
 	mostPlaces = 32
 )
 
-// window limits concurrent reconciles of one cluster, like the congestion window of TCP. It grows
+// ConcurrencyLimit limits concurrent reconciles of one cluster, like the congestion window of TCP. It grows
 // by one with each finished reconcile, and shrinks by one if shared slots were scarce. So a hanging
 // cluster gets few shared slots, and of hundreds of busy clusters each takes few.
-type window struct {
+type ConcurrencyLimit struct {
 	mu         sync.Mutex
 	ended      *sync.Cond
 	open, busy int
 }
 
-func newWindow() *window {
-	w := &window{open: fewPlaces}
+// NewConcurrencyLimit returns the limit of a cluster that is idle.
+func NewConcurrencyLimit() *ConcurrencyLimit {
+	w := &ConcurrencyLimit{open: fewPlaces}
 	w.ended = sync.NewCond(&w.mu)
 	return w
 }
 
-// wait waits until one more reconcile may begin. Only one goroutine may call wait and begin.
-func (w *window) wait() {
+// Wait waits until one more reconcile may begin. Only one goroutine may call Wait and Begin.
+func (w *ConcurrencyLimit) Wait() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.busy >= w.open {
@@ -34,13 +35,15 @@ func (w *window) wait() {
 	}
 }
 
-func (w *window) begin() {
+// Begin counts a reconcile that begins.
+func (w *ConcurrencyLimit) Begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy++
 }
 
-func (w *window) end(scarce bool) {
+// End counts a reconcile that ended. scarce: the slots of all clusters were taken when it began.
+func (w *ConcurrencyLimit) End(scarce bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy--

@@ -1,4 +1,4 @@
-package delivery
+package queue
 
 import (
 	"slices"
@@ -51,13 +51,13 @@ func TestBurstOver(t *testing.T) {
 				began := time.Now()
 				var told []string
 				tell := func(what string) { told = append(told, what+" "+time.Since(began).String()) }
-				r := newBurstDetector(func(learning bool) { tell(map[bool]string{true: "learns", false: "ends"}[learning]) }, func() { tell("over") })
+				r := NewBurstDetector(func(learning bool) { tell(map[bool]string{true: "learns", false: "ends"}[learning]) }, func() { tell("over") })
 				for _, l := range c.looks {
 					if l.times == 0 {
 						<-time.After(l.every)
 					}
 					for i := range l.times {
-						r.reconciled(l.wrote(i))
+						r.Reconciled(l.wrote(i))
 						<-time.After(l.every)
 					}
 				}
