@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/records"
+	"github.com/keelson-io/keelson/controllers/delivery/hubstatus"
 	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/controllers/probe"
 	"github.com/keelson-io/keelson/controllers/rollout"
@@ -36,8 +37,6 @@ const (
 	// publishLag is longer than an API server takes to publish the schema of a changed CRD. Until
 	// then the API server returns the old schema.
 	publishLag = 5 * time.Second
-	// drainTimeout bounds how long a stopping process may finish the work in progress.
-	drainTimeout = 15 * time.Second
 )
 
 // agent reconciles one cluster. Agents share only caches, the board and limiters with a longest
@@ -49,29 +48,29 @@ type agent struct {
 	connect func(context.Context) (*rest.Config, error)
 	// follow calls changed when the result of connect may have changed; nil: no notification.
 	follow func(ctx context.Context, changed func())
-	// moved is called when the connection leads to another server. announce is called with a
+	// moved is called when the connection leads to another server. reportCredentials is called with a
 	// problem of the connection's credentials; an empty text means that the problem is over.
-	moved    func(cluster string)
-	announce func(cluster, text string)
-	schemas  *applier.SchemaCache
-	session  records.Writer
-	renderer renderer.Renderer
-	tracer   trace.TracerProvider // nil: no tracing
-	past     *past
-	wants    *applier.DesiredBuilder
-	limiters queue.Limiters
-	bursts   *queue.BurstDetector
-	metrics  *counted // set when the agent runs: before, the metrics of the previous agent may not be deleted yet
-	redactor *redact.Redactor
+	moved             func(cluster string)
+	reportCredentials func(cluster, text string)
+	schemas           *applier.SchemaCache
+	session           records.Writer
+	renderer          renderer.Renderer
+	tracer            trace.TracerProvider // nil: no tracing
+	past              *past
+	wants             *applier.DesiredBuilder
+	limiters          queue.Limiters
+	bursts            *queue.BurstDetector
+	metrics           *counted // set when the agent runs: before, the metrics of the previous agent may not be deleted yet
+	redactor          *redact.Redactor
 	// board shows which clusters are released; nil: this process works on a single cluster
 	// (--cluster).
 	board *rollout.Cache
 	// publish takes every changed status, and returns the status to hold. retract takes components
 	// that have no status any more.
-	publish func(*v1alpha1.DeliveryStatus, urgency) *v1alpha1.DeliveryStatus
-	// release writes the delayed statuses of the cluster.
-	release func(cluster string)
-	retract func(cluster, component string)
+	publish func(*v1alpha1.DeliveryStatus, hubstatus.Urgency) *v1alpha1.DeliveryStatus
+	// flushDelayed writes the delayed statuses of the cluster.
+	flushDelayed func(cluster string)
+	retract      func(cluster, component string)
 	// shown returns the statuses of the cluster's components that are in the hub.
 	shown func(cluster string) []v1alpha1.DeliveryStatus
 
@@ -113,8 +112,8 @@ func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
 		schemas: c.schemas, redactor: c.redactor, board: c.rollouts.board, renderer: c.renderer, tracer: c.tracer, past: c.past, wants: c.wants, limiters: c.limiters, bursts: c.bursts,
-		publish: c.writer.publish, release: c.writer.release, retract: c.writer.retract, shown: c.writer.shown,
-		moved: c.movedTo, announce: c.writer.credentials,
+		publish: c.writer.Publish, flushDelayed: c.writer.FlushDelayed, retract: c.writer.Retract, shown: c.writer.Shown,
+		moved: c.movedTo, reportCredentials: c.writer.Events().Credentials,
 		statuses: statuses{}, diagnoses: map[string]diagnosis{}, podLooks: map[string]podLook{}, pruning: map[string]bool{}, checks: checks{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
 		queue:   queue.New(c.now, c.metrics.observeWait),
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
@@ -203,7 +202,7 @@ func (a *agent) run(ctx context.Context) {
 	a.connectUntil(ctx)
 	wg.Go(func() { a.probe(ctx) })
 	a.watchOver(ctx)
-	defer drain(ctx, stop)()
+	defer queue.Drain(ctx, stop)()
 	a.queue.ShutDownWithDrain()
 	wg.Wait()
 	stop()

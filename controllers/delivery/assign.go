@@ -122,7 +122,7 @@ func (c *Controller) dismiss(ctx context.Context, fleet *registry.Fleet, name st
 		<-r.done // a write in progress must not come after the cleanup
 		if orphaned {
 			for _, s := range r.agent.allStatuses() {
-				c.writer.retract(s.Cluster, s.Component) // no process would keep the Delivery current
+				c.writer.Retract(s.Cluster, s.Component) // no process would keep the Delivery current
 			}
 			if err := c.probes.store.Retract(ctx, fleet, name); err != nil && ctx.Err() == nil {
 				c.log.Warn("the results of its probes can't be removed", "cluster", name, "error", err)
@@ -131,7 +131,7 @@ func (c *Controller) dismiss(ctx context.Context, fleet *registry.Fleet, name st
 		c.metrics.deleteCluster(name)
 		c.probes.metrics.Forget(name)
 		if c.shard != nil {
-			c.writer.releaseCluster(ctx, name)
+			c.writer.HandOver(ctx, name)
 			c.log.Info("the cluster was put down", "cluster", name)
 			c.shard.Done(name)
 		}
@@ -170,7 +170,7 @@ func (c *Controller) start(ctx context.Context, fresh []*running) {
 		}
 		c.wg.Go(func() {
 			defer close(known)
-			c.writer.takeOver(ctx, names)
+			c.writer.TakeOver(ctx, names)
 		})
 	}
 	for _, r := range fresh {

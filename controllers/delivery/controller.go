@@ -21,8 +21,8 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/delivery/hubstatus"
 	"github.com/keelson-io/keelson/controllers/delivery/queue"
-	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/controllers/pace"
 	"github.com/keelson-io/keelson/controllers/shard"
@@ -97,7 +97,7 @@ type Controller struct {
 	sessions int // number of agents that were created
 	shard    *shard.Member
 	only     string
-	writer   *writer
+	writer   *hubstatus.Writer
 	rollouts rollouts
 	probes   probes
 	// notify sends notifications about rollouts and deliveries; nil: none are sent.
@@ -141,13 +141,15 @@ func New(o Options) (*Controller, error) {
 	}
 	c.metrics = newMetrics()
 	var err error
-	if c.writer, err = newWriter(o, c.metrics); err != nil {
+	c.writer, err = hubstatus.New(hubstatus.Options{
+		Hub: o.Hub, Redactor: o.Redactor, Log: o.Log, Now: o.Now, Tracer: o.Tracer, OnWrite: c.metrics.statusWritten, OnUnknown: c.onUnknownDelivery,
+	})
+	if err != nil {
 		return nil, err
 	}
 	if err := c.metrics.register(o.Registry, c, o.Renderer); err != nil {
 		return nil, err
 	}
-	c.writer.onUnknownDelivery = c.adopt
 	if err := c.newProbes(o); err != nil {
 		return nil, err
 	}
@@ -225,7 +227,7 @@ func (c *Controller) open(ctx context.Context) error {
 	if c.closing != nil {
 		return nil
 	}
-	if err := c.writer.prepare(ctx, c.shard == nil); err != nil {
+	if err := c.writer.Prepare(ctx, c.shard == nil); err != nil {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // stopped before it began
 		}
@@ -236,7 +238,7 @@ func (c *Controller) open(ctx context.Context) error {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		c.writer.run(writing)
+		c.writer.Run(writing)
 	}()
 	c.closing = func(cause error) {
 		stop(cause)
@@ -291,7 +293,7 @@ func (c *Controller) reads(ctx context.Context, news chan<- struct{}) {
 			c.log.Info("the fleet repository can be read again")
 		}
 		if failing != (err != nil) && ctx.Err() == nil {
-			c.writer.repository(err)
+			c.writer.Events().Repository(err)
 		}
 		failing = err != nil
 		if is {
@@ -322,7 +324,7 @@ func (c *Controller) learn(ctx context.Context) (bool, error) {
 	c.mu.Lock()
 	c.fleet = fleet
 	c.mu.Unlock()
-	c.writer.isFor(fleet.Spec.Name)
+	c.writer.SetFleet(fleet.Spec.Name)
 	if c.rollouts.loop != nil {
 		c.rollouts.loop.Fleet(fleet)
 	}
@@ -391,14 +393,4 @@ func (c *Controller) load(ctx context.Context) (fleet *registry.Fleet, err error
 	defer c.mu.Unlock()
 	c.seen = true
 	return fleet, nil
-}
-
-// drain calls stop after drainTimeout; at once if the lease is lost, because another process may
-// already have started.
-func drain(ctx context.Context, stop context.CancelFunc) (cancel func() bool) {
-	after := drainTimeout
-	if errors.Is(context.Cause(ctx), lease.ErrLost) {
-		after = 0
-	}
-	return time.AfterFunc(after, stop).Stop
 }

@@ -1,8 +1,6 @@
 package delivery
 
 import (
-	"context"
-	"errors"
 	"maps"
 	"strconv"
 	"time"
@@ -10,11 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/controllers/delivery/hubstatus"
 	"github.com/keelson-io/keelson/controllers/delivery/livecache"
 	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/differ"
@@ -53,8 +51,8 @@ type Told struct {
 func Tell(states ...v1alpha1.Sync) (told []Told) {
 	a := &agent{
 		queue: queue.New(time.Now, func(time.Duration) {}),
-		publish: func(s *v1alpha1.DeliveryStatus, u urgency) *v1alpha1.DeliveryStatus {
-			told = append(told, Told{Sync: s.Sync, Patient: u == delayed})
+		publish: func(s *v1alpha1.DeliveryStatus, u hubstatus.Urgency) *v1alpha1.DeliveryStatus {
+			told = append(told, Told{Sync: s.Sync, Patient: u == hubstatus.Delayed})
 			return s
 		},
 	}
@@ -67,20 +65,6 @@ func Tell(states ...v1alpha1.Sync) (told []Told) {
 		a.queue.Done(component)
 	}
 	return told
-}
-
-// Deliveries are those that a hub has of a cluster, read in pages.
-func Deliveries(ctx context.Context, hub *rest.Config, cluster string, page int64) (names []string, err error) {
-	w, err := newWriter(Options{Hub: hub, Now: time.Now}, newMetrics())
-	if err != nil {
-		return nil, err
-	}
-	w.page = page
-	version, err := w.list(ctx, func(d *v1alpha1.Delivery, _ *known) { names = append(names, d.Name) }, client.MatchingLabels{v1alpha1.LabelCluster: cluster})
-	if err == nil && version == "" {
-		err = errors.New("no version to watch from")
-	}
-	return names, err
 }
 
 // Kept sums up what a controller has in memory of the objects in its clusters.
@@ -145,7 +129,11 @@ func (c *Clocks) Running() int { return len(c.clocks) }
 // Standing registers the metrics of a controller whose clusters, components each, are
 // as they may be at their worst, and have answered with many codes.
 func Standing(r prometheus.Registerer, clusters, components int) error {
-	c := &Controller{agents: map[string]*running{}, metrics: newMetrics(), writer: &writer{queue: queue.New(time.Now, func(time.Duration) {})}}
+	writer, err := hubstatus.New(hubstatus.Options{Hub: &rest.Config{}, Now: time.Now})
+	if err != nil {
+		return err
+	}
+	c := &Controller{agents: map[string]*running{}, metrics: newMetrics(), writer: writer}
 	syncs := []v1alpha1.Sync{v1alpha1.SyncSynced, v1alpha1.SyncSynced, v1alpha1.SyncHeld, v1alpha1.SyncFailed}
 	healths := []v1alpha1.Health{v1alpha1.HealthHealthy, v1alpha1.HealthProgressing, v1alpha1.HealthDegraded, v1alpha1.HealthUnknown}
 	for i := range clusters {

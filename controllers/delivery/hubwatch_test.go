@@ -3,10 +3,8 @@ package delivery_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +19,6 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/apiservertest"
-	"github.com/keelson-io/keelson/controllers/delivery"
 )
 
 // hubLine is a connection to a hub that can be cut, watches too, and that tells what
@@ -122,29 +119,6 @@ func (f *fleet) spoil() {
 func (f *fleet) shows(want v1alpha1.DeliveryStatus) {
 	f.t.Helper()
 	f.eventually("the hub shows what is so", func() bool { return cmp.Equal(f.status(), want) })
-}
-
-// The Deliveries of a hub are read page by page, all of them, whoever asks.
-func TestDeliveriesInPages(t *testing.T) {
-	f := newFleet(t)
-	f.start(nil)
-	f.sync(v1alpha1.SyncSynced, "") // the hub serves Deliveries by now
-	var want []string
-	for i := range 5 {
-		component := fmt.Sprintf("component-%d", i)
-		if err := f.past(f.name+"-paged", component, "another-fleet"); err != nil {
-			t.Fatal(err)
-		}
-		want = append(want, f.name+"-paged."+component)
-	}
-	line, config := newHubLine()
-	got, err := delivery.Deliveries(t.Context(), config, f.name+"-paged", 2)
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
-	if asked := line.since(); len(asked) != 3 {
-		t.Errorf("5 in pages of 2 took these requests: %v", asked)
-	}
 }
 
 // Keelson reverts a change that another client makes to a Delivery, and recreates a deleted one.

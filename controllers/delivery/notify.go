@@ -29,7 +29,7 @@ func (c *Controller) newNotify(o Options) error {
 	}
 	c.notifying = singletonTask{name: shard.Notifications, taken: "notifications are sent from here", left: "notifications go to another replica"}
 	c.notify = notify.NewLoop(notify.Options{
-		Board: c.rollouts.board, Hub: core, Sender: o.Sender, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics, Announce: c.writer.writeEvent,
+		Board: c.rollouts.board, Hub: core, Sender: o.Sender, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics, Announce: c.writer.Events().Record,
 	})
 	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/span"
@@ -63,28 +61,4 @@ func applied(ctx context.Context, c *applier.Cluster, p *applier.Prepared, o app
 	ctx, s := span.Start(ctx, "apply")
 	defer func() { s.End(err) }()
 	return c.Apply(ctx, p, o)
-}
-
-// send writes the status of a Delivery, if its resourceVersion is still that of was.
-func (w *writer) send(ctx context.Context, next, was *v1alpha1.Delivery) (err error) {
-	ctx, s := span.Root(ctx, w.tracer, "status")
-	s.Set(span.Cluster, next.Status.Cluster)
-	s.Set(span.Component, next.Status.Component)
-	s.Set(span.Revision, next.Status.Revision)
-	s.Set(span.Sync, string(next.Status.Sync))
-	defer func() {
-		s.End(err)
-		w.metrics.statusWritten(err)
-	}()
-	return w.client.Status().Patch(ctx, next, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})) //nolint:wrapcheck // the caller says what for
-}
-
-// patients returns how many statuses are delayed while their cluster is busy.
-func (w *writer) patients() (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, names := range w.waiting {
-		n += len(names)
-	}
-	return n
 }

@@ -29,11 +29,11 @@ func (c *Controller) newProbes(o Options) error {
 	}
 	var err error
 	c.probes.store, err = probe.NewStore(probe.StoreOptions{
-		Hub: o.Hub, Redactor: o.Redactor, Events: c.writer.recorder,
+		Hub: o.Hub, Redactor: o.Redactor, Events: c.writer.Events().Recorder,
 		Serve: func(ctx context.Context) error {
 			manifest, err := components.CRD("proberesults")
 			if err == nil {
-				_, err = c.writer.serve(ctx, manifest)
+				_, err = c.writer.ServeCRD(ctx, manifest)
 			}
 			return err
 		},

@@ -22,8 +22,18 @@ type Promotions interface {
 // Promotion writes an event when promotions begin to fail, or work again.
 func (c *Controller) Promotion(err error) {
 	if err != nil {
-		c.writer.writeEvent(corev1.EventTypeWarning, "PromotionFailed", "versions stay as they are in git: "+err.Error())
+		c.writer.Events().Record(corev1.EventTypeWarning, "PromotionFailed", "versions stay as they are in git: "+err.Error())
 		return
 	}
-	c.writer.writeEvent(corev1.EventTypeNormal, "PromotionWorks", "versions are promoted again")
+	c.writer.Events().Record(corev1.EventTypeNormal, "PromotionWorks", "versions are promoted again")
+}
+
+// Forge writes an event when the forge of the pull requests becomes unreachable (err) or reachable
+// again (nil).
+func (c *Controller) Forge(err error) {
+	if err != nil {
+		c.writer.Events().Record(corev1.EventTypeWarning, "ForgeUnreachable", "pull requests keep the previews that they have: "+err.Error())
+		return
+	}
+	c.writer.Events().Record(corev1.EventTypeNormal, "ForgeReachable", "pull requests get previews again")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/delivery/hubstatus"
 	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/controllers/lease"
 )
@@ -40,7 +41,7 @@ func (a *agent) turn(ctx context.Context, component string) {
 	}
 	a.queue.Done(component)
 	if a.queue.Len() == 0 {
-		a.release(a.name)
+		a.flushDelayed(a.name)
 	}
 }
 
@@ -61,7 +62,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	before.Cluster, before.Component = a.name, component
 	found := next(before, result, a.now())
 	found.Checks = a.checks.runsOf(component)
-	status := redacted(a.redactor, &found)
+	status := hubstatus.Redacted(a.redactor, &found)
 	a.statuses[component] = status
 	if result.waits == "" {
 		a.observed(before, *status, started)
@@ -119,14 +120,14 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 // publishStatus publishes a status. Trouble and changed checks are prompt. While components are queued, a
 // status that is Synced, Progressing or Waiting is delayed. It returns the status to keep.
 func (a *agent) publishStatus(before v1alpha1.DeliveryStatus, s *v1alpha1.DeliveryStatus) *v1alpha1.DeliveryStatus {
-	u := prompt
+	u := hubstatus.Prompt
 	if !slices.Equal(before.Checks, s.Checks) {
 		return a.publish(s, u)
 	}
 	switch s.Sync {
 	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting:
 		if a.queue.Len() > 0 {
-			u = delayed
+			u = hubstatus.Delayed
 		}
 	case v1alpha1.SyncHeld, v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable,
 		v1alpha1.SyncPaused, v1alpha1.SyncOrphaned, v1alpha1.SyncAbsent:

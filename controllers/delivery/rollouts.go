@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -51,16 +50,9 @@ func (c *Controller) newRollouts(o Options) error {
 	c.rollouts.deciding = singletonTask{name: shard.Rollouts, taken: "rollouts are decided about here", left: "rollouts go to another replica"}
 	c.rollouts.loop = rollout.NewLoop(rollout.Options{
 		Board: board, Probes: c.probes.store, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics, Egress: cmp.Or[http.RoundTripper](o.Egress, egress.Policy{}.Transport()),
-		Events: func() record.EventRecorder { return c.writer.recorder() },
+		Events: c.writer.Events().Recorder,
 	})
 	return nil
-}
-
-// recorder returns the recorder of events; nil: the writer does not run yet.
-func (w *writer) recorder() record.EventRecorder {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.events
 }
 
 // attendAll starts the singleton tasks of this process, and stops the tasks of other processes. The
@@ -200,7 +192,7 @@ func (c *Controller) followRollouts(ctx context.Context, fleet *registry.Fleet) 
 		for ctx.Err() == nil {
 			manifest, err := components.CRD("rollouts")
 			if err == nil {
-				_, err = c.writer.serve(ctx, manifest)
+				_, err = c.writer.ServeCRD(ctx, manifest)
 			}
 			if err == nil {
 				r.board.Watch(ctx)

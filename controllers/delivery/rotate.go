@@ -1,13 +1,9 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/connect"
 )
 
@@ -40,7 +36,7 @@ func (a *agent) troubled(err error) {
 	} else {
 		a.log.Info("the connection's credentials can be used again")
 	}
-	a.announce(a.name, text)
+	a.reportCredentials(a.name, text)
 	a.all() // every status shows the note
 }
 
@@ -69,23 +65,6 @@ func (a *agent) tryNow() {
 		a.requestPing()
 	}
 	a.all()
-}
-
-// credentials writes an event when the credentials of a connection can't be renewed, or can be
-// renewed again (text is empty).
-func (w *writer) credentials(cluster, text string) {
-	w.mu.Lock()
-	events := w.events
-	w.mu.Unlock()
-	if events == nil {
-		return
-	}
-	about := &corev1.ObjectReference{Kind: "Namespace", APIVersion: "v1", Name: v1alpha1.Namespace}
-	kind, reason := corev1.EventTypeWarning, "CredentialsUnusable"
-	if text == "" {
-		kind, reason = corev1.EventTypeNormal, "CredentialsUsable"
-	}
-	events.Eventf(about, kind, reason, "cluster %s: %s", cluster, w.redactor.Text(cmp.Or(text, "its credentials can be used again")))
 }
 
 // movedTo notes that the connection of a cluster leads to another server. That needs a new agent:

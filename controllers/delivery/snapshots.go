@@ -78,8 +78,8 @@ func (s *snapshots) Collect(ch chan<- prometheus.Metric) {
 	for state, n := range all.clusters {
 		gauge(s.clusters, float64(n), state)
 	}
-	n, oldest := c.writer.queue.Age()
-	gauge(s.statuses, float64(n+c.writer.patients()))
+	n, oldest := c.writer.Age()
+	gauge(s.statuses, float64(n))
 	gauge(s.oldestStatus, oldest.Seconds())
 }
 

@@ -204,15 +204,6 @@ func warnings(before v1alpha1.DeliveryStatus, a attempt) []v1alpha1.ChangeWarnin
 	return out[:min(len(out), heldShown)]
 }
 
-// short bounds a text from git in bytes: a status that is too large could not be written.
-func short(text string) string {
-	const most = 500
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
-}
-
 // setConditions follows kstatus: Ready is always present, Reconciling and Stalled only while they
 // are True.
 func setConditions(s *v1alpha1.DeliveryStatus, now time.Time) {

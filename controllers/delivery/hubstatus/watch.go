@@ -1,4 +1,4 @@
-package delivery
+package hubstatus
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -31,10 +30,10 @@ const doubtFor = 2 * time.Second
 //
 // At rest it costs a watch of metadata. After the hub was unreachable all Deliveries are read
 // again, because a known resourceVersion may then name another state.
-func (w *writer) keepUp(ctx context.Context, version string) {
-	deliveries, err := metadata.NewForConfig(w.hub)
+func (w *Writer) keepUp(ctx context.Context, version string) {
+	deliveries, err := metadata.NewForConfig(w.options.Hub)
 	if err != nil {
-		w.log.Error("the Deliveries of the hub can't be watched", "error", err)
+		w.options.Log.Error("the Deliveries of the hub can't be watched", "error", err)
 		return
 	}
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
@@ -43,9 +42,9 @@ func (w *writer) keepUp(ctx context.Context, version string) {
 			version, err = w.reread(ctx)
 		}
 		if err == nil {
-			begun := w.now()
+			begun := w.options.Now()
 			err = w.watchDeliveries(ctx, deliveries, version)
-			if w.now().Sub(begun) > queue.RetryLast {
+			if w.options.Now().Sub(begun) > queue.RetryLast {
 				backoff.Forget("")
 			}
 		}
@@ -53,10 +52,10 @@ func (w *writer) keepUp(ctx context.Context, version string) {
 		case ctx.Err() != nil:
 			return
 		case apierrors.IsForbidden(err):
-			w.log.Warn("Keelson may not watch the Deliveries of the hub: a change by another client stays until the Delivery changes; see keelson rbac --hub", "error", err)
+			w.options.Log.Warn("Keelson may not watch the Deliveries of the hub: a change by another client stays until the Delivery changes; see keelson rbac --hub", "error", err)
 			return
 		case version == "":
-			w.log.Warn("the Deliveries of the hub can't be read; trying again", "error", err)
+			w.options.Log.Warn("the Deliveries of the hub can't be read; trying again", "error", err)
 		}
 		version = ""
 		select {
@@ -68,7 +67,7 @@ func (w *writer) keepUp(ctx context.Context, version string) {
 
 // watchDeliveries handles the events of Deliveries from a resourceVersion on. It returns, with the reason,
 // when the Deliveries must be read again.
-func (w *writer) watchDeliveries(ctx context.Context, from metadata.Interface, version string) error {
+func (w *Writer) watchDeliveries(ctx context.Context, from metadata.Interface, version string) error {
 	ctx, stop := context.WithCancelCause(klog.NewContext(ctx, klog.Logger{}))
 	defer stop(nil)
 	deliveries := from.Resource(v1alpha1.GroupVersion.WithResource("deliveries")).Namespace(v1alpha1.Namespace)
@@ -95,7 +94,7 @@ func (w *writer) watchDeliveries(ctx context.Context, from metadata.Interface, v
 }
 
 // onDelivery handles a new version or the deletion of a Delivery. Mostly the write was our own.
-func (w *writer) onDelivery(ctx context.Context, m *metav1.PartialObjectMetadata, gone bool) {
+func (w *Writer) onDelivery(ctx context.Context, m *metav1.PartialObjectMetadata, gone bool) {
 	name, version := m.Name, m.ResourceVersion
 	w.mu.Lock()
 	d := w.written[name]
@@ -104,7 +103,7 @@ func (w *writer) onDelivery(ctx context.Context, m *metav1.PartialObjectMetadata
 	w.mu.Unlock()
 	switch {
 	case d == nil && !wanted && !going && !gone:
-		w.onUnknownDelivery(&v1alpha1.Delivery{ObjectMeta: m.ObjectMeta})
+		w.options.OnUnknown(&v1alpha1.Delivery{ObjectMeta: m.ObjectMeta})
 		return
 	case d == nil, !gone && d.version == version:
 		return
@@ -114,13 +113,13 @@ func (w *writer) onDelivery(ctx context.Context, m *metav1.PartialObjectMetadata
 			return
 		}
 		if err := w.rereadOne(ctx, name); err != nil && ctx.Err() == nil {
-			w.log.Warn("cannot read a Delivery that another client wrote", "delivery", name, "error", err)
+			w.options.Log.Warn("cannot read a Delivery that another client wrote", "delivery", name, "error", err)
 		}
 	})
 }
 
 // overtook reports whether the version in a watch event is newer than the known version.
-func (w *writer) overtook(name, version string, gone bool) bool {
+func (w *Writer) overtook(name, version string, gone bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	d := w.written[name]
@@ -141,7 +140,7 @@ func versionNumber(version string) uint64 {
 }
 
 // rereadOne reads a Delivery, and queues it if it differs from the wanted status.
-func (w *writer) rereadOne(ctx context.Context, name string) error {
+func (w *Writer) rereadOne(ctx context.Context, name string) error {
 	var d v1alpha1.Delivery
 	err := w.client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: name}, &d)
 	if client.IgnoreNotFound(err) != nil {
@@ -159,7 +158,7 @@ func (w *writer) rereadOne(ctx context.Context, name string) error {
 }
 
 // mendLocked queues a Delivery that differs from the wanted status.
-func (w *writer) mendLocked(name string) {
+func (w *Writer) mendLocked(name string) {
 	if w.wanted[name] != nil && !w.currentLocked(name) {
 		w.queue.Add(name)
 	}
@@ -167,7 +166,7 @@ func (w *writer) mendLocked(name string) {
 
 // reread lists the Deliveries, and queues those that differ from the wanted statuses. It returns
 // the resourceVersion of the list.
-func (w *writer) reread(ctx context.Context) (string, error) {
+func (w *Writer) reread(ctx context.Context) (string, error) {
 	found := map[string]seen{}
 	version, err := w.list(ctx, func(d *v1alpha1.Delivery, k *known) { found[d.Name] = seen{k, marks(d)} })
 	if err != nil {
@@ -175,7 +174,7 @@ func (w *writer) reread(ctx context.Context) (string, error) {
 	}
 	unknown := w.replaceSeen(found)
 	for _, d := range unknown {
-		w.onUnknownDelivery(d)
+		w.options.OnUnknown(d)
 	}
 	return version, nil
 }
@@ -188,7 +187,7 @@ type seen struct {
 
 // replaceSeen replaces what is known of the hub. It returns the Deliveries that this process neither
 // wants, nor wrote, nor deletes.
-func (w *writer) replaceSeen(found map[string]seen) (unknown []*v1alpha1.Delivery) {
+func (w *Writer) replaceSeen(found map[string]seen) (unknown []*v1alpha1.Delivery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name := range w.written {
@@ -210,85 +209,7 @@ func (w *writer) replaceSeen(found map[string]seen) (unknown []*v1alpha1.Deliver
 	return unknown
 }
 
-// isFor sets the name of the fleet whose Deliveries are written.
-func (w *writer) isFor(fleet string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.fleet = fleet
-}
-
 // marks returns the name, labels and annotations of a Delivery, which say whose it is.
 func marks(d *v1alpha1.Delivery) *v1alpha1.Delivery {
 	return &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}}
-}
-
-// discard deletes a Delivery of a cluster that no process works on any more.
-func (w *writer) discard(d *v1alpha1.Delivery) {
-	w.mu.Lock()
-	delete(w.wanted, d.Name)
-	w.retracted[d.Name] = d.Labels[v1alpha1.LabelCluster]
-	w.mu.Unlock()
-	w.queue.Add(d.Name)
-}
-
-// createIn creates a Delivery after its namespace was deleted from the hub. cause is the error of
-// the first attempt.
-func (w *writer) createIn(ctx context.Context, d *v1alpha1.Delivery, cause error) error {
-	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}
-	if err := w.client.Create(ctx, own); err != nil {
-		if apierrors.IsAlreadyExists(err) {
-			return cause
-		}
-		return fmt.Errorf("%w; create Namespace %s: %w", cause, v1alpha1.Namespace, err)
-	}
-	w.log.Warn("the namespace of the hub was gone; it was made anew", "namespace", v1alpha1.Namespace)
-	return w.client.Create(ctx, d) //nolint:wrapcheck // the caller says what for
-}
-
-// adopt handles an unknown Delivery of the hub, such as after its store was restored. If this
-// process has the cluster, the component is queued. If git does not have the cluster, the Delivery
-// is deleted.
-func (c *Controller) adopt(d *v1alpha1.Delivery) {
-	cluster, component := d.Labels[v1alpha1.LabelCluster], d.Labels[v1alpha1.LabelComponent]
-	c.mu.Lock()
-	r, fleet := c.agents[cluster], c.fleet
-	c.mu.Unlock()
-	if fleet == nil || cluster == "" || component == "" || d.Annotations[v1alpha1.AnnotationFleet] != fleet.Spec.Name {
-		return // it belongs to another fleet
-	}
-	if r == nil {
-		if c.only == "" && fleet.Cluster(cluster) == nil {
-			c.log.Info("a Delivery of a cluster that is not in git is deleted", "delivery", d.Name)
-			c.writer.discard(d)
-		}
-		return
-	}
-	r.agent.mu.Lock()
-	if _, known := r.agent.statuses[component]; !known {
-		r.agent.statuses[component] = &v1alpha1.DeliveryStatus{Cluster: cluster, Component: component}
-	}
-	r.agent.mu.Unlock()
-	r.agent.queue.Add(component)
-}
-
-// sweep deletes the Deliveries of clusters that left git while no process was running.
-func (c *Controller) sweep() {
-	fleet := c.current()
-	if fleet == nil {
-		return
-	}
-	for _, d := range c.writer.takeFirst() {
-		if fleet.Cluster(d.Labels[v1alpha1.LabelCluster]) == nil {
-			c.adopt(d)
-		}
-	}
-}
-
-// takeFirst returns the Deliveries of the first list, once.
-func (w *writer) takeFirst() []*v1alpha1.Delivery {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	first := w.first
-	w.first = nil
-	return first
 }

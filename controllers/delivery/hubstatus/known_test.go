@@ -1,4 +1,4 @@
-package delivery
+package hubstatus
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package delivery
+package hubstatus
 
 import (
 	"context"
@@ -10,16 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/components"
 )
 
 const (
@@ -39,68 +36,9 @@ func hubKinds() meta.RESTMapper {
 	return m
 }
 
-// prepare makes the hub serve Deliveries, and lists the existing ones. Their statuses are kept only
-// if all is set: this process writes all of them.
-func (w *writer) prepare(ctx context.Context, all bool) error {
-	manifest, err := components.CRD("deliveries")
-	if err != nil {
-		return err
-	}
-	created, err := w.serve(ctx, manifest)
-	if err != nil {
-		return err
-	}
-	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}
-	err = w.client.Get(ctx, client.ObjectKeyFromObject(own), own)
-	if apierrors.IsNotFound(err) { // read first: the right to create a namespace can't be limited by name
-		err = w.client.Create(ctx, own)
-	}
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create Namespace %s: %w", v1alpha1.Namespace, err)
-	}
-	if created {
-		return nil // a new CRD has no Deliveries
-	}
-	var first []*v1alpha1.Delivery
-	has := map[string]*known{}
-	version, err := w.list(ctx, func(d *v1alpha1.Delivery, k *known) {
-		first = append(first, marks(d))
-		if all {
-			has[d.Name] = k
-		}
-	})
-	if err != nil {
-		return err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.first, w.version = first, version
-	maps.Copy(w.written, has)
-	return nil
-}
-
-// list calls each with every Delivery of the hub, page by page. All at once would take some 100 MB,
-// of which little is kept. It returns the resourceVersion of the list.
-func (w *writer) list(ctx context.Context, each func(*v1alpha1.Delivery, *known), more ...client.ListOption) (version string, err error) {
-	options := client.ListOptions{Namespace: v1alpha1.Namespace, Limit: w.page}
-	options.ApplyOptions(more)
-	for {
-		var page v1alpha1.DeliveryList
-		if err := w.client.List(ctx, &page, &options); err != nil {
-			return "", fmt.Errorf("list Deliveries: %w", err)
-		}
-		known := knownOf(page.Items)
-		for i := range page.Items {
-			each(&page.Items[i], &known[i])
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return page.ResourceVersion, nil
-		}
-	}
-}
-
-// serve applies a CRD where it differs, waits until it is established, and says whether it is new.
-func (w *writer) serve(ctx context.Context, manifest []byte) (created bool, err error) {
+// ServeCRD applies a CRD where it differs, waits until it is established, and says whether it is
+// new.
+func (w *Writer) ServeCRD(ctx context.Context, manifest []byte) (created bool, err error) {
 	var u unstructured.Unstructured
 	text, err := yaml.YAMLToJSON(manifest)
 	if err == nil {

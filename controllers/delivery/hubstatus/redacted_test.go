@@ -1,4 +1,4 @@
-package delivery
+package hubstatus
 
 import (
 	"strings"
@@ -20,7 +20,7 @@ func TestRedactedBeforeCut(t *testing.T) {
 		Held:     []v1alpha1.HeldChange{{Because: long, Rule: strings.Repeat("r", 600)}},
 		Warnings: []v1alpha1.ChangeWarning{{Because: long, Fix: "short"}},
 	}
-	got := redacted(r, status)
+	got := Redacted(r, status)
 	for what, text := range map[string]string{"held": got.Held[0].Because, "warning": got.Warnings[0].Because} {
 		if strings.Contains(text, "hunter") || len(text) > 510 {
 			t.Errorf("%s: %d bytes, at the end %q", what, len(text), text[470:])
@@ -32,7 +32,7 @@ func TestRedactedBeforeCut(t *testing.T) {
 	if status.Held[0].Because != long {
 		t.Error("the status was changed in place")
 	}
-	if fine := (&v1alpha1.DeliveryStatus{Message: "fine"}); redacted(r, fine) != fine {
+	if fine := (&v1alpha1.DeliveryStatus{Message: "fine"}); Redacted(r, fine) != fine {
 		t.Error("a status in which there is nothing to hide is copied")
 	}
 }

@@ -1,4 +1,4 @@
-package delivery
+package hubstatus
 
 import (
 	"context"
@@ -20,16 +20,16 @@ import (
 // selectable bounds how many clusters are selected by name, because a selector is part of the URL.
 const selectable = 100
 
-// takeOver reads the Deliveries of clusters that another process wrote until now. It retries until
+// TakeOver reads the Deliveries of clusters that another process wrote until now. It retries until
 // the read succeeds or the context ends.
-func (w *writer) takeOver(ctx context.Context, clusters []string) {
+func (w *Writer) TakeOver(ctx context.Context, clusters []string) {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
 	for {
 		err := w.read(ctx, clusters)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		w.log.Warn("cannot read the Deliveries of clusters to take over; trying again", "clusters", len(clusters), "error", err)
+		w.options.Log.Warn("cannot read the Deliveries of clusters to take over; trying again", "clusters", len(clusters), "error", err)
 		select {
 		case <-ctx.Done():
 			return
@@ -38,7 +38,7 @@ func (w *writer) takeOver(ctx context.Context, clusters []string) {
 	}
 }
 
-func (w *writer) read(ctx context.Context, clusters []string) error {
+func (w *Writer) read(ctx context.Context, clusters []string) error {
 	var options []client.ListOption
 	if len(clusters) <= selectable {
 		in, err := labels.NewRequirement(v1alpha1.LabelCluster, selection.In, clusters)
@@ -68,10 +68,10 @@ func (w *writer) read(ctx context.Context, clusters []string) error {
 	return nil
 }
 
-// releaseCluster writes the pending statuses of a cluster, for at most drainTimeout, and forgets the
-// cluster: another process will write its Deliveries. When letGo returns, no write is in flight.
-func (w *writer) releaseCluster(ctx context.Context, cluster string) {
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+// HandOver writes the pending statuses of a cluster, for at most [queue.DrainTimeout], and forgets the
+// cluster: another process will write its Deliveries. When HandOver returns, no write is in flight.
+func (w *Writer) HandOver(ctx context.Context, cluster string) {
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), queue.DrainTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), lease.ErrLost) {
@@ -100,7 +100,7 @@ func (w *writer) releaseCluster(ctx context.Context, cluster string) {
 }
 
 // waitsLocked reports whether a status or deletion of a cluster is not in the hub yet.
-func (w *writer) waitsLocked(cluster string) bool {
+func (w *Writer) waitsLocked(cluster string) bool {
 	for _, of := range w.retracted {
 		if of == cluster {
 			return true
@@ -117,7 +117,7 @@ func (w *writer) waitsLocked(cluster string) bool {
 	return false
 }
 
-func (w *writer) dropLocked(cluster string) {
+func (w *Writer) dropLocked(cluster string) {
 	delete(w.waiting, cluster)
 	for name, s := range w.wanted {
 		if s.Cluster == cluster {
