@@ -3,10 +3,8 @@ package delivery
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -15,24 +13,24 @@ import (
 func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, error) {
 	d := s.delivery
 	var err error
-	if t.wanted, err = a.wanted(s, nil); err != nil {
+	if t.wanted, err = a.resolver.wanted(s, nil); err != nil {
 		return t.stop(v1alpha1.SyncBlocked, err.Error()), err
 	}
 	target, t, err := a.renderForRemoval(ctx, s, t)
 	if err != nil || t.sync != "" {
 		return t, err
 	}
-	want, err := a.wants.Build(s.fleet, d, target)
+	want, err := a.resolver.wants.Build(s.fleet, d, target)
 	if err != nil {
 		return t.stop(v1alpha1.SyncBlocked, err.Error()), nil
 	}
-	want.Others = a.others(s, d)
+	want.Others = a.resolver.others(s, d)
 	prepared, err := planned(ctx, s.link.cluster, want)
 	if err != nil {
-		return t.stop(a.failed(), err.Error()), err
+		return t.stop(a.conn.failed(), err.Error()), err
 	}
 	t.planned, t.plan, t.health, t.applied = true, prepared.Plan, prepared.Health, prepared.Applied
-	on := a.neededBy(d)
+	on := a.state.neededBy(d)
 	switch {
 	case prepared.Settled():
 		return t.stop(v1alpha1.SyncAbsent, ""), nil
@@ -57,24 +55,12 @@ func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, err
 func (a *agent) renderForRemoval(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
 	record, err := s.link.cluster.Record(ctx, s.delivery.Component)
 	if err != nil {
-		return nil, t.stop(a.failed(), err.Error()), err
+		return nil, t.stop(a.conn.failed(), err.Error()), err
 	}
 	if len(record.Objects) == 0 && record.TargetHash == "" {
 		return nil, t, nil
 	}
-	return a.render(ctx, s, t)
-}
-
-// neededBy returns a component that depends on d and is not yet Absent; "" if there is none.
-func (a *agent) neededBy(d *registry.Delivery) string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, o := range a.desired.Deliveries {
-		if o.Version != nil && slices.Contains(o.Version.Spec.DependsOn, d.Component) && a.statuses.get(o.Component).Sync != v1alpha1.SyncAbsent {
-			return o.Component
-		}
-	}
-	return ""
+	return a.resolver.render(ctx, s, t)
 }
 
 // orphan handles a component that git does not list for the cluster. The objects of the component

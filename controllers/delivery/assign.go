@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"runtime/pprof"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/controllers/shard"
 	"github.com/keelson-io/keelson/registry"
@@ -121,9 +122,9 @@ func (c *Controller) dismiss(ctx context.Context, fleet *registry.Fleet, name st
 		defer close(left)
 		<-r.done // a write in progress must not come after the cleanup
 		if orphaned {
-			for _, s := range r.agent.allStatuses() {
+			r.agent.state.each(func(s *v1alpha1.DeliveryStatus) {
 				c.writer.Retract(s.Cluster, s.Component) // no process would keep the Delivery current
-			}
+			})
 			if err := c.probes.store.Retract(ctx, fleet, name); err != nil && ctx.Err() == nil {
 				c.log.Warn("the results of its probes can't be removed", "cluster", name, "error", err)
 			}
@@ -141,8 +142,7 @@ func (c *Controller) dismiss(ctx context.Context, fleet *registry.Fleet, name st
 // enlist creates an agent; [Controller.start] starts the agent.
 func (c *Controller) enlist(fleet *registry.Fleet, cluster *registry.Cluster) *running {
 	c.sessions++
-	r := &running{agent: newAgent(cluster.Name, c), connection: cluster.Spec.Connection, stop: func() {}, done: make(chan struct{})}
-	r.agent.session = c.session(cluster.Name)
+	r := &running{agent: newAgent(cluster.Name, c.session(cluster.Name), c), connection: cluster.Spec.Connection, stop: func() {}, done: make(chan struct{})}
 	r.agent.update(fleet, cluster)
 	return r
 }
@@ -190,9 +190,29 @@ func (c *Controller) start(ctx context.Context, fresh []*running) {
 			if working.Err() == nil {
 				// The label shows in a profile to which cluster a goroutine belongs.
 				pprof.SetGoroutineLabels(pprof.WithLabels(working, pprof.Labels("cluster", r.agent.name)))
-				r.agent.metrics = c.metrics.cluster(r.agent.name)
-				r.agent.run(working)
+				r.agent.run(working, c.metrics.cluster(r.agent.name))
 			}
 		})
 	}
+}
+
+// movedTo notes that the connection of a cluster leads to another server. That needs a new agent:
+// the old agent's state is that of the old server.
+func (c *Controller) movedTo(cluster string) {
+	c.mu.Lock()
+	c.moved[cluster] = true
+	c.mu.Unlock()
+	select {
+	case c.moves <- struct{}{}:
+	default:
+	}
+}
+
+// takeMoved returns the clusters whose connections moved, once.
+func (c *Controller) takeMoved() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	moved := c.moved
+	c.moved = map[string]bool{}
+	return moved
 }

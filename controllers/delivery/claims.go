@@ -12,14 +12,14 @@ import (
 
 // others returns a function that computes what all other components of the cluster claim. The
 // function is called only before a deletion or takeover, and renders are cached.
-func (a *agent) others(s snapshot, d *registry.Delivery) func(context.Context) (*applier.Claims, error) {
+func (r *resolver) others(s snapshot, d *registry.Delivery) func(context.Context) (*applier.Claims, error) {
 	return func(ctx context.Context) (*applier.Claims, error) {
 		capabilities, err := s.link.cluster.Capabilities(ctx)
 		if err != nil {
 			return nil, err
 		}
 		claims := applier.NewClaims()
-		defined, err := a.claim(ctx, s, d, capabilities, claims)
+		defined, err := r.claim(ctx, s, d, capabilities, claims)
 		if err != nil {
 			return nil, err
 		}
@@ -29,14 +29,14 @@ func (a *agent) others(s snapshot, d *registry.Delivery) func(context.Context) (
 		if slices.Equal(later.APIVersions, capabilities.APIVersions) {
 			return claims, nil
 		}
-		_, err = a.claim(ctx, s, d, later, claims)
+		_, err = r.claim(ctx, s, d, later, claims)
 		return claims, err
 	}
 }
 
 // claim adds the claims of all deliveries except but, for a cluster with the given capabilities. It
 // returns the targets that define kinds. The error is ctx's; failed renders are added as unknown.
-func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c renderer.Capabilities, claims *applier.Claims) ([]*renderer.Target, error) {
+func (r *resolver) claim(ctx context.Context, s snapshot, but *registry.Delivery, c renderer.Capabilities, claims *applier.Claims) ([]*renderer.Target, error) {
 	var defined []*renderer.Target
 	for _, d := range s.cluster.Deliveries {
 		if d.Component != but.Component {
@@ -50,12 +50,12 @@ func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c
 			continue
 		case d.Absent:
 			s.delivery = d
-			if err := a.claimDue(ctx, s, nil, claims); err != nil {
+			if err := r.claimDue(ctx, s, nil, claims); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		target, err := a.renderer.Render(ctx, renderer.Request{
+		target, err := r.renderer.Render(ctx, renderer.Request{
 			Version: d.Version, Values: d.Values, ImageMirrors: s.cluster.Spec.ImageMirrors, Capabilities: c,
 		})
 		switch {
@@ -66,7 +66,7 @@ func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c
 			continue
 		}
 		s.delivery = d
-		if err := a.claimOne(ctx, s, target, claims); err != nil {
+		if err := r.claimOne(ctx, s, target, claims); err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(target.Objects, func(o *renderer.Object) bool { return o.Content["kind"] == "CustomResourceDefinition" }) {
@@ -78,15 +78,15 @@ func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c
 
 // claimOne adds the claims of a delivery: its target in git, and the target that it is pinned to.
 // The error is ctx's.
-func (a *agent) claimOne(ctx context.Context, s snapshot, target *renderer.Target, claims *applier.Claims) error {
+func (r *resolver) claimOne(ctx context.Context, s snapshot, target *renderer.Target, claims *applier.Claims) error {
 	component := s.delivery.Component
 	pin, err := s.link.cluster.Pin(ctx, component)
 	if err == nil && (pin == nil || pin.Against != target.Hash) {
-		return a.claimDue(ctx, s, target, claims)
+		return r.claimDue(ctx, s, target, claims)
 	}
 	var want applier.Desired
 	if err == nil {
-		want, err = a.pinned(ctx, s, pin)
+		want, err = r.pinned(ctx, s, pin)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -102,15 +102,15 @@ func (a *agent) claimOne(ctx context.Context, s snapshot, target *renderer.Targe
 
 // claimDue adds the claims of a delivery that is not pinned: its target in git (nil: absent). Until
 // that target is released, it adds the delivered version, too. The error is ctx's.
-func (a *agent) claimDue(ctx context.Context, s snapshot, target *renderer.Target, claims *applier.Claims) error {
+func (r *resolver) claimDue(ctx context.Context, s snapshot, target *renderer.Target, claims *applier.Claims) error {
 	hash := v1alpha1.HashAbsent
 	if target != nil {
 		hash = target.Hash
 	}
-	v, err := a.decideRelease(ctx, s, hash)
+	v, err := r.decideRelease(ctx, s, hash)
 	var has applier.Desired
 	if err == nil && v.waits != "" && v.keeps.TargetHash != "" {
-		has, err = a.renderDelivered(ctx, s, v.keeps)
+		has, err = r.renderDelivered(ctx, s, v.keeps)
 	}
 	switch {
 	case ctx.Err() != nil:

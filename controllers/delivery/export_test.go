@@ -46,16 +46,30 @@ type Told struct {
 	Patient bool
 }
 
+// publisher is a [statusWriter] that is told of statuses alone.
+type publisher func(*v1alpha1.DeliveryStatus, hubstatus.Urgency)
+
+// Publish implements [statusWriter].
+func (p publisher) Publish(s *v1alpha1.DeliveryStatus, u hubstatus.Urgency) *v1alpha1.DeliveryStatus {
+	p(s, u)
+	return s
+}
+
+// FlushDelayed implements [statusWriter].
+func (publisher) FlushDelayed(string) {}
+
+// Retract implements [statusWriter].
+func (publisher) Retract(string, string) {}
+
+// Shown implements [statusWriter].
+func (publisher) Shown(string) []v1alpha1.DeliveryStatus { return nil }
+
 // Tell is what an agent hands to the writer, in order, when its components have
 // the given states one after the other, with the rest in the queue behind it.
 func Tell(states ...v1alpha1.Sync) (told []Told) {
-	a := &agent{
-		queue: queue.New(time.Now, func(time.Duration) {}),
-		publish: func(s *v1alpha1.DeliveryStatus, u hubstatus.Urgency) *v1alpha1.DeliveryStatus {
-			told = append(told, Told{Sync: s.Sync, Patient: u == hubstatus.Delayed})
-			return s
-		},
-	}
+	a := &agent{queue: queue.New(time.Now, func(time.Duration) {}), hub: publisher(func(s *v1alpha1.DeliveryStatus, u hubstatus.Urgency) {
+		told = append(told, Told{Sync: s.Sync, Patient: u == hubstatus.Delayed})
+	})}
 	for i := range states {
 		a.queue.Add(strconv.Itoa(i))
 	}
@@ -90,9 +104,8 @@ func (c *Controller) Seen(cluster string, gvr schema.GroupVersionResource, names
 }
 
 func (a *agent) linkNow() *link {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.link
+	link, _ := a.conn.current()
+	return link
 }
 
 // Clocks are [clocks] of a cluster.
@@ -138,13 +151,16 @@ func Standing(r prometheus.Registerer, clusters, components int) error {
 	healths := []v1alpha1.Health{v1alpha1.HealthHealthy, v1alpha1.HealthProgressing, v1alpha1.HealthDegraded, v1alpha1.HealthUnknown}
 	for i := range clusters {
 		name := "prod-eu-central-" + strconv.Itoa(i)
-		a := &agent{name: name, queue: queue.New(time.Now, func(time.Duration) {}), statuses: statuses{}, metrics: c.metrics.cluster(name)}
+		a := &agent{
+			name: name, queue: queue.New(time.Now, func(time.Duration) {}), metrics: c.metrics.cluster(name),
+			state: newClusterState(name, time.Now, nil), conn: &connection{},
+		}
 		for j := range components {
 			s := v1alpha1.DeliveryStatus{Cluster: name, Component: strconv.Itoa(j), Sync: syncs[j%4], Health: healths[j/4%4]}
 			if s.Sync == v1alpha1.SyncHeld {
 				s.Held = []v1alpha1.HeldChange{{Rule: "rule-" + strconv.Itoa(i) + "-" + strconv.Itoa(j)}}
 			}
-			a.statuses[s.Component] = &s
+			a.state.statuses[s.Component] = &s
 		}
 		c.agents[name] = &running{agent: a}
 		for _, verb := range []string{"watch", "GET", "POST", "PUT", "PATCH", "DELETE", "other"} {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -17,6 +19,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/yamlfile"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 // checkRun is the Job of a check on the cluster: requested, running, or finished. It is forgotten
@@ -31,7 +34,7 @@ type checkRun struct {
 	done chan struct{}
 }
 
-// checks are the runs of a cluster, by component and run. The mutex of the agent guards them.
+// checks are the runs of a cluster, by component and run.
 type checks map[string]map[string]*checkRun
 
 func (c checks) put(r *checkRun) {
@@ -71,35 +74,66 @@ func (c checks) runsOf(component string) []v1alpha1.DeliveryCheck {
 	return out
 }
 
-// attendChecks runs the Jobs that the component's rollout requests on this cluster, and deletes the
-// Jobs that are no longer requested. Until then the outcome stays known and shown. A retry finds
+// checkJobs run the Jobs of pipeline checks on one cluster. mu guards runs, and the fields of each
+// run. One goroutine runs one Job.
+type checkJobs struct {
+	cluster  string
+	log      *slog.Logger
+	redactor *redact.Redactor
+	wants    *applier.DesiredBuilder
+	board    *rollout.Cache // nil: no check is requested
+	// snapshot returns what is known of a component now; queue queues the component.
+	snapshot func(component string) snapshot
+	queue    func(component string)
+
+	running sync.WaitGroup // goroutines that run Jobs
+
+	mu   sync.Mutex
+	runs checks
+}
+
+// recall restores the runs that the hub shows.
+func (j *checkJobs) recall(shown []v1alpha1.DeliveryStatus) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := range shown {
+		j.runs.recall(&shown[i])
+	}
+}
+
+// runsOf returns the runs of a component with a known state, as its status shows them.
+func (j *checkJobs) runsOf(component string) []v1alpha1.DeliveryCheck {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.runs.runsOf(component)
+}
+
+// attend runs the Jobs that the component's rollout requests on this cluster, and deletes the
+// Jobs that are no longer requested. Until then the outcome stays known and shown. A pinned component has none. A retry finds
 // Jobs by their names, and a new process finds them by their label.
-func (a *agent) attendChecks(ctx context.Context, component string, t attempt) error {
-	s := a.snapshot(component)
-	if a.board == nil || s.link == nil || s.unreachable != nil {
+func (j *checkJobs) attend(ctx context.Context, component string, pinned bool) error {
+	s := j.snapshot(component)
+	if j.board == nil || s.link == nil || s.unreachable != nil {
 		return nil //nolint:nilerr // a probe finds out when to go on
 	}
-	a.mu.Lock()
-	pinned := t.pin != nil || !t.planned && a.statuses.get(component).Pinned != nil
-	a.mu.Unlock()
-	asked, known := a.askedJobs(s, component, pinned)
+	asked, known := j.askedJobs(s, component, pinned)
 	if !known {
 		return nil
 	}
-	a.mu.Lock()
+	j.mu.Lock()
 	over := []*checkRun{}
-	for run, is := range a.checks[component] {
+	for run, is := range j.runs[component] {
 		if !slices.ContainsFunc(asked, func(one rollout.AskedJob) bool { return one.Run == run }) {
 			over = append(over, is)
 		}
 	}
 	for _, one := range asked {
-		a.beginCheckLocked(ctx, s, one)
+		j.beginCheckLocked(ctx, s, one)
 	}
-	a.mu.Unlock()
+	j.mu.Unlock()
 	for _, is := range over {
-		if err := a.endCheck(ctx, s, is); err != nil {
-			a.log.Warn("the Job of a check is still there; trying again", "component", component, "error", err)
+		if err := j.endCheck(ctx, s, is); err != nil {
+			j.log.Warn("the Job of a check is still there; trying again", "component", component, "error", err)
 			return err
 		}
 	}
@@ -108,7 +142,7 @@ func (a *agent) attendChecks(ctx context.Context, component string, t attempt) e
 
 // askedJobs returns the Jobs to run here; false: not known. There are none if the cluster takes no
 // part in the rollout, or if the component is absent, paused, pinned or without a pipeline.
-func (a *agent) askedJobs(s snapshot, component string, pinned bool) (asked []rollout.AskedJob, known bool) {
+func (j *checkJobs) askedJobs(s snapshot, component string, pinned bool) (asked []rollout.AskedJob, known bool) {
 	d := s.delivery
 	switch {
 	case len(s.cluster.Problems) > 0:
@@ -120,24 +154,24 @@ func (a *agent) askedJobs(s snapshot, component string, pinned bool) (asked []ro
 	case s.fleet.PipelineOf(component) == nil, d.Absent, d.Paused, s.cluster.Spec.Paused, pinned:
 		return nil, true
 	}
-	r, err := a.board.Of(s.fleet, component)
+	r, err := j.board.Of(s.fleet, component)
 	if err != nil {
 		return nil, false // queued again when the hub has answered
 	}
-	entry := entryOf(r, a.name)
+	entry := entryOf(r, j.cluster)
 	if entry == nil {
 		return nil, true
 	}
 	return slices.DeleteFunc(rollout.JobsAsked(&r.Status), func(one rollout.AskedJob) bool { return one.Stage != entry.Stage }), true
 }
 
-// findChecks finds by their label the Jobs that an earlier process left in the cluster, and retries
+// find finds by their label the Jobs that an earlier process left in the cluster, and retries
 // until that succeeds. If no check has a Job, it makes no call.
-func (a *agent) findChecks(ctx context.Context, link *link) {
-	s := a.snapshot("")
-	a.mu.Lock()
-	due := a.board != nil && (len(a.checks) > 0 || runsJobs(s.fleet, s.cluster))
-	a.mu.Unlock()
+func (j *checkJobs) find(ctx context.Context, link *link) {
+	s := j.snapshot("")
+	j.mu.Lock()
+	due := j.board != nil && (len(j.runs) > 0 || runsJobs(s.fleet, s.cluster))
+	j.mu.Unlock()
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, refusedLast)
 	for due {
 		err := link.gate.wait(ctx)
@@ -146,13 +180,13 @@ func (a *agent) findChecks(ctx context.Context, link *link) {
 			found, err = link.cluster.Checks(ctx)
 		}
 		if err == nil {
-			a.foundChecks(s.fleet.Spec.Name, found)
+			j.found(s.fleet.Spec.Name, found)
 			return
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		a.log.Warn("it is not known which Jobs of checks were left; trying again", "error", err)
+		j.log.Warn("it is not known which Jobs of checks were left; trying again", "error", err)
 		select {
 		case <-ctx.Done():
 			return
@@ -161,16 +195,16 @@ func (a *agent) findChecks(ctx context.Context, link *link) {
 	}
 }
 
-// foundChecks adds the found Jobs of this fleet, and queues their components.
-func (a *agent) foundChecks(fleet string, found []applier.FoundCheck) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// found adds the found Jobs of this fleet, and queues their components.
+func (j *checkJobs) found(fleet string, found []applier.FoundCheck) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	for _, is := range found {
-		if is.Component == "" || is.Fleet != fleet || a.checks[is.Component][is.Run] != nil {
+		if is.Component == "" || is.Fleet != fleet || j.runs[is.Component][is.Run] != nil {
 			continue
 		}
-		a.checks.put(&checkRun{FoundCheck: is})
-		a.queue.Add(is.Component)
+		j.runs.put(&checkRun{FoundCheck: is})
+		j.queue(is.Component)
 	}
 }
 
@@ -180,14 +214,14 @@ func runsJobs(f *registry.Fleet, c *registry.Cluster) bool {
 }
 
 // beginCheckLocked runs a Job, unless it is running or has finished.
-func (a *agent) beginCheckLocked(ctx context.Context, s snapshot, one rollout.AskedJob) {
+func (j *checkJobs) beginCheckLocked(ctx context.Context, s snapshot, one rollout.AskedJob) {
 	component := s.delivery.Component
-	is := a.checks[component][one.Run]
+	is := j.runs[component][one.Run]
 	if is == nil {
 		is = &checkRun{
 			FoundCheck: applier.FoundCheck{Component: component, Run: one.Run, Namespace: s.delivery.Version.Spec.Namespace, Name: one.Name(component)},
 		}
-		a.checks.put(is)
+		j.runs.put(is)
 	}
 	if is.stop != nil || is.state == v1alpha1.CheckPassed || is.state == v1alpha1.CheckFailed {
 		return
@@ -195,18 +229,18 @@ func (a *agent) beginCheckLocked(ctx context.Context, s snapshot, one rollout.As
 	var waiting context.Context
 	waiting, is.stop = context.WithCancel(ctx)
 	is.done = make(chan struct{})
-	do := &doneCheck{agent: a, is: is, asked: one, link: s.link, begun: is.state == v1alpha1.CheckRunning}
-	a.checking.Go(func() {
+	do := &doneCheck{jobs: j, is: is, asked: one, link: s.link, begun: is.state == v1alpha1.CheckRunning}
+	j.running.Go(func() {
 		defer close(do.is.done)
 		do.run(ctx, waiting)
 	})
 }
 
 // endCheck stops and deletes a Job, and forgets it.
-func (a *agent) endCheck(ctx context.Context, s snapshot, is *checkRun) error {
-	a.mu.Lock()
+func (j *checkJobs) endCheck(ctx context.Context, s snapshot, is *checkRun) error {
+	j.mu.Lock()
 	stop, done := is.stop, is.done
-	a.mu.Unlock()
+	j.mu.Unlock()
 	if stop != nil {
 		stop()
 		<-done // else the Job might be created after its deletion
@@ -218,15 +252,15 @@ func (a *agent) endCheck(ctx context.Context, s snapshot, is *checkRun) error {
 	if err := s.link.cluster.EndCheck(ctx, want, is.FoundCheck); err != nil {
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.checks.drop(is)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.runs.drop(is)
 	return nil
 }
 
 // doneCheck runs one Job until its outcome is known.
 type doneCheck struct {
-	agent *agent
+	jobs  *checkJobs
 	is    *checkRun
 	asked rollout.AskedJob
 	link  *link
@@ -270,7 +304,7 @@ func (c *doneCheck) run(ctx, waiting context.Context) {
 
 // try creates or finds the Job, and waits for its end.
 func (c *doneCheck) try(ctx, waiting context.Context) error {
-	job, err := c.agent.checkJob(c.is.Component, c.asked)
+	job, err := c.jobs.checkJob(c.is.Component, c.asked)
 	if err != nil {
 		return err
 	}
@@ -288,7 +322,7 @@ func (c *doneCheck) try(ctx, waiting context.Context) error {
 // confirm asks the hub whether the run is still requested. The board may lag, and show a run that
 // another process has finished and deleted.
 func (c *doneCheck) confirm(ctx context.Context) error {
-	s, err := c.agent.board.Now(ctx, c.is.Component)
+	s, err := c.jobs.board.Now(ctx, c.is.Component)
 	if err != nil {
 		return err
 	}
@@ -306,25 +340,25 @@ func (c *doneCheck) note(state v1alpha1.CheckState, message string) {
 	if message = strings.Join(strings.Fields(message), " "); len(message) > checkText {
 		message = strings.ToValidUTF8(message[:checkText], "") + "…"
 	}
-	a := c.agent
-	a.mu.Lock()
+	j := c.jobs
+	j.mu.Lock()
 	news := c.is.state != state || c.is.message != message
 	c.is.state, c.is.message = state, message
-	a.mu.Unlock()
+	j.mu.Unlock()
 	if !news {
 		return
 	}
-	a.log.Info("the Job of a check", "component", c.is.Component, "stage", c.asked.Stage, "check", c.asked.Check,
-		"job", c.is.Namespace+"/"+c.is.Name, "state", state, "message", a.redactor.Text(message))
-	a.queue.Add(c.is.Component)
+	j.log.Info("the Job of a check", "component", c.is.Component, "stage", c.asked.Stage, "check", c.asked.Check,
+		"job", c.is.Namespace+"/"+c.is.Name, "state", state, "message", j.redactor.Text(message))
+	j.queue(c.is.Component)
 }
 
 // checkJob builds a Job from its template in git. A [*applier.CheckError] means that the template
 // is not a valid Job.
-func (a *agent) checkJob(component string, one rollout.AskedJob) (applier.CheckJob, error) {
-	s := a.snapshot(component)
+func (j *checkJobs) checkJob(component string, one rollout.AskedJob) (applier.CheckJob, error) {
+	s := j.snapshot(component)
 	pipeline := s.fleet.PipelineOf(component)
-	r, err := a.board.Of(s.fleet, component)
+	r, err := j.board.Of(s.fleet, component)
 	switch {
 	case err != nil:
 		return applier.CheckJob{}, err
@@ -335,7 +369,7 @@ func (a *agent) checkJob(component string, one rollout.AskedJob) (applier.CheckJ
 	if !there || rollout.TemplateHash(text) != one.Hash {
 		return applier.CheckJob{}, fmt.Errorf("this process has not read %s as of revision %.12s", one.Template, one.Revision)
 	}
-	names := registry.Names{Component: component, Pipeline: r.Status.Pipeline, Stage: one.Stage, Cluster: a.name}
+	names := registry.Names{Component: component, Pipeline: r.Status.Pipeline, Stage: one.Stage, Cluster: j.cluster}
 	for i := range r.Status.Clusters {
 		if entry := &r.Status.Clusters[i]; entry.Stage == one.Stage {
 			names.Clusters = append(names.Clusters, entry.Name)
@@ -345,7 +379,7 @@ func (a *agent) checkJob(component string, one rollout.AskedJob) (applier.CheckJ
 	if err != nil {
 		return applier.CheckJob{}, &applier.CheckError{Message: one.Template + ": " + err.Error()}
 	}
-	want, err := a.wants.Build(s.fleet, s.delivery, nil)
+	want, err := j.wants.Build(s.fleet, s.delivery, nil)
 	if err != nil {
 		return applier.CheckJob{}, err
 	}

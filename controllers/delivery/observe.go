@@ -2,9 +2,7 @@ package delivery
 
 import (
 	"context"
-	"time"
 
-	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/span"
 	"github.com/keelson-io/keelson/registry"
@@ -23,13 +21,6 @@ func (c *Controller) reading(ctx context.Context) (context.Context, func(*regist
 		s.End(err)
 		c.metrics.read(c.now().Sub(began), err)
 	}
-}
-
-// observed updates the convergence clock of a component. The agent's lock is held.
-func (a *agent) observed(before, after v1alpha1.DeliveryStatus, began time.Time) {
-	var synced, healthy time.Duration
-	a.clocks, synced, healthy = a.clocks.update(before, after, began, a.now())
-	a.metrics.arrived(synced, healthy)
 }
 
 // traced runs [agent.attempt] in a trace of its own.

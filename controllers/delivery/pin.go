@@ -48,20 +48,20 @@ func (p *past) at(ctx context.Context, revision string) (*registry.Fleet, error)
 // precedence until the target in git changes; then a delivered version stays until the target is
 // released. A non-empty t.sync ends the attempt here; with Blocked only a commit or a person can
 // help.
-func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Desired, attempt, error) {
+func (r *resolver) want(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Desired, attempt, error) {
 	pin, err := s.link.cluster.Pin(ctx, s.delivery.Component)
 	if err != nil {
-		return applier.Desired{}, t.stop(a.failed(), err.Error()), err
+		return applier.Desired{}, t.stop(r.failed(), err.Error()), err
 	}
 	if pin != nil && pin.Against != target.Hash {
-		a.log.Info("git moved on: the pin ends", "component", s.delivery.Component, "pin", pin.String())
+		r.log.Info("git moved on: the pin ends", "component", s.delivery.Component, "pin", pin.String())
 		pin = nil
 	}
 	if pin == nil {
-		return a.due(ctx, s, target, t)
+		return r.due(ctx, s, target, t)
 	}
 	t.pin = pin
-	want, err := a.pinned(ctx, s, pin)
+	want, err := r.pinned(ctx, s, pin)
 	switch {
 	case errors.As(err, new(*applier.PinError)):
 		return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
@@ -72,15 +72,15 @@ func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t
 	return want, t, nil
 }
 
-func (a *agent) pinned(ctx context.Context, s snapshot, pin *records.Pin) (applier.Desired, error) {
-	then, err := a.past.at(ctx, pin.Revision)
+func (r *resolver) pinned(ctx context.Context, s snapshot, pin *records.Pin) (applier.Desired, error) {
+	then, err := r.past.at(ctx, pin.Revision)
 	if err != nil {
 		if ctx.Err() != nil {
 			return applier.Desired{}, ctx.Err()
 		}
 		return applier.Desired{}, &applier.PinError{Pin: *pin, Component: s.delivery.Component, Err: err}
 	}
-	return applier.PinnedWant{Pin: pin, Now: s.fleet, Delivery: s.delivery, Then: then}.Make(ctx, a.renderThen(s))
+	return applier.PinnedWant{Pin: pin, Now: s.fleet, Delivery: s.delivery, Then: then}.Make(ctx, r.renderThen(s))
 }
 
 // pinnedStatus returns a pin as a status shows it.

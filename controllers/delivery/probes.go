@@ -52,14 +52,12 @@ func (c *Controller) prober(a *agent) *probe.Prober {
 // probe runs the probes until the context ends, in parallel to everything else. It sends one
 // request at a time, on the connection of the cluster.
 func (a *agent) probe(ctx context.Context) {
-	a.mu.Lock()
-	link := a.link
-	a.mu.Unlock()
+	link, _ := a.conn.current()
 	if link == nil {
 		return // the context ended before there was a connection
 	}
 	config := link.line.Config()
-	config.Wrap(a.observe)
+	config.Wrap(a.conn.observe)
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
 		a.log.Error("no probe can run", "error", err)

@@ -16,8 +16,8 @@ import (
 
 // work reconciles queued components until the queue is shut down and empty.
 func (a *agent) work(ctx context.Context) {
-	var looks sync.WaitGroup
-	defer looks.Wait()
+	var reconciles sync.WaitGroup
+	defer reconciles.Wait()
 	for w := queue.NewConcurrencyLimit(); ; {
 		w.Wait()
 		component, shutdown := a.queue.Get()
@@ -25,7 +25,7 @@ func (a *agent) work(ctx context.Context) {
 			return
 		}
 		w.Begin()
-		looks.Go(func() {
+		reconciles.Go(func() {
 			scarce := a.limiters.Reconcile.IsFull()
 			defer func() { w.End(scarce) }()
 			a.turn(ctx, component)
@@ -41,7 +41,7 @@ func (a *agent) turn(ctx context.Context, component string) {
 	}
 	a.queue.Done(component)
 	if a.queue.Len() == 0 {
-		a.flushDelayed(a.name)
+		a.hub.FlushDelayed(a.name)
 	}
 }
 
@@ -50,37 +50,19 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	started := a.now()
 	result, err := a.traced(ctx, component)
 	a.bursts.Reconciled(result.outcome.Wrote())
-	defer a.markReconciled(component)
+	defer a.first.reconciled(component)
 	unattended := a.attendChecks(ctx, component, result)
-	a.mu.Lock()
-	result.aside = a.aside
-	before := a.statuses.get(component)
-	if result.connecting && len(before.Conditions) > 0 {
-		a.mu.Unlock()
-		return // the hub already shows everything that is known
+	result.aside = a.conn.noteNow()
+	changed := a.state.record(component, result, a.checks.runsOf(component), started)
+	if changed == nil {
+		return
 	}
-	before.Cluster, before.Component = a.name, component
-	found := next(before, result, a.now())
-	found.Checks = a.checks.runsOf(component)
-	status := hubstatus.Redacted(a.redactor, &found)
-	a.statuses[component] = status
-	if result.waits == "" {
-		a.observed(before, *status, started)
-	} else {
-		a.clocks = a.clocks.without(component) // waiting time of the pipeline does not count
-	}
-	pruning := result.pruning && !a.pruning[component]
-	a.pruning[component] = result.pruning
+	a.metrics.arrived(changed.synced, changed.healthy)
+	before, status := changed.before, changed.after
 	if result.gone {
-		delete(a.statuses, component)
-		delete(a.diagnoses, component)
-		delete(a.podLooks, component)
-		a.clocks = a.clocks.without(component)
-	}
-	a.mu.Unlock()
-	if result.gone {
+		a.diagnoses.forget(component)
 		a.log.Info("nothing is left of it", "component", component)
-		a.retract(a.name, component)
+		a.hub.Retract(a.name, component)
 		return
 	}
 
@@ -88,9 +70,9 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 		(before.Sync != status.Sync || before.Health != status.Health) {
 		a.log.Info("delivery", "component", component, "version", status.Version,
 			"sync", status.Sync, "health", status.Health, "message", status.Message)
-		a.dependents(component)
-	} else if pruning {
-		a.dependents(component)
+		a.queueWaiting(component)
+	} else if changed.beganPruning {
+		a.queueWaiting(component)
 	}
 	if o := result.outcome; o.Wrote() {
 		a.log.Info("applied", "component", component, "created", o.Created, "updated", o.Updated,
@@ -98,12 +80,12 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 		a.metrics.applied(o, a.now().Sub(started))
 	}
 	if !result.connecting { // that lasts a second, or a probe will tell why it lasts longer
-		a.replaceStatus(status, a.publishStatus(before, status))
+		a.state.replace(status, a.publishStatus(before, status))
 	}
 	if result.planned && status.Health == v1alpha1.HealthProgressing {
 		// No event would show that the timeout has passed, or that a pod does not start.
 		late := waited(*status, a.now())
-		a.queue.AddAfter(component, min(a.nextPodLook(component), max(result.timeout-late, 0)+time.Second))
+		a.queue.AddAfter(component, min(a.diagnoses.nextPodCheck(component), max(result.timeout-late, 0)+time.Second))
 	}
 	if err != nil && !errors.Is(err, applier.ErrStale) {
 		a.log.Warn("delivery failed", "component", component, "error", err)
@@ -122,7 +104,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 func (a *agent) publishStatus(before v1alpha1.DeliveryStatus, s *v1alpha1.DeliveryStatus) *v1alpha1.DeliveryStatus {
 	u := hubstatus.Prompt
 	if !slices.Equal(before.Checks, s.Checks) {
-		return a.publish(s, u)
+		return a.hub.Publish(s, u)
 	}
 	switch s.Sync {
 	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting:
@@ -132,16 +114,7 @@ func (a *agent) publishStatus(before v1alpha1.DeliveryStatus, s *v1alpha1.Delive
 	case v1alpha1.SyncHeld, v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable,
 		v1alpha1.SyncPaused, v1alpha1.SyncOrphaned, v1alpha1.SyncAbsent:
 	}
-	return a.publish(s, u)
-}
-
-// replaceStatus replaces a status by an equal one.
-func (a *agent) replaceStatus(s, same *v1alpha1.DeliveryStatus) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.statuses[s.Component] == s {
-		a.statuses[s.Component] = same
-	}
+	return a.hub.Publish(s, u)
 }
 
 // requeue queues a component once more if a retry may help and no event would queue it.
@@ -168,19 +141,15 @@ func (a *agent) requeue(component string, after time.Duration, err error) {
 	}
 }
 
-// dependents queues the components that wait for this one: its dependents, and, if it is to be
-// absent, its dependencies.
-func (a *agent) dependents(component string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if d := a.desired.Delivery(component); d != nil && d.Absent && d.Version != nil {
-		for _, on := range d.Version.Spec.DependsOn {
-			a.queue.Add(on)
-		}
+// queueWaiting queues the components that wait for this one.
+func (a *agent) queueWaiting(component string) {
+	for _, name := range a.state.waitingFor(component) {
+		a.queue.Add(name)
 	}
-	for _, d := range a.desired.Deliveries {
-		if d.Version != nil && slices.Contains(d.Version.Spec.DependsOn, component) {
-			a.queue.Add(d.Component)
-		}
-	}
+}
+
+// attendChecks runs and ends the Jobs of the component's checks.
+func (a *agent) attendChecks(ctx context.Context, component string, t attempt) error {
+	pinned := t.pin != nil || !t.planned && a.state.status(component).Pinned != nil
+	return a.checks.attend(ctx, component, pinned)
 }

@@ -28,23 +28,23 @@ type releaseDecision struct {
 // decideRelease decides about a component, given the hash of its target. It depends only on what is
 // written: the Rollout and the component's record. After an error nothing may be changed. The error
 // [rollout.ErrUnknown] passes without a retry.
-func (a *agent) decideRelease(ctx context.Context, s snapshot, wants string) (releaseDecision, error) {
+func (r *resolver) decideRelease(ctx context.Context, s snapshot, wants string) (releaseDecision, error) {
 	component := s.delivery.Component
 	pipeline := s.fleet.PipelineOf(component)
 	if pipeline == nil {
-		return a.decideFreeze(ctx, s, wants)
+		return r.decideFreeze(ctx, s, wants)
 	}
 	var entry *v1alpha1.RolloutCluster
-	if a.board != nil {
-		r, err := a.board.Of(s.fleet, component)
+	if r.board != nil {
+		shown, err := r.board.Of(s.fleet, component)
 		if err != nil {
 			return releaseDecision{}, err
 		}
-		entry = entryOf(r, a.name)
+		entry = entryOf(shown, r.cluster)
 	}
 	ours := entry != nil && entry.Want == wants // else the entry is about an earlier target
 	if ours && entry.Back {
-		return a.decideRollback(ctx, s, entry)
+		return r.decideRollback(ctx, s, entry)
 	}
 	if ours && entry.Released != nil {
 		return releaseDecision{}, nil
@@ -54,7 +54,7 @@ func (a *agent) decideRelease(ctx context.Context, s snapshot, wants string) (re
 		return releaseDecision{}, err
 	}
 	v := releaseDecision{keeps: had, waits: fmt.Sprintf("waits for its turn in pipeline %s", pipeline.Name)}
-	if a.board == nil {
+	if r.board == nil {
 		v.waits = fmt.Sprintf("pipeline %s lets clusters go one after the other, and this controller knows of one alone (--cluster)", pipeline.Name)
 	}
 	v.waits += keeping(had)
@@ -74,8 +74,8 @@ func keeping(had records.Delivered) string {
 }
 
 // decideFreeze decides about a component without a pipeline: no change while the component is frozen.
-func (a *agent) decideFreeze(ctx context.Context, s snapshot, wants string) (releaseDecision, error) {
-	reason, until := s.fleet.Frozen(s.cluster, s.delivery.Component, a.now())
+func (r *resolver) decideFreeze(ctx context.Context, s snapshot, wants string) (releaseDecision, error) {
+	reason, until := s.fleet.Frozen(s.cluster, s.delivery.Component, r.now())
 	if reason == "" {
 		return releaseDecision{}, nil
 	}
@@ -87,7 +87,7 @@ func (a *agent) decideFreeze(ctx context.Context, s snapshot, wants string) (rel
 }
 
 // decideRollback decides about a cluster whose stage is rolled back.
-func (a *agent) decideRollback(ctx context.Context, s snapshot, entry *v1alpha1.RolloutCluster) (releaseDecision, error) {
+func (r *resolver) decideRollback(ctx context.Context, s snapshot, entry *v1alpha1.RolloutCluster) (releaseDecision, error) {
 	component := s.delivery.Component
 	past, found, err := s.link.cluster.DeliveredAs(ctx, component, entry.From)
 	switch {
@@ -115,23 +115,23 @@ func entryOf(r *v1alpha1.Rollout, cluster string) *v1alpha1.RolloutCluster {
 
 // due returns what a component should have now: the desired target (nil: git wants it absent), or
 // the delivered version until the target is released. A non-empty t.sync ends the attempt here.
-func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Desired, attempt, error) {
+func (r *resolver) due(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Desired, attempt, error) {
 	hash := v1alpha1.HashAbsent
 	if target != nil {
 		hash = target.Hash
 	}
-	v, err := a.decideRelease(ctx, s, hash)
-	if t = a.withDecision(v, err, s, t); t.sync != "" {
+	v, err := r.decideRelease(ctx, s, hash)
+	if t = r.withDecision(v, err, s, t); t.sync != "" {
 		return applier.Desired{}, t, retryable(err)
 	}
 	if v.waits == "" {
-		want, err := a.wants.Build(s.fleet, s.delivery, target)
+		want, err := r.wants.Build(s.fleet, s.delivery, target)
 		if err != nil {
 			return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
 		}
 		return want, t, nil
 	}
-	want, err := a.renderDelivered(ctx, s, v.keeps)
+	want, err := r.renderDelivered(ctx, s, v.keeps)
 	var gone *applier.HistoricalError
 	switch {
 	case errors.As(err, &gone):
@@ -146,7 +146,7 @@ func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t 
 
 // withDecision returns the attempt with the decision in it. It sets a result if the decision or its error
 // already ends the attempt.
-func (a *agent) withDecision(v releaseDecision, err error, s snapshot, t attempt) attempt {
+func (r *resolver) withDecision(v releaseDecision, err error, s snapshot, t attempt) attempt {
 	t.waits, t.keeps = v.waits, v.keeps
 	var gone *applier.HistoricalError
 	switch {
@@ -156,10 +156,10 @@ func (a *agent) withDecision(v releaseDecision, err error, s snapshot, t attempt
 	case errors.As(err, &gone):
 		return t.stop(v1alpha1.SyncBlocked, err.Error())
 	case err != nil:
-		return t.stop(a.failed(), err.Error())
+		return t.stop(r.failed(), err.Error())
 	}
 	if !v.until.IsZero() {
-		a.queue.AddAfter(s.delivery.Component, v.until.Sub(a.now())+time.Second)
+		r.later(s.delivery.Component, v.until.Sub(r.now())+time.Second)
 	}
 	if v.waits != "" && v.keeps.TargetHash == "" {
 		return t.stop(v1alpha1.SyncWaiting, v.waits)
@@ -176,32 +176,32 @@ func retryable(err error) error {
 }
 
 // renderDelivered renders the version that a component has, from the revision of its delivery.
-func (a *agent) renderDelivered(ctx context.Context, s snapshot, has records.Delivered) (applier.Desired, error) {
-	then, err := a.past.at(ctx, has.Revision)
+func (r *resolver) renderDelivered(ctx context.Context, s snapshot, has records.Delivered) (applier.Desired, error) {
+	then, err := r.past.at(ctx, has.Revision)
 	if err != nil {
 		if ctx.Err() != nil {
 			return applier.Desired{}, ctx.Err()
 		}
 		return applier.Desired{}, &applier.HistoricalError{Past: has, Component: s.delivery.Component, Err: err}
 	}
-	return applier.HistoricalDesired{Past: has, Now: s.fleet, Delivery: s.delivery, Then: then}.Build(ctx, a.renderThen(s))
+	return applier.HistoricalDesired{Past: has, Now: s.fleet, Delivery: s.delivery, Then: then}.Build(ctx, r.renderThen(s))
 }
 
 // renderThen renders the manifests of another revision for the cluster as it is now.
-func (a *agent) renderThen(s snapshot) applier.Render {
+func (r *resolver) renderThen(s snapshot) applier.Render {
 	return func(ctx context.Context, c *registry.Cluster, d *registry.Delivery) (*renderer.Target, error) {
 		capabilities, err := s.link.cluster.Capabilities(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return a.renderer.Render(ctx, renderer.Request{
+		return r.renderer.Render(ctx, renderer.Request{
 			Version: d.Version, Values: d.Values, ImageMirrors: c.Spec.ImageMirrors, Capabilities: capabilities,
 		})
 	}
 }
 
 // wanted returns what git wants of a component with a pipeline; nil: there is no pipeline.
-func (a *agent) wanted(s snapshot, target *renderer.Target) (*v1alpha1.WantedDelivery, error) {
+func (r *resolver) wanted(s snapshot, target *renderer.Target) (*v1alpha1.WantedDelivery, error) {
 	if s.fleet.PipelineOf(s.delivery.Component) == nil {
 		return nil, nil //nolint:nilnil // as said
 	}

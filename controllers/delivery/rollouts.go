@@ -105,7 +105,7 @@ func (c *Controller) rolls(before, now *v1alpha1.Rollout) {
 	}
 	if name == "" { // the first list is complete
 		for _, r := range agents {
-			r.agent.governed()
+			r.agent.queueGoverned()
 		}
 		return
 	}
@@ -146,17 +146,6 @@ func asksElse(was, is *v1alpha1.Rollout) map[string]bool {
 		out[one.Stage] = true
 	}
 	return out
-}
-
-// governed queues the components that go through a pipeline.
-func (a *agent) governed() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, d := range a.desired.Deliveries {
-		if a.fleet.PipelineOf(d.Component) != nil {
-			a.queue.Add(d.Component)
-		}
-	}
 }
 
 // regoverned returns the components of a cluster that gained or lost a pipeline. If freezes

@@ -96,21 +96,19 @@ type state struct {
 	health v1alpha1.Health
 }
 
-// countStates counts deliveries by state, and adds to all. It holds the agent's lock while it goes
-// through the statuses.
+// countStates counts deliveries by state, and adds to all. It holds the lock of the state while it
+// goes through the statuses.
 func (a *agent) countStates(all *stateCounts) map[state]int {
-	out := map[state]int{}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.unreachable != nil:
+	switch link, unreachable := a.conn.current(); {
+	case unreachable != nil:
 		all.clusters["unreachable"]++
-	case a.link == nil:
+	case link == nil:
 		all.clusters["connecting"]++
 	default:
 		all.clusters["connected"]++
 	}
-	for _, s := range a.statuses {
+	out := map[state]int{}
+	a.state.each(func(s *v1alpha1.DeliveryStatus) {
 		out[state{cmp.Or(s.Sync, "Unknown"), cmp.Or(s.Health, v1alpha1.HealthUnknown)}]++
 		for _, h := range s.Held {
 			all.held[a.redactor.Text(h.Rule)]++ // the name comes from git, and may contain a secret
@@ -118,7 +116,7 @@ func (a *agent) countStates(all *stateCounts) map[state]int {
 		for _, w := range s.Warnings {
 			all.warnings[a.redactor.Text(w.Rule)]++
 		}
-	}
+	})
 	return out
 }
 

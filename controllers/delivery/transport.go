@@ -9,19 +9,19 @@ import (
 )
 
 // observe counts the requests to a cluster. After a request without an answer it triggers a probe.
-func (a *agent) observe(next http.RoundTripper) http.RoundTripper {
+func (c *connection) observe(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(r)
 		switch {
 		case err == nil:
-			a.metrics.request(verb(r), resp.StatusCode)
+			c.metrics.request(verb(r), resp.StatusCode)
 		case r.Context().Err() != nil && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
 			// This process ended the request, which says nothing about the server.
 		case errors.Is(err, lease.ErrLost):
 			// The request was not sent, or the gate ended it.
 		default:
-			a.metrics.request(verb(r), 0)
-			a.requestPing()
+			c.metrics.request(verb(r), 0)
+			c.requestPing()
 		}
 		return resp, err //nolint:wrapcheck // a RoundTripper must hand errors through
 	})

@@ -20,11 +20,7 @@ func (c *Controller) onUnknownDelivery(d *v1alpha1.Delivery) {
 		}
 		return
 	}
-	r.agent.mu.Lock()
-	if _, known := r.agent.statuses[component]; !known {
-		r.agent.statuses[component] = &v1alpha1.DeliveryStatus{Cluster: cluster, Component: component}
-	}
-	r.agent.mu.Unlock()
+	r.agent.state.add(component)
 	r.agent.queue.Add(component)
 }
 

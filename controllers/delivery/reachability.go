@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/delivery/queue"
 )
 
@@ -48,19 +48,19 @@ func newPing(config *rest.Config) (func(context.Context) error, error) {
 
 // requestPing is called after a request without an answer, and triggers a ping. One lost request is no
 // outage. But in an outage no other request may fail: an open watch can be silent for minutes.
-func (a *agent) requestPing() {
+func (c *connection) requestPing() {
 	select {
-	case a.doubts <- struct{}{}:
+	case c.doubts <- struct{}{}:
 	default: // a ping is already due
 	}
 }
 
 // watchOver pings the API server after each doubt, and until the API server answers again. It ends with the
 // context.
-func (a *agent) watchOver(ctx context.Context) {
-	a.mu.Lock()
-	link := a.link
-	a.mu.Unlock()
+func (c *connection) watchOver(ctx context.Context) {
+	c.mu.Lock()
+	link := c.link
+	c.mu.Unlock()
 	if link == nil {
 		return // the context ended before there was a connection
 	}
@@ -69,16 +69,16 @@ func (a *agent) watchOver(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.doubts:
+		case <-c.doubts:
 		}
 		err := link.ping(ctx)
-		if err == nil && a.lost() {
-			err = a.relearn(ctx, link)
+		if err == nil && c.lost() {
+			err = c.relearn(ctx, link)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		a.reached(err)
+		c.reached(err)
 		if err == nil {
 			backoff.Forget("")
 			continue
@@ -87,22 +87,22 @@ func (a *agent) watchOver(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(backoff.When("")):
-			a.requestPing()
+			c.requestPing()
 		}
 	}
 }
 
 // lost reports whether the last ping got no answer.
-func (a *agent) lost() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.unreachable != nil
+func (c *connection) lost() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unreachable != nil
 }
 
 // relearn reads again what may have changed during an outage: the API server may be another one, or
 // its store may have been restored. A component without changes stays at rest.
-func (a *agent) relearn(ctx context.Context, link *link) error {
-	leave, err := a.limiters.Learn.Acquire(ctx)
+func (c *connection) relearn(ctx context.Context, link *link) error {
+	leave, err := c.limiters.Learn.Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -115,12 +115,12 @@ func (a *agent) relearn(ctx context.Context, link *link) error {
 }
 
 // reached stores whether the API server is reachable. When that changes, all components are queued.
-func (a *agent) reached(err error) {
-	a.mu.Lock()
-	was := a.unreachable
-	a.unreachable = err
-	link := a.link
-	a.mu.Unlock()
+func (c *connection) reached(err error) {
+	c.mu.Lock()
+	was := c.unreachable
+	c.unreachable = err
+	link := c.link
+	c.mu.Unlock()
 	if err != nil && link != nil {
 		link.gate.shut()
 	}
@@ -128,57 +128,19 @@ func (a *agent) reached(err error) {
 		return
 	}
 	if err != nil {
-		a.log.Warn("the API server does not answer", "error", err)
-		a.endFirstReconcile()
+		c.log.Warn("the API server does not answer", "error", err)
 	} else {
-		a.log.Info("the API server answers again")
+		c.log.Info("the API server answers again")
 	}
-	for _, name := range a.components() {
-		a.queue.Forget(name)
-	}
-	a.all()
+	c.user.reachable(err == nil)
 }
 
-// gate blocks requests while the API server does not answer.
-type gate struct {
-	mu sync.Mutex
-	is chan struct{} // closed channel: the gate is open
-}
-
-func newGate() *gate {
-	g := &gate{is: make(chan struct{})}
-	close(g.is)
-	return g
-}
-
-func (g *gate) wait(ctx context.Context) error {
-	g.mu.Lock()
-	is := g.is
-	g.mu.Unlock()
-	select {
-	case <-is:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// failed distinguishes a refusal (SyncFailed) from a server that does not answer (SyncUnreachable).
+func (c *connection) failed() v1alpha1.Sync {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unreachable != nil {
+		return v1alpha1.SyncUnreachable
 	}
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	select {
-	case <-g.is:
-	default:
-		close(g.is)
-	}
-}
-
-func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	select {
-	case <-g.is:
-		g.is = make(chan struct{})
-	default:
-	}
+	return v1alpha1.SyncFailed
 }

@@ -23,7 +23,7 @@ func TestPodLookEvery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := podLookEvery(test.way, test.othersWait); got != test.want {
+			if got := podCheckInterval(test.way, test.othersWait); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})
