@@ -73,32 +73,33 @@ type statusWriter interface {
 	Shown(cluster string) []v1alpha1.DeliveryStatus
 }
 
-func newAgent(name string, session records.Writer, c *Controller) *agent {
-	log := c.log.With("cluster", name)
+// newAgent makes an agent that writes records as session. moved is called when the connection leads
+// to another server.
+func newAgent(name string, session records.Writer, s shared, moved func(cluster string)) *agent {
+	log := s.log.With("cluster", name)
 	a := &agent{
-		name: name, log: log, now: c.now, redactor: c.redactor, tracer: c.tracer, limiters: c.limiters, bursts: c.bursts,
-		board: c.rollouts.board, hub: c.writer, queue: queue.New(c.now, c.metrics.observeWait),
+		name: name, log: log, now: s.now, redactor: s.redactor, tracer: s.tracer, limiters: s.limiters, bursts: s.bursts,
+		board: s.board, hub: s.writer, queue: queue.New(s.now, s.queued),
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
-		state:   newClusterState(name, c.now, c.redactor), first: &firstReconcile{},
+		state:   newClusterState(name, s.now, s.redactor), first: &firstReconcile{},
 	}
 	a.conn = &connection{
-		name: name, log: log, now: c.now, moved: c.movedTo, reportCredentials: c.writer.Events().Credentials,
-		schemas: c.schemas, session: session, redactor: c.redactor, limiters: c.limiters, user: a,
+		name: name, log: log, now: s.now, moved: moved, reportCredentials: s.writer.Events().Credentials,
+		schemas: s.schemas, session: session, redactor: s.redactor, limiters: s.limiters, user: a,
 		doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
-		connect: func(ctx context.Context) (*rest.Config, error) { return c.connect(ctx, a.state.connection()) },
+		connect: func(ctx context.Context) (*rest.Config, error) { return s.connect(ctx, a.state.connection()) },
 	}
-	if c.follows != nil {
-		a.conn.follow = func(ctx context.Context, changed func()) { c.follows(ctx, a.state.connection(), changed) }
+	if s.follow != nil {
+		a.conn.follow = func(ctx context.Context, changed func()) { s.follow(ctx, a.state.connection(), changed) }
 	}
 	a.resolver = &resolver{
-		cluster: name, log: log, now: c.now, renderer: c.renderer, past: c.past, wants: c.wants, board: a.board,
+		cluster: name, log: log, now: s.now, renderer: s.renderer, past: s.past, wants: s.wants, board: a.board,
 		later: a.queue.AddAfter, failed: a.conn.failed,
 	}
-	a.diagnoses = newDiagnoses(c.now, a.state.status, func() bool { return a.queue.Len() > 0 })
+	a.diagnoses = newDiagnoses(s.now, a.state.status, func() bool { return a.queue.Len() > 0 })
 	a.checks = &checkJobs{
-		cluster: name, log: log, redactor: c.redactor, wants: c.wants, board: a.board, snapshot: a.snapshot, queue: a.queue.Add, runs: checks{},
+		cluster: name, log: log, redactor: s.redactor, wants: s.wants, board: a.board, snapshot: a.snapshot, queue: a.queue.Add, runs: checks{},
 	}
-	a.probes = c.prober(a)
 	return a
 }
 

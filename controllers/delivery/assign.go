@@ -20,7 +20,7 @@ func (c *Controller) assign(ctx context.Context) error {
 	if err := c.attendAll(ctx, fleet, granted); err != nil {
 		return err
 	}
-	moved := c.takeMoved()
+	moved := c.moved.take()
 	gone := maps.Clone(c.agents)
 	var fresh []*running
 	for _, cluster := range ours {
@@ -60,7 +60,7 @@ func (c *Controller) assign(ctx context.Context) error {
 // ours returns the clusters that this process may work on now, their revision, and for each
 // singleton task whether this process runs the task.
 func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, tasks map[string]bool) {
-	fleet := c.current()
+	fleet := c.reader.current()
 	switch {
 	case c.shard == nil:
 		return fleet, c.clusters(fleet), map[string]bool{shard.Rollouts: true, shard.Previews: true, shard.Notifications: true}
@@ -73,7 +73,7 @@ func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, tasks map
 		tasks[task] = granted[task]
 		delete(granted, task)
 	}
-	fleet = c.current() // every granted cluster is in this revision, or has left git
+	fleet = c.reader.current() // every granted cluster is in this revision, or has left git
 	var out []*registry.Cluster
 	for _, cluster := range c.clusters(fleet) {
 		// A cluster that is being released must be granted again.
@@ -142,7 +142,8 @@ func (c *Controller) dismiss(ctx context.Context, fleet *registry.Fleet, name st
 // enlist creates an agent; [Controller.start] starts the agent.
 func (c *Controller) enlist(fleet *registry.Fleet, cluster *registry.Cluster) *running {
 	c.sessions++
-	r := &running{agent: newAgent(cluster.Name, c.session(cluster.Name), c), connection: cluster.Spec.Connection, stop: func() {}, done: make(chan struct{})}
+	r := &running{agent: newAgent(cluster.Name, c.session(cluster.Name), c.shared, c.moved.add), connection: cluster.Spec.Connection, stop: func() {}, done: make(chan struct{})}
+	r.agent.probes = c.prober(r.agent)
 	r.agent.update(fleet, cluster)
 	return r
 }
@@ -194,25 +195,4 @@ func (c *Controller) start(ctx context.Context, fresh []*running) {
 			}
 		})
 	}
-}
-
-// movedTo notes that the connection of a cluster leads to another server. That needs a new agent:
-// the old agent's state is that of the old server.
-func (c *Controller) movedTo(cluster string) {
-	c.mu.Lock()
-	c.moved[cluster] = true
-	c.mu.Unlock()
-	select {
-	case c.moves <- struct{}{}:
-	default:
-	}
-}
-
-// takeMoved returns the clusters whose connections moved, once.
-func (c *Controller) takeMoved() map[string]bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	moved := c.moved
-	c.moved = map[string]bool{}
-	return moved
 }

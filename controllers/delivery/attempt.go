@@ -49,7 +49,7 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	case len(d.Problems) > 0:
 		return t.stop(v1alpha1.SyncBlocked, problemsMessage(d.Problems)), nil
 	case s.unreachable != nil:
-		return t.stop(silent(s.unreachable), s.unreachable.Error()), nil //nolint:nilerr // a probe finds out when to go on
+		return t.stop(silent(s.unreachable), s.unreachable.Error()), nil //nolint:nilerr // a ping shows when to go on
 	case s.link == nil:
 		t.connecting = true
 		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil

@@ -6,7 +6,6 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +21,6 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/controllers/delivery/hubstatus"
-	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/controllers/pace"
 	"github.com/keelson-io/keelson/controllers/shard"
@@ -76,50 +74,34 @@ type Options struct {
 }
 
 // Controller delivers a fleet.
+//
+// The goroutine of Run starts and stops agents and singleton tasks. It alone uses the fields above
+// mu, which are set by New or by itself. mu guards agents, which other goroutines read.
 type Controller struct {
-	repo     *registry.Repo
-	revision string
-	pace     *pace.Pace
 	log      *slog.Logger
-	now      func() time.Time
-	connect  func(context.Context, v1alpha1.Connection) (*rest.Config, error)
-	follows  func(ctx context.Context, of v1alpha1.Connection, changed func())
-	renderer renderer.Renderer
-	past     *past
-	wants    *applier.DesiredBuilder
-	limiters queue.Limiters
-	bursts   *queue.BurstDetector
-	schemas  *applier.SchemaCache
-	redactor *redact.Redactor
+	reader   *fleetReader
+	shared   shared
+	writer   *hubstatus.Writer
 	metrics  *metrics
-	tracer   trace.TracerProvider
 	identity string
 	sessions int // number of agents that were created
 	shard    *shard.Member
 	only     string
-	writer   *hubstatus.Writer
-	rollouts rollouts
-	probes   probes
-	// notify sends notifications about rollouts and deliveries; nil: none are sent.
-	notify    *notify.Loop
-	notifying singletonTask
-	// previews works on pull requests, in one process of the fleet; nil: no previews.
-	previews   Previews
-	previewing singletonTask
-	promotions Promotions // nil: no promotions
+
+	probes        probes
+	rollouts      rollouts
+	notifications notifications
+	previews      previews
+
 	// closing stops the writer; nil before the writer was started.
 	closing func(cause error)
-
 	// leaving has a channel for each cluster that is being released, closed when that is done.
 	leaving map[string]chan struct{}
-	moves   chan struct{} // signals that a connection leads to another server
+	moved   *movedClusters
+	wg      sync.WaitGroup
 
 	mu     sync.Mutex
-	moved  map[string]bool // clusters with such connections
-	seen   bool            // a revision was read
-	fleet  *registry.Fleet // the last revision, which is being delivered
 	agents map[string]*running
-	wg     sync.WaitGroup
 }
 
 // running is an agent and the connection that the agent was started with.
@@ -133,13 +115,10 @@ type running struct {
 // New creates a controller without making a call.
 func New(o Options) (*Controller, error) {
 	c := &Controller{
-		repo: o.Repo, revision: o.Revision, pace: pace.New(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
-		moved: map[string]bool{}, moves: make(chan struct{}, 1),
-		renderer: o.Renderer, schemas: cmp.Or(o.Schemas, applier.NewSchemaCache()), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
-		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, previews: o.Previews, promotions: o.Promotions, past: &past{repo: o.Repo}, wants: &applier.DesiredBuilder{}, limiters: queue.NewLimiters(), bursts: queue.NewBurstDetector(queue.NewGCTuner(o.Renderer.Pack)),
-		previewing: singletonTask{name: shard.Previews, taken: "pull requests get previews from here", left: "previews of pull requests go to another replica"},
+		log: o.Log, metrics: newMetrics(), identity: o.Identity, shard: o.Shard, only: o.Only,
+		previews: newPreviews(o.Previews), leaving: map[string]chan struct{}{}, moved: newMovedClusters(), agents: map[string]*running{},
 	}
-	c.metrics = newMetrics()
+	c.reader = &fleetReader{repo: o.Repo, revision: o.Revision, pace: pace.New(o.Interval), now: o.Now, tracer: o.Tracer, read: c.metrics.read}
 	var err error
 	c.writer, err = hubstatus.New(hubstatus.Options{
 		Hub: o.Hub, Redactor: o.Redactor, Log: o.Log, Now: o.Now, Tracer: o.Tracer, OnWrite: c.metrics.statusWritten, OnUnknown: c.onUnknownDelivery,
@@ -159,18 +138,18 @@ func New(o Options) (*Controller, error) {
 	if err := c.newNotify(o); err != nil {
 		return nil, err
 	}
+	c.shared = newShared(o, c.rollouts.board, c.writer, c.metrics.observeWait)
 	return c, nil
 }
 
 // Ready returns an error until a revision of the fleet was read, and if [Options.Only] names a
 // cluster that the revision does not have.
 func (c *Controller) Ready() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	fleet := c.reader.current()
 	switch {
-	case !c.seen:
+	case !c.reader.hasRead():
 		return errors.New("no revision of the fleet repository was read yet")
-	case c.only != "" && c.fleet != nil && c.fleet.Cluster(c.only) == nil:
+	case c.only != "" && fleet != nil && fleet.Cluster(c.only) == nil:
 		return fmt.Errorf("the fleet repository has no cluster %s", c.only)
 	}
 	return nil
@@ -186,9 +165,9 @@ func (c *Controller) FetchSoon() {
 }
 
 func (c *Controller) readSoon() {
-	c.pace.Soon()
-	if c.previews != nil {
-		c.previews.Soon()
+	c.reader.pace.Soon()
+	if c.previews.task != nil {
+		c.previews.task.Soon()
 	}
 }
 
@@ -196,7 +175,7 @@ func (c *Controller) readSoon() {
 // shares clusters must first know the clusters.
 func (c *Controller) Learn(ctx context.Context) {
 	for {
-		fleet, err := c.load(ctx)
+		fleet, err := c.reader.load(ctx)
 		if err == nil {
 			c.share(fleet)
 			return
@@ -204,7 +183,7 @@ func (c *Controller) Learn(ctx context.Context) {
 		if ctx.Err() == nil {
 			c.log.Error("the fleet repository can't be read", "error", err)
 		}
-		if !c.pace.Wait(ctx) {
+		if !c.reader.pace.Wait(ctx) {
 			return
 		}
 	}
@@ -273,7 +252,7 @@ func (c *Controller) follow(ctx context.Context) error {
 			c.readSoon() // without calling the other replicas
 			continue
 		case <-granted:
-		case <-c.moves:
+		case <-c.moved.signal:
 		case <-news:
 		}
 		if err := c.assign(ctx); err != nil {
@@ -302,7 +281,7 @@ func (c *Controller) reads(ctx context.Context, news chan<- struct{}) {
 			default:
 			}
 		}
-		if !c.pace.Wait(ctx) {
+		if !c.reader.pace.Wait(ctx) {
 			return
 		}
 	}
@@ -310,8 +289,8 @@ func (c *Controller) reads(ctx context.Context, news chan<- struct{}) {
 
 // learn reads git, stores the revision, and reports whether the revision is new.
 func (c *Controller) learn(ctx context.Context) (bool, error) {
-	fleet, err := c.load(ctx)
-	if err != nil || fleet == c.current() {
+	fleet, isNew, err := c.reader.next(ctx)
+	if err != nil || !isNew {
 		return false, err
 	}
 	c.log.Info("new revision", "revision", fleet.Revision, "clusters", len(fleet.Clusters), "problems", len(fleet.Problems))
@@ -321,26 +300,16 @@ func (c *Controller) learn(ctx context.Context) (bool, error) {
 	if c.only != "" && fleet.Cluster(c.only) == nil {
 		c.log.Error("the fleet repository does not have this cluster", "cluster", c.only, "revision", fleet.Revision)
 	}
-	c.mu.Lock()
-	c.fleet = fleet
-	c.mu.Unlock()
 	c.writer.SetFleet(fleet.Spec.Name)
 	if c.rollouts.loop != nil {
 		c.rollouts.loop.Fleet(fleet)
 	}
-	if c.promotions != nil {
-		c.promotions.Fleet(fleet)
+	if c.rollouts.promotions != nil {
+		c.rollouts.promotions.Fleet(fleet)
 	}
 	c.feedNotifications(fleet)
 	c.share(fleet)
 	return true, nil
-}
-
-// current returns the last revision that was read; nil: none yet.
-func (c *Controller) current() *registry.Fleet {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.fleet
 }
 
 // share passes the names of the clusters and singleton tasks to the shard.
@@ -355,10 +324,10 @@ func (c *Controller) share(fleet *registry.Fleet) {
 	if len(fleet.Pipelines) > 0 && c.only == "" {
 		names = append(names, shard.Rollouts)
 	}
-	if c.previews != nil {
+	if c.previews.task != nil {
 		names = append(names, shard.Previews)
 	}
-	if c.notify != nil && len(fleet.Notifications) > 0 {
+	if c.notifications.loop != nil && len(fleet.Notifications) > 0 {
 		names = append(names, shard.Notifications)
 	}
 	c.shard.Share(names)
@@ -376,21 +345,4 @@ func (c *Controller) clusters(fleet *registry.Fleet) []*registry.Cluster {
 		return []*registry.Cluster{one}
 	}
 	return nil
-}
-
-// load reads the current state of git. Tags appear and move without a commit, so the same commit
-// may give another Fleet. The pointer stays the same only when nothing is new.
-func (c *Controller) load(ctx context.Context) (fleet *registry.Fleet, err error) {
-	ctx, read := c.reading(ctx)
-	defer func() { read(fleet, err) }()
-	if err := c.repo.Git().Fetch(ctx); err != nil {
-		return nil, err
-	}
-	if fleet, err = c.repo.Load(ctx, c.revision); err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seen = true
-	return fleet, nil
 }

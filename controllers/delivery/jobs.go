@@ -108,13 +108,13 @@ func (j *checkJobs) runsOf(component string) []v1alpha1.DeliveryCheck {
 	return j.runs.runsOf(component)
 }
 
-// attend runs the Jobs that the component's rollout requests on this cluster, and deletes the
-// Jobs that are no longer requested. Until then the outcome stays known and shown. A pinned component has none. A retry finds
-// Jobs by their names, and a new process finds them by their label.
+// attend runs the Jobs that the component's rollout requests on this cluster, and deletes the Jobs
+// that are no longer requested. Until then the outcome stays known and shown. A retry finds Jobs by
+// their names, and a new process finds them by their label. A pinned component has no Jobs.
 func (j *checkJobs) attend(ctx context.Context, component string, pinned bool) error {
 	s := j.snapshot(component)
 	if j.board == nil || s.link == nil || s.unreachable != nil {
-		return nil //nolint:nilerr // a probe finds out when to go on
+		return nil //nolint:nilerr // a ping shows when to go on
 	}
 	asked, known := j.askedJobs(s, component, pinned)
 	if !known {

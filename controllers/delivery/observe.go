@@ -5,23 +5,8 @@ import (
 
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/span"
-	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
-
-// reading starts the span and the timer of a read of the fleet repository. Call the returned
-// function when the read has ended.
-func (c *Controller) reading(ctx context.Context) (context.Context, func(*registry.Fleet, error)) {
-	began := c.now()
-	ctx, s := span.Root(ctx, c.tracer, "fetch")
-	return ctx, func(f *registry.Fleet, err error) {
-		if err == nil {
-			s.Set(span.Revision, f.Revision)
-		}
-		s.End(err)
-		c.metrics.read(c.now().Sub(began), err)
-	}
-}
 
 // traced runs [agent.attempt] in a trace of its own.
 func (a *agent) traced(ctx context.Context, component string) (attempt, error) {

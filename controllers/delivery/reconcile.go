@@ -79,7 +79,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 			"restored", o.Restored, "deleted", o.Deleted, "took", a.now().Sub(started).Round(time.Millisecond))
 		a.metrics.applied(o, a.now().Sub(started))
 	}
-	if !result.connecting { // that lasts a second, or a probe will tell why it lasts longer
+	if !result.connecting { // that lasts a second, or a ping shows why it lasts longer
 		a.state.replace(status, a.publishStatus(before, status))
 	}
 	if result.planned && status.Health == v1alpha1.HealthProgressing {

@@ -29,10 +29,13 @@ type rollouts struct {
 	// shown: the board is watched, because the fleet has had a pipeline.
 	shown    bool
 	deciding singletonTask
+	// promotions changes versions in git, in the process that decides; nil: no promotions.
+	promotions Promotions
 }
 
 // newRollouts creates board and loop. It does nothing if this process works on a single cluster.
 func (c *Controller) newRollouts(o Options) error {
+	c.rollouts.promotions = o.Promotions
 	if o.Only != "" {
 		return nil
 	}
@@ -58,8 +61,8 @@ func (c *Controller) newRollouts(o Options) error {
 // attendAll starts the singleton tasks of this process, and stops the tasks of other processes. The
 // error comes from the hub, which is opened for the tasks.
 func (c *Controller) attendAll(ctx context.Context, fleet *registry.Fleet, granted map[string]bool) error {
-	if c.previews != nil {
-		c.runSingleton(ctx, &c.previewing, granted[shard.Previews], c.previews.Run)
+	if c.previews.task != nil {
+		c.runSingleton(ctx, &c.previews.working, granted[shard.Previews], c.previews.task.Run)
 	}
 	if err := c.attendNotify(ctx, fleet, granted[shard.Notifications]); err != nil || ctx.Err() != nil {
 		return err
@@ -80,8 +83,8 @@ func (c *Controller) attendAll(ctx context.Context, fleet *registry.Fleet, grant
 // decide runs the rollout loop, and promotes versions that have passed.
 func (c *Controller) decide(ctx context.Context) {
 	var promoting sync.WaitGroup
-	if c.promotions != nil {
-		promoting.Go(func() { c.promotions.Run(ctx, c.rollouts.loop.Progress) })
+	if c.rollouts.promotions != nil {
+		promoting.Go(func() { c.rollouts.promotions.Run(ctx, c.rollouts.loop.Progress) })
 	}
 	c.rollouts.loop.Run(ctx)
 	promoting.Wait()
@@ -97,11 +100,11 @@ func (c *Controller) rolls(before, now *v1alpha1.Rollout) {
 		name = is.Name
 	}
 	c.rollouts.loop.Look(name)
-	if c.promotions != nil {
-		c.promotions.Look()
+	if c.rollouts.promotions != nil {
+		c.rollouts.promotions.Look()
 	}
-	if c.notify != nil {
-		c.notify.Look()
+	if c.notifications.loop != nil {
+		c.notifications.loop.Look()
 	}
 	if name == "" { // the first list is complete
 		for _, r := range agents {

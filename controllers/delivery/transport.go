@@ -8,7 +8,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/lease"
 )
 
-// observe counts the requests to a cluster. After a request without an answer it triggers a probe.
+// observe counts the requests to a cluster. After a request without an answer it triggers a ping.
 func (c *connection) observe(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(r)

@@ -8,7 +8,7 @@ import "github.com/keelson-io/keelson/api/v1alpha1"
 func (c *Controller) onUnknownDelivery(d *v1alpha1.Delivery) {
 	cluster, component := d.Labels[v1alpha1.LabelCluster], d.Labels[v1alpha1.LabelComponent]
 	c.mu.Lock()
-	r, fleet := c.agents[cluster], c.fleet
+	r, fleet := c.agents[cluster], c.reader.current()
 	c.mu.Unlock()
 	if fleet == nil || cluster == "" || component == "" || d.Annotations[v1alpha1.AnnotationFleet] != fleet.Spec.Name {
 		return // it belongs to another fleet
@@ -26,7 +26,7 @@ func (c *Controller) onUnknownDelivery(d *v1alpha1.Delivery) {
 
 // sweep deletes the Deliveries of clusters that left git while no process was running.
 func (c *Controller) sweep() {
-	fleet := c.current()
+	fleet := c.reader.current()
 	if fleet == nil {
 		return
 	}
