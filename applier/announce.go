@@ -12,13 +12,7 @@ func (a *applying) announce(ctx context.Context) bool {
 	if !a.announceable() {
 		return false
 	}
-	var ids []differ.ID
-	for _, b := range a.reach {
-		for _, ch := range b.changes {
-			ids = append(ids, ch.ID)
-		}
-	}
-	if !a.cluster.records.Announce(ctx, a.record, ids) {
+	if !a.cluster.records.Announce(ctx, a.record, a.scope.ids()) {
 		return false
 	}
 	a.announced = a.record.ResourceVersion
@@ -30,9 +24,9 @@ func (a *applying) announceable() bool {
 	if a.pinStale() || a.hooksPending(a.events()) {
 		return false
 	}
-	for _, b := range a.reach {
+	for _, b := range a.scope.batches {
 		for _, ch := range b.changes {
-			if recorded, known := a.before[ch.ID]; ch.Op != differ.OpUpdate || !known || recorded.Content == nil || recorded.Intent != "" {
+			if recorded, known := a.objects.previous(ch.ID); ch.Op != differ.OpUpdate || !known || recorded.Content == nil || recorded.Intent != "" {
 				return false
 			}
 		}

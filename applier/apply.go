@@ -4,20 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier/deletion"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
@@ -42,8 +33,7 @@ type Step struct {
 
 // Outcome holds what an apply did. It is valid after a failed apply, too.
 type Outcome struct {
-	// A replacement counts as a deletion and a creation.
-	Created, Updated, Deleted, Restored int
+	Counts
 	// Again is the delay after which to plan again, because no event may announce the change; 0:
 	// not needed.
 	Again time.Duration
@@ -73,21 +63,37 @@ func (o *Outcome) requeueAfter(after time.Duration) {
 type applying struct {
 	*Prepared
 	cluster *Cluster
-	now     time.Time
-	timeout time.Duration
-
-	mu      sync.Mutex
-	objects map[differ.ID]records.Object // the record that will be written
-	before  map[differ.ID]records.Object // the record before the apply
-	live    map[differ.ID]map[string]any
+	options ApplyOptions
+	objects *appliedObjects
+	writer  *objectWriter
+	hooks   *hookRunner
+	healthy healthWait
+	kinds   kindWait
+	scope   scope
 	outcome Outcome
+	// announced is the version of the record that lacks the intents, because they are announced
+	// instead; empty: not announced.
+	announced string
+}
 
-	hooks      []records.Hook // as they will be recorded
-	retryHooks bool
-	reach      []batch            // batches that this pass can reach, in order
-	hooksWait  bool               // hooks are pending, and must not run: only recreations are carried out
-	tried      map[differ.ID]bool // writes that were sent
-	announced  string             // version of the record that lacks the intents, because they are announced instead; empty: not announced
+// newApplying prepares an apply. It makes no request.
+func newApplying(c *Cluster, p *Prepared, o ApplyOptions) *applying {
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Minute
+	}
+	objects := newAppliedObjects(p)
+	a := &applying{Prepared: p, cluster: c, options: o, objects: objects}
+	a.writer = &objectWriter{
+		plan: p, discovery: c.discovery, live: c.live, dryRuns: c.dryRuns, namespaces: c.namespaces, objects: objects, timeout: o.Timeout,
+	}
+	a.hooks = &hookRunner{
+		plan: p, client: c.dynamic, discovery: c.discovery, reader: c.live, judge: c.judge, diagnoser: c.diagnoser, report: c.progress,
+		objects: objects, options: o, outcome: &a.outcome, hooks: p.record.Hooks,
+		record: func(ctx context.Context) error { return a.writeFacts(ctx, false) },
+	}
+	a.healthy = healthWait{plan: p, discovery: c.discovery, reader: c.live, objects: objects, diagnoser: c.diagnoser, timeout: o.Timeout}
+	a.kinds = kindWait{plan: p, discovery: c.discovery, reader: c.live}
+	return a
 }
 
 // ApplyOptions are the settings of one apply.
@@ -110,23 +116,9 @@ func (c *Cluster) Apply(ctx context.Context, p *Prepared, o ApplyOptions) (Outco
 	if p.fromSettledCache {
 		return Outcome{Health: p.Health}, nil
 	}
-	a := &applying{
-		Prepared: p, cluster: c, now: o.Now, timeout: o.Timeout,
-		objects: map[differ.ID]records.Object{}, live: map[differ.ID]map[string]any{},
-		hooks: p.record.Hooks, retryHooks: o.RetryHooks, tried: map[differ.ID]bool{},
-	}
-	if a.timeout == 0 {
-		a.timeout = 5 * time.Minute
-	}
-	for _, r := range p.record.Objects {
-		a.objects[r.ID] = r
-	}
-	a.before = maps.Clone(a.objects)
-	for i := range p.Plan.Changes {
-		a.live[p.Plan.Changes[i].ID] = p.Plan.Changes[i].Live
-	}
+	a := newApplying(c, p, o)
 	err := a.run(ctx)
-	a.outcome.Health = a.health()
+	a.outcome.Counts, a.outcome.Health = a.writer.total(), a.health()
 	if err != nil {
 		return a.outcome, fmt.Errorf("cluster %s: component %s: %w", c.name, p.want.Component, err)
 	}
@@ -138,29 +130,20 @@ func (a *applying) run(ctx context.Context) error {
 		return err
 	}
 	a.requestNextPass()
-	if err := a.sweepHooks(ctx); err != nil {
+	if err := a.hooks.sweep(ctx); err != nil {
 		return err
 	}
 	if !a.Plan.Writes() && !a.recordStale() && !a.pinStale() && !a.hooksPending(a.events()) {
-		if len(a.hooks) < len(a.record.Hooks) {
+		if len(a.hooks.hooks) < len(a.record.Hooks) {
 			return a.writeFacts(ctx, false)
 		}
 		return nil // held changes wait, without any write
 	}
-	a.hooksWait = a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.hooksHeld(a.events()) || a.want.Absent && a.stopped())
-	if a.hooksWait {
-		// Hooks run for the target as a whole: a migration must not run before a held change. Nor
-		// may a hook run whose name belongs to an object that must not be deleted. The pin is
-		// recorded nevertheless, and an object that was deleted in the cluster is created again as it
-		// was recorded.
-		if a.reach = recreations(a.Plan); len(a.reach) == 0 {
-			return a.writePin(ctx)
-		}
-	} else {
-		if err := a.hookPause(); err != nil {
-			return errors.Join(err, a.writeFacts(ctx, false))
-		}
-		a.reach = a.reachable()
+	switch a.scope = scopeOf(a.Prepared, a.hooks); {
+	case a.scope.stop != nil:
+		return errors.Join(a.scope.stop, a.writeFacts(ctx, false))
+	case a.scope.held && len(a.scope.batches) == 0:
+		return a.writePin(ctx)
 	}
 	if err := a.intend(ctx); err != nil {
 		return err
@@ -171,10 +154,10 @@ func (a *applying) run(ctx context.Context) error {
 	if err == nil {
 		a.mark()
 	}
-	if err == nil && a.want.Absent && len(a.objects) == 0 {
+	if err == nil && a.want.Absent && len(a.objects.list()) == 0 {
 		return a.remove(ctx)
 	}
-	return errors.Join(err, a.conclude(ctx, err == nil && !a.hooksWait))
+	return errors.Join(err, a.conclude(ctx, err == nil && !a.scope.held))
 }
 
 // conclude writes the record, and ends the announcement that it replaces.
@@ -202,16 +185,16 @@ func (a *applying) writePin(ctx context.Context) error {
 func (a *applying) settleRecord() {
 	for i := range a.Plan.Changes {
 		ch := &a.Plan.Changes[i]
-		r := a.objects[ch.ID]
+		r, _ := a.objects.get(ch.ID)
 		switch {
 		case ch.Op == differ.OpForget && (r.Intent == records.IntentCreate || r.Intent == records.IntentReplace) && a.mayCome():
 			a.outcome.requeueAfter(inFlight)
 		case ch.Op == differ.OpForget:
-			delete(a.objects, ch.ID)
+			a.objects.drop(ch.ID)
 		case ch.Op == differ.OpNone && (ch.RecordStale || r.Intent != "" && ch.State == differ.StateSynced):
-			a.objects[ch.ID] = records.Object{
+			a.objects.put(records.Object{
 				ID: ch.ID, APIVersion: ch.APIVersion, UID: uidOf(ch.Live), Content: ch.Record, Normal: ch.Normal,
-			}
+			})
 		}
 	}
 }
@@ -219,7 +202,7 @@ func (a *applying) settleRecord() {
 // mayCome reports whether a write that another session began may still take effect.
 func (a *applying) mayCome() bool {
 	at := a.record.IntentsAt
-	return at != nil && a.now.Sub(*at) < inFlight
+	return at != nil && a.options.Now.Sub(*at) < inFlight
 }
 
 // writeFacts records what was done. The write outlives the apply's context, so that created objects
@@ -228,7 +211,7 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	ctx, cancel := records.Outlive(ctx)
 	defer cancel()
 	rec := a.record.Record
-	rec.Objects, rec.Hooks, rec.Pin = a.inventory(), a.hooks, a.want.Pin
+	rec.Objects, rec.Hooks, rec.Pin = a.objects.list(), a.hooks.hooks, a.want.Pin
 	if a.announced != "" {
 		rec.History = a.judged(rec.History)
 	}
@@ -241,7 +224,7 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 			rec.History = a.history(rec.History)
 		}
 		rec.Version, rec.Tree, rec.Revision, rec.TargetHash = w.Version, w.Tree, w.Revision, w.Target.Hash
-		rec.Hooks = leftHooks(a.hooks)
+		rec.Hooks = leftHooks(a.hooks.hooks)
 	}
 	if reflect.DeepEqual(rec, a.record.Record) {
 		return nil
@@ -252,13 +235,6 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	}
 	a.record = next
 	return nil
-}
-
-// stopped reports whether a danger rule kept any change from being applied.
-func (a *applying) stopped() bool {
-	return slices.ContainsFunc(a.Plan.Changes, func(c differ.Change) bool {
-		return c.State == differ.StateHeld || c.State == differ.StateDenied
-	})
 }
 
 // judged returns the history with the health of its last delivery, because another delivery begins.
@@ -294,10 +270,11 @@ func (a *applying) lastHealth() v1alpha1.Health {
 
 func (a *applying) history(old []records.HistoryEntry) []records.HistoryEntry {
 	old = a.judged(old)
+	done := a.writer.total()
 	entry := records.HistoryEntry{
-		Number: 1, Time: a.now.UTC(), Version: a.want.Version, Revision: a.want.Revision, TargetHash: a.want.Target.Hash,
+		Number: 1, Time: a.options.Now.UTC(), Version: a.want.Version, Revision: a.want.Revision, TargetHash: a.want.Target.Hash,
 		Epoch: a.cluster.records.Epoch(a.record), Writer: a.cluster.records.Session(), Pinned: a.want.Pin != nil,
-		Created: a.outcome.Created, Updated: a.outcome.Updated, Deleted: a.outcome.Deleted,
+		Created: done.Created, Updated: done.Updated, Deleted: done.Deleted,
 	}
 	if len(old) > 0 {
 		entry.Number = old[0].Number + 1
@@ -306,139 +283,11 @@ func (a *applying) history(old []records.HistoryEntry) []records.HistoryEntry {
 	return out[:min(len(out), records.HistoryLength)]
 }
 
-// one writes one object.
-func (a *applying) one(ctx context.Context, c *differ.Change) error {
-	m, err := a.mapping(ctx, c.ID, c.APIVersion)
-	if err != nil {
-		return err
-	}
-	defer a.cluster.dryRuns.forget(c.ID)
-	switch c.Op {
-	case differ.OpDelete:
-		return a.delete(ctx, m, c)
-	case differ.OpReplace:
-		if err := a.makeRoom(ctx, m, c); err != nil {
-			return err
-		}
-	case differ.OpCreate, differ.OpUpdate, differ.OpNone, differ.OpForget:
-	}
-	return a.patch(ctx, m, c)
-}
-
-// mapping finds the resource of an object, also of a kind whose CRD this apply created.
-func (a *applying) mapping(ctx context.Context, id differ.ID, apiVersion string) (*meta.RESTMapping, error) {
-	if m := a.mappings[id]; m != nil {
-		return m, nil
-	}
-	s, err := a.cluster.discovery.surface(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m, err := s.mapping(schema.FromAPIVersionAndKind(apiVersion, id.Kind))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", id, err)
-	}
-	return m, nil
-}
-
-// makeRoom deletes an object that is to be created anew, and waits until it is gone. The record
-// already has the intent to replace it, so another process can continue after a crash.
-func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
-	old := &unstructured.Unstructured{Object: c.Live}
-	err := deletion.Send(ctx, deletion.OfChange(c), a.resource(m, c.ID), DeleteOptions(old))
-	if err != nil && !apierrors.IsNotFound(err) {
-		return stale(fmt.Errorf("replace %s: delete: %w", c.ID, a.forbidden(ctx, m, c.ID, err, "delete")))
-	}
-	var left *unstructured.Unstructured
-	err = wait.PollUntilContextTimeout(ctx, pollInterval, a.timeout, true, func(ctx context.Context) (bool, error) {
-		live, err := a.cluster.live.Fresh(ctx, m, c.ID)
-		if err != nil {
-			return false, err
-		}
-		left = &unstructured.Unstructured{Object: live}
-		return live == nil, nil
-	})
-	switch {
-	case wait.Interrupted(err) && left != nil && left.GetUID() != old.GetUID():
-		return fmt.Errorf("%w: replace %s: another client created it anew", ErrStale, c.ID)
-	case wait.Interrupted(err) && ctx.Err() == nil && left != nil:
-		return fmt.Errorf("replace %s: it is not gone after %s; its finalizers: %v", c.ID, a.timeout, left.GetFinalizers())
-	case err != nil:
-		return fmt.Errorf("replace %s: wait until it is gone: %w", c.ID, err)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.outcome.Deleted++
-	// The recorded object is gone, and git approved the new one. If its creation is refused, the
-	// intent stays: the next plan is judged by what was approved.
-	a.before[c.ID] = a.objects[c.ID]
-	return nil
-}
-
-func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
-	objects := a.resource(m, c.ID)
-	var base *unstructured.Unstructured // an update requires this version
-	if c.Op == differ.OpUpdate {
-		base = &unstructured.Unstructured{Object: c.Live}
-	}
-	migrated, err := migrate(ctx, objects, c)
-	if err != nil {
-		return a.forbidden(ctx, m, c.ID, err, "patch")
-	}
-	if migrated != nil {
-		base = migrated
-	}
-	for _, step := range Applies(c) {
-		answer, err := bind(ctx, c.ID, func() (*unstructured.Unstructured, error) {
-			return send(ctx, objects, step.Patch, base, step.Manager)
-		})
-		if err != nil {
-			err = a.unlearn(c, a.forbidden(ctx, m, c.ID, err, verbs(c)...))
-			return fmt.Errorf("%s %s%s: %w", c.Op, c.ID, step.Why, err)
-		}
-		base = answer
-	}
-	a.cluster.live.Wrote(c.ID, base.Object)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.live[c.ID] = base.Object
-	a.objects[c.ID] = records.Object{
-		ID: c.ID, APIVersion: c.APIVersion, UID: string(base.GetUID()), Content: c.Record,
-		Normal: differ.Residue(a.schemas, *c, base.Object, a.policy),
-	}
-	a.count(c)
-	return nil
-}
-
-func (a *applying) count(c *differ.Change) {
-	switch {
-	case c.Op == differ.OpCreate, c.Op == differ.OpReplace:
-		a.outcome.Created++
-	case slices.ContainsFunc(c.Fields, func(f differ.Field) bool { return f.Action == differ.ActionRestore }):
-		a.outcome.Restored++
-		a.outcome.Updated++
-	default:
-		a.outcome.Updated++
-	}
-}
-
-// delete removes an object. The record keeps it until it is gone.
-func (a *applying) delete(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
-	err := deletion.Send(ctx, deletion.OfChange(c), a.resource(m, c.ID), DeleteOptions(&unstructured.Unstructured{Object: c.Live}))
-	if err != nil && !apierrors.IsNotFound(err) {
-		return stale(fmt.Errorf("delete %s: %w", c.ID, a.forbidden(ctx, m, c.ID, err, "delete")))
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.outcome.Deleted++
-	return nil
-}
-
 func (a *applying) health() []health.Result {
 	var out []health.Result
 	for _, o := range a.want.Target.Objects {
 		id, _ := differ.Identify(o.Content)
-		if live := a.live[id]; live != nil {
+		if live := a.objects.lastAnswer(id); live != nil {
 			out = append(out, a.want.Health.Of(id, live))
 		}
 	}

@@ -12,42 +12,49 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// establish waits until new CRDs are served, and then reads their schemas.
-func (a *applying) establish(ctx context.Context, crds []*differ.Change) error {
+// kindWait waits until the kinds of new CRDs can be used.
+type kindWait struct {
+	plan      *Prepared
+	discovery *discoverer
+	reader    Reader
+}
+
+// await waits until new CRDs are served, and then reads their schemas for the rest of the plan.
+func (w kindWait) await(ctx context.Context, crds []*differ.Change) error {
 	for _, c := range crds {
 		if c.Op == differ.OpDelete {
 			continue
 		}
 		err := wait.PollUntilContextTimeout(ctx, pollInterval, establishTimeout, true, func(ctx context.Context) (bool, error) {
-			live, err := a.cluster.live.Fresh(ctx, a.mappings[c.ID], c.ID)
+			live, err := w.reader.Fresh(ctx, w.plan.mappings[c.ID], c.ID)
 			if err != nil || live == nil {
 				return false, err
 			}
-			return a.want.Health.Of(c.ID, live).Health == v1alpha1.HealthHealthy, nil
+			return w.plan.want.Health.Of(c.ID, live).Health == v1alpha1.HealthHealthy, nil
 		})
 		if err != nil {
 			return fmt.Errorf("%s was not established within %s: %w", c.ID, establishTimeout, err)
 		}
 	}
-	if err := a.published(ctx, crds); err != nil {
+	if err := w.published(ctx, crds); err != nil {
 		return err
 	}
 	versions := map[differ.ID]schema.GroupVersionKind{}
-	for i := range a.Plan.Changes {
-		c := &a.Plan.Changes[i]
+	for i := range w.plan.Plan.Changes {
+		c := &w.plan.Plan.Changes[i]
 		versions[c.ID] = schema.FromAPIVersionAndKind(c.APIVersion, c.ID.Kind)
 	}
-	schemas, err := a.cluster.discovery.schemasOf(ctx, versions)
+	schemas, err := w.discovery.schemasOf(ctx, versions)
 	if err != nil {
 		return err
 	}
-	a.schemas = schemas
+	w.plan.schemas = schemas
 	return nil
 }
 
 // published waits until the API server publishes the schemas of new kinds, some moments after it
 // serves them. Without schemas types are deduced, so a timeout is no error.
-func (a *applying) published(ctx context.Context, crds []*differ.Change) error {
+func (w kindWait) published(ctx context.Context, crds []*differ.Change) error {
 	var versions []schema.GroupVersion
 	var kinds []schema.GroupVersionKind
 	var groups []string
@@ -58,8 +65,8 @@ func (a *applying) published(ctx context.Context, crds []*differ.Change) error {
 		}
 	}
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, publishTimeout, true, func(ctx context.Context) (bool, error) {
-		a.cluster.discovery.rediscover(groups...)
-		schemas, err := a.cluster.discovery.schemasFor(ctx, versions)
+		w.discovery.rediscover(groups...)
+		schemas, err := w.discovery.schemasFor(ctx, versions)
 		if err != nil {
 			return false, err
 		}
@@ -70,7 +77,7 @@ func (a *applying) published(ctx context.Context, crds []*differ.Change) error {
 		return fmt.Errorf("schemas of new kinds: %w", err)
 	}
 	// Discovered now, so that the next plan of a settled cluster needs no request.
-	if _, err := a.cluster.discovery.surface(ctx); err != nil {
+	if _, err := w.discovery.surface(ctx); err != nil {
 		return err
 	}
 	return nil

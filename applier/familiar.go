@@ -2,11 +2,8 @@ package applier
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/keelson-io/keelson/applier/fingerprint"
 	"github.com/keelson-io/keelson/differ"
@@ -118,17 +115,4 @@ func (d *dryRuns) unlearn(kind fingerprint.Sum) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.familiar, kind)
-}
-
-// unlearn handles a refused write. If the write had no dry run, the error wraps [ErrStale], and the
-// next plan makes one. Errors that may be temporary change nothing.
-func (a *applying) unlearn(c *differ.Change, err error) error {
-	if unanswered(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	a.cluster.dryRuns.unlearn(a.familiar(c))
-	if a.unasked != c.ID {
-		return err
-	}
-	return fmt.Errorf("%w: %w: %w", ErrStale, errUnfamiliar, err)
 }

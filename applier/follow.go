@@ -15,25 +15,6 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// awaitGone waits until a deleted object is gone.
-func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, old *unstructured.Unstructured) error {
-	waiting, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	finalizers := old.GetFinalizers()
-	err := Follow(waiting, a.cluster.dynamic, m, ObservedObject{ID: h.id}, func(live map[string]any) bool {
-		u := unstructured.Unstructured{Object: live}
-		finalizers = u.GetFinalizers()
-		return live == nil || u.GetUID() != old.GetUID()
-	})
-	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
-		return &HookError{Event: h.event, ID: h.id, Message: fmt.Sprintf("the hook object of an earlier run still exists after %s; its finalizers: %v", a.timeout, finalizers)}
-	}
-	if err != nil {
-		return fmt.Errorf("hook %s %s: %w", h.event, h.id, err)
-	}
-	return nil
-}
-
 // Follow calls enough with one object after each change, nil while the object does not exist, until
 // enough returns true. The error is of ctx or of a read.
 //

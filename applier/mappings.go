@@ -115,3 +115,19 @@ func definedKind(crd map[string]any) schema.GroupKind {
 	kind, _ := names["kind"].(string)
 	return schema.GroupKind{Group: group, Kind: kind}
 }
+
+// mapping finds the resource of an object, also of a kind whose CRD this apply created.
+func (p *Prepared) mapping(ctx context.Context, d *discoverer, id differ.ID, apiVersion string) (*meta.RESTMapping, error) {
+	if m := p.mappings[id]; m != nil {
+		return m, nil
+	}
+	s, err := d.surface(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.mapping(schema.FromAPIVersionAndKind(apiVersion, id.Kind))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", id, err)
+	}
+	return m, nil
+}

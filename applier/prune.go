@@ -76,29 +76,21 @@ func (p *Prepared) markStale() bool {
 // recorded returns an object's entry in the record; nil: none.
 func (p *Prepared) recorded(id differ.ID) *records.Object { return p.record.Find(id) }
 
-// thisPass returns the changes that this pass carries out: all but the deletions that it only
-// marks.
-func (p *Prepared) thisPass() *differ.Plan {
-	return &differ.Plan{Changes: slices.DeleteFunc(slices.Clone(p.Plan.Changes), func(ch differ.Change) bool {
-		return ch.Op == differ.OpDelete && !p.due(ch.ID)
-	})}
-}
-
 // mark marks the objects that may be deleted, after everything else of the target was applied. The
 // next pass, which comes soon, deletes them.
 func (a *applying) mark() {
 	for i := range a.Plan.Changes {
 		ch := &a.Plan.Changes[i]
-		r, known := a.objects[ch.ID]
+		r, known := a.objects.get(ch.ID)
 		switch {
 		case !known:
 		case a.states[i].Target != nil:
 			r.Pruning = nil
-			a.objects[ch.ID] = r
+			a.objects.put(r)
 		case ch.Op == differ.OpDelete && !a.due(ch.ID):
 			r.UID, r.Intent = uidOf(ch.Live), ""
-			r.Pruning = &records.Pruning{TargetHash: a.want.Target.Hash, Revision: a.want.Revision, Since: a.now.UTC()}
-			a.objects[ch.ID] = r
+			r.Pruning = &records.Pruning{TargetHash: a.want.Target.Hash, Revision: a.want.Revision, Since: a.options.Now.UTC()}
+			a.objects.put(r)
 			a.outcome.requeueAfter(secondPass)
 		}
 	}
@@ -111,11 +103,11 @@ func (a *applying) mark() {
 func (a *applying) taken() {
 	for i := range a.states {
 		id := a.states[i].ID
-		o, known := a.objects[id]
+		o, known := a.objects.get(id)
 		if !known || o.UID == "" || o.Intent != "" || a.Plan.Changes[i].Op == differ.OpCreate {
 			continue
 		}
-		if had, ok := a.before[id]; ok && had.UID == o.UID && had.Intent == "" {
+		if had, ok := a.objects.previous(id); ok && had.UID == o.UID && had.Intent == "" {
 			continue
 		}
 		a.outcome.TransferredFrom = append(a.outcome.TransferredFrom, a.cluster.records.Holders(a.want.Component, &o)...)
@@ -159,7 +151,7 @@ func (a *applying) requestNextPass() {
 
 // remove runs the last hooks of a component without remaining objects, and deletes its record.
 func (a *applying) remove(ctx context.Context) error {
-	if err := a.runHooks(ctx, postDelete); err != nil {
+	if err := a.hooks.run(ctx, postDelete); err != nil {
 		return errors.Join(err, a.writeFacts(ctx, false))
 	}
 	ctx, cancel := records.Outlive(ctx)

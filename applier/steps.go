@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keelson-io/keelson/applier/records"
@@ -31,23 +29,6 @@ func (s step) do(ctx context.Context) (err error) {
 	return s.run(ctx)
 }
 
-// reachable returns the batches that this pass carries out: all before the first wave whose
-// predecessors a danger rule holds.
-func (a *applying) reachable() []batch {
-	list := batches(a.thisPass())
-	for i := range list {
-		if opensWave(list, i) && anyHeld(a.needed(list[i].wave)) {
-			return list[:i]
-		}
-	}
-	return list
-}
-
-// opensWave reports whether a batch is the first of a wave that creates or changes objects.
-func opensWave(list []batch, i int) bool {
-	return !list[i].removes() && (i == 0 || list[i-1].wave != list[i].wave)
-}
-
 // steps returns the steps to the target: hooks before, then waves, each by phase. Deletions come
 // last, followed by hooks after.
 func (a *applying) steps() []step {
@@ -59,19 +40,19 @@ func (a *applying) steps() []step {
 	}
 	before, after := a.events()
 	// Helm, too, installs CRDs before the first hook, which may need them.
-	late := before == preInstall && len(a.reach) > 0 && a.reach[0].phase == phaseCRD && !a.reach[0].removes()
+	late := before == preInstall && len(a.scope.batches) > 0 && a.scope.batches[0].phase == phaseCRD && !a.scope.batches[0].removes()
 	if !late {
 		out = append(out, a.hookSteps(before)...)
 	}
-	for i, b := range a.reach {
-		if !opensWave(a.reach, i) {
+	for i, b := range a.scope.batches {
+		if !opensWave(a.scope.batches, i) {
 			out = append(out, a.batchSteps(b)...)
 			continue
 		}
 		if needed := a.needed(b.wave); len(needed) > 0 {
 			name := fmt.Sprintf("wave %d", b.wave)
 			out = append(out, step{name: "health before " + name, checkpoint: true, run: func(ctx context.Context) error {
-				return a.awaitHealth(ctx, name, needed)
+				return a.healthy.await(ctx, name, needed)
 			}})
 		}
 		out = append(out, a.batchSteps(b)...)
@@ -84,24 +65,9 @@ func (a *applying) steps() []step {
 	}
 	if hooks := a.hookSteps(after); len(hooks) > 0 && !anyHeld(a.wanted()) {
 		out = append(out, step{name: "health before hooks", checkpoint: true, run: func(ctx context.Context) error {
-			return a.awaitHealth(ctx, "hook "+after, a.wanted())
+			return a.healthy.await(ctx, "hook "+after, a.wanted())
 		}})
 		out = append(out, hooks...)
-	}
-	return out
-}
-
-// recreations returns the batches that create objects again as they were recorded, while their
-// changes are held or denied.
-func recreations(plan differ.Plan) []batch {
-	var out []batch
-	for _, b := range batches(&plan) {
-		b.changes = slices.DeleteFunc(slices.Clone(b.changes), func(c *differ.Change) bool {
-			return c.Op != differ.OpCreate || c.State == differ.StateChanged
-		})
-		if len(b.changes) > 0 {
-			out = append(out, b)
-		}
 	}
 	return out
 }
@@ -111,21 +77,21 @@ func (a *applying) batchSteps(b batch) []step {
 		return a.batch(ctx, b)
 	}}}
 	if b.phase == phaseCRD {
-		out = append(out, step{name: "establish", run: func(ctx context.Context) error { return a.establish(ctx, b.changes) }})
+		out = append(out, step{name: "establish", run: func(ctx context.Context) error { return a.kinds.await(ctx, b.changes) }})
 	}
 	return out
 }
 
 func (a *applying) hookSteps(event string) []step {
-	if a.hooksWait || !a.hooksPending(event) {
+	if a.scope.held || !a.hooksPending(event) {
 		return nil
 	}
-	return []step{{name: "hooks " + event, checkpoint: true, run: func(ctx context.Context) error { return a.runHooks(ctx, event) }}}
+	return []step{{name: "hooks " + event, checkpoint: true, run: func(ctx context.Context) error { return a.hooks.run(ctx, event) }}}
 }
 
 func (a *applying) createsInNamespace() bool {
 	created := func(c *differ.Change) bool { return c.Op == differ.OpCreate && c.ID.Namespace == a.want.Namespace }
-	return a.hooksPending(a.events()) || slices.ContainsFunc(a.reach, func(b batch) bool { return slices.ContainsFunc(b.changes, created) })
+	return a.hooksPending(a.events()) || slices.ContainsFunc(a.scope.batches, func(b batch) bool { return slices.ContainsFunc(b.changes, created) })
 }
 
 // carryOut runs one step after another. It withdraws the intents of writes that were not sent.
@@ -150,7 +116,7 @@ func (a *applying) intend(ctx context.Context) error {
 	if err := a.cluster.Prepare(ctx); err != nil {
 		return err
 	}
-	if len(a.reach) == 0 {
+	if len(a.scope.batches) == 0 {
 		return nil
 	}
 	key, err := a.cluster.clusterName.maskKey(ctx)
@@ -161,24 +127,25 @@ func (a *applying) intend(ctx context.Context) error {
 		return fmt.Errorf("%w: the key of the record was made meanwhile", ErrStale)
 	}
 	announced := a.announce(ctx)
-	for _, b := range a.reach {
+	for _, b := range a.scope.batches {
 		for _, ch := range b.changes {
-			a.objects[ch.ID] = a.intended(ch)
+			a.objects.put(a.intended(ch))
 		}
 	}
 	if announced {
 		return nil
 	}
-	now := a.now.UTC()
+	now := a.options.Now.UTC()
 	rec := a.record.Record
-	rec.Objects, rec.IntentsAt, rec.Pin, rec.History = a.inventory(), &now, a.want.Pin, a.judged(rec.History)
+	rec.Objects, rec.IntentsAt, rec.Pin, rec.History = a.objects.list(), &now, a.want.Pin, a.judged(rec.History)
 	a.record, err = a.cluster.records.Write(ctx, a.record, rec)
 	return stale(err)
 }
 
 // intended returns an object as the record is about to have it.
 func (a *applying) intended(ch *differ.Change) records.Object {
-	r, intent := a.objects[ch.ID], intentOf(ch.Op)
+	r, _ := a.objects.get(ch.ID)
+	intent := intentOf(ch.Op)
 	switch intent {
 	case records.IntentCreate:
 		was := r.Former()
@@ -228,11 +195,11 @@ func (a *applying) batch(ctx context.Context, b batch) error {
 	g.SetLimit(parallel)
 	errs := make([]error, len(b.changes))
 	for i, c := range b.changes {
-		a.tried[c.ID] = true
+		a.objects.send(c.ID)
 		g.Go(func() error {
-			errs[i] = a.one(ctx, c)
+			errs[i] = a.writer.write(ctx, c)
 			if errs[i] != nil {
-				a.failed(c, errs[i])
+				a.writer.failed(c, errs[i])
 			}
 			a.cluster.progress(Step{Component: a.want.Component, ID: c.ID, Op: c.Op, Err: errs[i]})
 			return nil
@@ -242,44 +209,13 @@ func (a *applying) batch(ctx context.Context, b batch) error {
 	return errors.Join(errs...)
 }
 
-// failed withdraws the intent of a write that was refused for certain.
-func (a *applying) failed(c *differ.Change, err error) {
-	if errors.Is(err, ErrStale) && c.Op == differ.OpCreate {
-		a.cluster.live.distrust(c.ID)
-	}
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		a.cluster.namespaces.forget(c.ID.Namespace) // it may be deleted, or terminating
-	}
-	if !unanswered(err) {
-		a.undone(c.ID)
-	}
-}
-
 // untried withdraws the intents of writes that were not sent.
 func (a *applying) untried() {
 	for i := range a.Plan.Changes {
-		if c := &a.Plan.Changes[i]; intentOf(c.Op) != "" && !a.tried[c.ID] {
-			a.undone(c.ID)
+		if c := &a.Plan.Changes[i]; intentOf(c.Op) != "" {
+			a.objects.undoUnsent(c.ID)
 		}
 	}
-}
-
-func (a *applying) undone(id differ.ID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if before, ok := a.before[id]; ok {
-		a.objects[id] = before
-	} else {
-		delete(a.objects, id)
-	}
-}
-
-func (a *applying) inventory() []records.Object {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.SortedFunc(maps.Values(a.objects), func(x, y records.Object) int {
-		return differ.CompareIDs(x.ID, y.ID)
-	})
 }
 
 func uidOf(live map[string]any) string {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/differ"
@@ -35,10 +33,10 @@ func (e *UnhealthyError) Error() string {
 // needed returns the changes of the objects that a wave needs: those of earlier waves. If the
 // target was applied in whole before, only objects that change now count: all were healthy once,
 // and drift elsewhere must not block a wave.
-func (a *applying) needed(before int) []*differ.Change {
-	whole := a.record.TargetHash == a.want.Target.Hash
+func (p *Prepared) needed(before int) []*differ.Change {
+	whole := p.record.TargetHash == p.want.Target.Hash
 	var out []*differ.Change
-	for _, c := range a.wanted() {
+	for _, c := range p.wanted() {
 		if waveOf(c) < before && (!whole || c.Op != differ.OpNone) {
 			out = append(out, c)
 		}
@@ -47,15 +45,15 @@ func (a *applying) needed(before int) []*differ.Change {
 }
 
 // wanted returns the changes of the target's objects.
-func (a *applying) wanted() []*differ.Change {
-	wanted := make(map[differ.ID]bool, len(a.want.Target.Objects))
-	for _, o := range a.want.Target.Objects {
+func (p *Prepared) wanted() []*differ.Change {
+	wanted := make(map[differ.ID]bool, len(p.want.Target.Objects))
+	for _, o := range p.want.Target.Objects {
 		id, _ := differ.Identify(o.Content)
 		wanted[id] = true
 	}
 	var out []*differ.Change
-	for i := range a.Plan.Changes {
-		if c := &a.Plan.Changes[i]; wanted[c.ID] {
+	for i := range p.Plan.Changes {
+		if c := &p.Plan.Changes[i]; wanted[c.ID] {
 			out = append(out, c)
 		}
 	}
@@ -70,42 +68,9 @@ func anyHeld(changes []*differ.Change) bool {
 	})
 }
 
-// awaitHealth waits until objects are healthy, in the generation that was applied or a newer one. A
-// degraded object ends the wait at once. The error is an [*UnhealthyError], or a read or context
-// error.
-func (a *applying) awaitHealth(ctx context.Context, before string, changes []*differ.Change) error {
-	deadline := time.NewTimer(a.timeout)
-	defer deadline.Stop()
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		sick, err := a.sick(ctx, changes)
-		if err != nil {
-			return fmt.Errorf("%s: %w", before, err)
-		}
-		if len(sick) == 0 {
-			return nil
-		}
-		changes = stillWaited(changes, sick) // a healthy object is not read again
-		for _, p := range sick {
-			if p.Health == v1alpha1.HealthDegraded {
-				return &UnhealthyError{Before: before, Message: a.cluster.diagnoser.Diagnose(ctx, sick...)}
-			}
-		}
-		look := time.NewTimer(pause)
-		select {
-		case <-look.C:
-		case <-deadline.C:
-			look.Stop()
-			return &UnhealthyError{Before: before, Waited: a.timeout, Message: a.cluster.diagnoser.Diagnose(ctx, sick...)}
-		case <-ctx.Done():
-			look.Stop()
-			return fmt.Errorf("%s: %w", before, ctx.Err())
-		}
-	}
-}
-
-func stillWaited(changes []*differ.Change, sick []health.Unhealthy) []*differ.Change {
-	waited := make(map[differ.ID]bool, len(sick))
-	for _, p := range sick {
+func stillWaited(changes []*differ.Change, unhealthy []health.Unhealthy) []*differ.Change {
+	waited := make(map[differ.ID]bool, len(unhealthy))
+	for _, p := range unhealthy {
 		waited[p.ID] = true
 	}
 	var out []*differ.Change
@@ -117,20 +82,63 @@ func stillWaited(changes []*differ.Change, sick []health.Unhealthy) []*differ.Ch
 	return out
 }
 
-// sick returns the objects that are not healthy.
-func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]health.Unhealthy, error) {
+// healthWait waits until objects that an apply wrote are healthy.
+type healthWait struct {
+	plan      *Prepared
+	discovery *discoverer
+	reader    Reader
+	objects   *appliedObjects
+	diagnoser health.Diagnoser
+	timeout   time.Duration
+}
+
+// await waits until objects are healthy, in the generation that was applied or a newer one. A
+// degraded object ends the wait at once. The error is an [*UnhealthyError], or a read or context
+// error.
+func (w healthWait) await(ctx context.Context, before string, changes []*differ.Change) error {
+	deadline := time.NewTimer(w.timeout)
+	defer deadline.Stop()
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		unhealthy, err := w.unhealthy(ctx, changes)
+		if err != nil {
+			return fmt.Errorf("%s: %w", before, err)
+		}
+		if len(unhealthy) == 0 {
+			return nil
+		}
+		changes = stillWaited(changes, unhealthy) // a healthy object is not read again
+		for _, p := range unhealthy {
+			if p.Health == v1alpha1.HealthDegraded {
+				return &UnhealthyError{Before: before, Message: w.diagnoser.Diagnose(ctx, unhealthy...)}
+			}
+		}
+		look := time.NewTimer(pause)
+		select {
+		case <-look.C:
+		case <-deadline.C:
+			look.Stop()
+			return &UnhealthyError{Before: before, Waited: w.timeout, Message: w.diagnoser.Diagnose(ctx, unhealthy...)}
+		case <-ctx.Done():
+			look.Stop()
+			return fmt.Errorf("%s: %w", before, ctx.Err())
+		}
+	}
+}
+
+// unhealthy returns the objects that are not healthy.
+func (w healthWait) unhealthy(ctx context.Context, changes []*differ.Change) ([]health.Unhealthy, error) {
 	var out []health.Unhealthy
 	for _, c := range changes {
-		m, err := a.mapping(ctx, c.ID, c.APIVersion)
+		m, err := w.plan.mapping(ctx, w.discovery, c.ID, c.APIVersion)
 		if err != nil {
 			return nil, err
 		}
-		live, err := a.cluster.live.Get(ctx, m, c.ID)
+		live, err := w.reader.Get(ctx, m, c.ID)
 		if err != nil {
 			return nil, fmt.Errorf("wait for %s: %w", c.ID, err)
 		}
-		h := a.want.Health.Of(c.ID, live)
-		if written, seen := a.recordGeneration(c.ID, live); seen < written {
+		h := w.plan.want.Health.Of(c.ID, live)
+		if written, seen := w.objects.observe(c.ID, live); seen < written {
 			h = health.Result{
 				ID: c.ID, Health: v1alpha1.HealthProgressing,
 				Message: fmt.Sprintf("generation %d was applied, and %d is what was read last", written, seen),
@@ -141,17 +149,4 @@ func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]health
 		}
 	}
 	return out, nil
-}
-
-// recordGeneration stores what was read of an object. If that is older than the answer to a write, it is not
-// stored, and seen returns both generations.
-func (a *applying) recordGeneration(id differ.ID, live map[string]any) (written, seen int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now, before := unstructured.Unstructured{Object: live}, unstructured.Unstructured{Object: a.live[id]}
-	if live == nil || a.live[id] != nil && now.GetUID() == before.GetUID() && now.GetGeneration() < before.GetGeneration() {
-		return before.GetGeneration(), now.GetGeneration()
-	}
-	a.live[id] = live
-	return 0, 0
 }

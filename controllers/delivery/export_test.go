@@ -35,7 +35,7 @@ func Next(before v1alpha1.DeliveryStatus, a Attempt, now time.Time) v1alpha1.Del
 	return next(before, attempt{
 		sync: a.Sync, message: a.Message, version: "v1", revision: a.Revision, targetHash: a.Target,
 		plan: a.Plan, health: a.Health, planned: a.Planned, timeout: time.Minute,
-		outcome: applier.Outcome{Created: a.Created, Updated: a.Restored, Restored: a.Restored},
+		outcome: applier.Outcome{Counts: applier.Counts{Created: a.Created, Updated: a.Restored, Restored: a.Restored}},
 	}, now)
 }
 
@@ -168,7 +168,7 @@ func Standing(r prometheus.Registerer, clusters, components int) error {
 				a.metrics.request(verb, status)
 			}
 		}
-		a.metrics.applied(applier.Outcome{Created: 1}, time.Second)
+		a.metrics.applied(applier.Outcome{Counts: applier.Counts{Created: 1}}, time.Second)
 	}
 	return c.metrics.register(r, c, renderer.NewCache(nil, 0))
 }
