@@ -31,81 +31,108 @@ func (a *agent) snapshot(component string) snapshot {
 	return s
 }
 
-// attempt takes one component through its stages, and stops at the first stage that can't go on. An
+// stageOutcome says whether an attempt goes on after a stage. The zero value goes on.
+type stageOutcome struct {
+	// sync is the state in which the attempt ends; empty: it goes on.
+	sync    v1alpha1.Sync
+	message string
+	// retry is why the component is tried again; nil: only an event, a commit or a person can help.
+	retry error
+	// connecting: the cluster, or the hub, has not answered anything yet.
+	connecting bool
+}
+
+// ends reports whether the attempt ends.
+func (o stageOutcome) ends() bool { return o.sync != "" }
+
+// stop ends an attempt without a retry.
+func stop(sync v1alpha1.Sync, message string) stageOutcome {
+	return stageOutcome{sync: sync, message: message}
+}
+
+// stopAndRetry ends an attempt because of an error that a retry may help against.
+func stopAndRetry(sync v1alpha1.Sync, err error) stageOutcome {
+	return stageOutcome{sync: sync, message: err.Error(), retry: err}
+}
+
+// attempt takes one component through its stages, and ends at the first stage that can't go on. The
 // error asks for a retry. The returned attempt is valid with an error, too.
 func (a *agent) attempt(ctx context.Context, component string) (attempt, error) {
-	s := a.snapshot(component)
 	var t attempt
+	o := a.stages(ctx, component, &t)
+	t.sync, t.message, t.connecting = o.sync, o.message, o.connecting
+	return t, o.retry
+}
+
+// stages runs the stages of an attempt. Each stage adds to t what it found, even if it ends the
+// attempt.
+func (a *agent) stages(ctx context.Context, component string, t *attempt) stageOutcome {
+	s := a.snapshot(component)
 	switch {
 	case len(s.cluster.Problems) > 0:
-		return t.stop(v1alpha1.SyncBlocked, problemsMessage(s.cluster.Problems)), nil
+		return stop(v1alpha1.SyncBlocked, problemsMessage(s.cluster.Problems))
 	case s.delivery == nil:
-		return a.orphan(ctx, s, component)
+		return a.orphan(ctx, s, component, t)
 	}
 	d := s.delivery
 	t.version, t.revision, t.timeout = d.VersionName, s.fleet.Revision, timeoutOf(d)
 	t.ungoverned = s.fleet.PipelineOf(component) == nil
 	switch {
 	case len(d.Problems) > 0:
-		return t.stop(v1alpha1.SyncBlocked, problemsMessage(d.Problems)), nil
-	case s.unreachable != nil:
-		return t.stop(silent(s.unreachable), s.unreachable.Error()), nil //nolint:nilerr // a ping shows when to go on
+		return stop(v1alpha1.SyncBlocked, problemsMessage(d.Problems))
+	case s.unreachable != nil: // a ping shows when to go on
+		return stop(silent(s.unreachable), s.unreachable.Error())
 	case s.link == nil:
-		t.connecting = true
-		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil
+		return stageOutcome{sync: v1alpha1.SyncProgressing, message: "connecting", connecting: true}
 	}
 	if d.Absent {
-		v, err := a.resolver.decideRelease(ctx, s, v1alpha1.HashAbsent)
-		if t = a.resolver.withDecision(v, err, s, t); t.sync != "" {
-			return t, retryable(err)
+		if o := a.resolver.awaitRelease(ctx, s, v1alpha1.HashAbsent, t); o.ends() {
+			return o
 		}
-		if v.waits == "" {
+		if t.waits == "" {
 			return a.absent(ctx, s, t)
 		}
 	}
 	on, why := a.state.waitsFor(d)
-	waiting := fmt.Sprintf("waits for %s, which is %s", on, why)
-	prepared, t, err := a.prepare(ctx, s, t)
+	waiting := stop(v1alpha1.SyncWaiting, fmt.Sprintf("waits for %s, which is %s", on, why))
+	prepared, o := a.prepare(ctx, s, t)
 	switch {
-	case prepared == nil && on != "" && err != nil:
+	case o.ends() && on != "" && o.retry != nil:
 		// The failure may come from a missing dependency, such as a CRD. The component is queued
 		// again when the dependency changes.
-		return t.stop(v1alpha1.SyncWaiting, waiting), nil //nolint:nilerr // no retry: see above
-	case prepared == nil:
-		return t, err
+		return waiting
+	case o.ends():
+		return o
 	}
 	t.planned, t.plan, t.health, t.applied = true, prepared.Plan, prepared.Health, prepared.Applied
 	switch {
 	case prepared.Settled():
-		if t = t.synced(); t.waits != "" && (d.Paused || s.cluster.Spec.Paused) {
-			t = t.stop(v1alpha1.SyncPaused, "paused in git: it keeps "+t.keeps.Version)
+		t.diagnosis = a.diagnoses.of(ctx, s, prepared, *t)
+		if t.waits != "" && (d.Paused || s.cluster.Spec.Paused) {
+			return stop(v1alpha1.SyncPaused, "paused in git: it keeps "+t.keeps.Version)
 		}
-		t.diagnosis = a.diagnoses.of(ctx, s, prepared, t)
-		return t, nil
+		return t.synced()
 	case d.Paused || s.cluster.Spec.Paused:
-		return t.stop(v1alpha1.SyncPaused, "paused in git: "+t.plan.Summary()), nil
+		return stop(v1alpha1.SyncPaused, "paused in git: "+t.plan.Summary())
 	case on != "" && t.waits == "" && (!prepared.Delivered() || !a.state.waitsForRelease(on)): // the delivered version is not held up
-		return t.stop(v1alpha1.SyncWaiting, waiting), nil
+		return waiting
 	}
 	return a.apply(ctx, s, prepared, t)
 }
 
-// prepare renders and plans. The plan is nil when the attempt ends here.
-func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Prepared, attempt, error) {
+// prepare renders and plans.
+func (a *agent) prepare(ctx context.Context, s snapshot, t *attempt) (*applier.Prepared, stageOutcome) {
 	d := s.delivery
 	// Read the version first: the pin and the kept delivery come from the record, which may be
 	// rewritten before the plan is made.
 	from, err := s.link.cluster.RecordVersion(ctx, d.Component)
 	if err != nil {
-		return nil, t.stop(a.conn.failed(), err.Error()), err
+		return nil, stopAndRetry(a.conn.failed(), err)
 	}
-	want, t, err := a.resolver.aim(ctx, s, t)
+	want, o := a.resolver.aim(ctx, s, t)
 	want.From = from
-	if t.sync != "" {
-		if t.sync == v1alpha1.SyncBlocked {
-			return nil, t, nil
-		}
-		return nil, t, err
+	if o.ends() {
+		return nil, o
 	}
 	if t.pin == nil && t.waits == "" && want.Target != nil {
 		a.warn(s.delivery, want.Target)
@@ -113,16 +140,16 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 	want.Others = a.resolver.others(s, d)
 	prepared, err := planned(ctx, s.link.cluster, want)
 	if errors.Is(err, applier.ErrStale) {
-		return nil, t.stop(v1alpha1.SyncProgressing, "its record changed meanwhile; planning again"), err
+		return nil, stageOutcome{sync: v1alpha1.SyncProgressing, message: "its record changed meanwhile; planning again", retry: err}
 	}
 	if err != nil {
 		if errors.As(err, new(*applier.TagMovedError)) || errors.As(err, new(*applier.EmptyTargetError)) ||
 			errors.As(err, new(*applier.MalformedSecretError)) {
-			return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
+			return nil, stop(v1alpha1.SyncBlocked, err.Error())
 		}
-		return nil, t.stop(a.conn.failed(), err.Error()), err
+		return nil, stopAndRetry(a.conn.failed(), err)
 	}
-	return prepared, t, nil
+	return prepared, stageOutcome{}
 }
 
 // warn logs the warnings of a new render.
@@ -135,32 +162,32 @@ func (a *agent) warn(d *registry.Delivery, target *renderer.Target) {
 	}
 }
 
-func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) (attempt, error) {
+func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t *attempt) stageOutcome {
 	var err error
 	t.outcome, err = applied(ctx, s.link.cluster, p, applier.ApplyOptions{Now: a.now(), Timeout: t.timeout})
 	t.health = t.outcome.Health
 	switch {
 	case errors.Is(err, applier.ErrStale):
-		return t.stop(v1alpha1.SyncProgressing, "an object changed meanwhile; planning again"), err
+		return stageOutcome{sync: v1alpha1.SyncProgressing, message: "an object changed meanwhile; planning again", retry: err}
 	case err != nil:
-		return t.stop(a.conn.failed(), err.Error()), err
+		return stopAndRetry(a.conn.failed(), err)
 	}
 	sync, _ := syncOf(t.plan)
 	t.pruning = sync == v1alpha1.SyncProgressing && p.OnlyDeletions()
 	if sync == v1alpha1.SyncSynced {
 		t.applied = p.Version()
 	}
-	return t.synced(), nil
+	return t.synced()
 }
 
-// synced sets the result after the plan was carried out. A component waits if it has everything
-// that is released, but not the state in git.
-func (t attempt) synced() attempt {
-	t.sync, t.message = syncOf(t.plan)
-	if t.sync == v1alpha1.SyncSynced && t.waits != "" {
-		t.sync, t.message = v1alpha1.SyncWaiting, t.waits
+// synced returns the end of an attempt whose plan was carried out. A component waits if it has
+// everything that is released, but not the state in git.
+func (t *attempt) synced() stageOutcome {
+	sync, message := syncOf(t.plan)
+	if sync == v1alpha1.SyncSynced && t.waits != "" {
+		sync, message = v1alpha1.SyncWaiting, t.waits
 	}
-	return t
+	return stop(sync, message)
 }
 
 func timeoutOf(d *registry.Delivery) time.Duration {
@@ -168,11 +195,6 @@ func timeoutOf(d *registry.Delivery) time.Duration {
 		return defaultTimeout
 	}
 	return d.Version.Spec.Timeout.Duration
-}
-
-func (t attempt) stop(sync v1alpha1.Sync, message string) attempt {
-	t.sync, t.message = sync, message
-	return t
 }
 
 // silent distinguishes an answer that is a refusal (SyncFailed) from no answer (SyncUnreachable).

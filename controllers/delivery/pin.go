@@ -46,12 +46,11 @@ func (p *past) at(ctx context.Context, revision string) (*registry.Fleet, error)
 
 // want returns the state that a component should have, given its target in git. A pin has
 // precedence until the target in git changes; then a delivered version stays until the target is
-// released. A non-empty t.sync ends the attempt here; with Blocked only a commit or a person can
-// help.
-func (r *resolver) want(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Desired, attempt, error) {
+// released.
+func (r *resolver) want(ctx context.Context, s snapshot, target *renderer.Target, t *attempt) (applier.Desired, stageOutcome) {
 	pin, err := s.link.cluster.Pin(ctx, s.delivery.Component)
 	if err != nil {
-		return applier.Desired{}, t.stop(r.failed(), err.Error()), err
+		return applier.Desired{}, stopAndRetry(r.failed(), err)
 	}
 	if pin != nil && pin.Against != target.Hash {
 		r.log.Info("git moved on: the pin ends", "component", s.delivery.Component, "pin", pin.String())
@@ -64,12 +63,12 @@ func (r *resolver) want(ctx context.Context, s snapshot, target *renderer.Target
 	want, err := r.pinned(ctx, s, pin)
 	switch {
 	case errors.As(err, new(*applier.PinError)):
-		return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
+		return want, stop(v1alpha1.SyncBlocked, err.Error())
 	case err != nil:
-		return want, t.stop(v1alpha1.SyncFailed, err.Error()), err
+		return want, stopAndRetry(v1alpha1.SyncFailed, err)
 	}
 	t.targetHash, t.revision = want.Target.Hash, pin.Revision
-	return want, t, nil
+	return want, stageOutcome{}
 }
 
 func (r *resolver) pinned(ctx context.Context, s snapshot, pin *records.Pin) (applier.Desired, error) {

@@ -114,65 +114,54 @@ func entryOf(r *v1alpha1.Rollout, cluster string) *v1alpha1.RolloutCluster {
 }
 
 // due returns what a component should have now: the desired target (nil: git wants it absent), or
-// the delivered version until the target is released. A non-empty t.sync ends the attempt here.
-func (r *resolver) due(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Desired, attempt, error) {
+// the delivered version until the target is released.
+func (r *resolver) due(ctx context.Context, s snapshot, target *renderer.Target, t *attempt) (applier.Desired, stageOutcome) {
 	hash := v1alpha1.HashAbsent
 	if target != nil {
 		hash = target.Hash
 	}
-	v, err := r.decideRelease(ctx, s, hash)
-	if t = r.withDecision(v, err, s, t); t.sync != "" {
-		return applier.Desired{}, t, retryable(err)
+	if o := r.awaitRelease(ctx, s, hash, t); o.ends() {
+		return applier.Desired{}, o
 	}
-	if v.waits == "" {
+	if t.waits == "" {
 		want, err := r.wants.Build(s.fleet, s.delivery, target)
 		if err != nil {
-			return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
+			return want, stop(v1alpha1.SyncBlocked, err.Error())
 		}
-		return want, t, nil
+		return want, stageOutcome{}
 	}
-	want, err := r.renderDelivered(ctx, s, v.keeps)
+	want, err := r.renderDelivered(ctx, s, t.keeps)
 	var gone *applier.HistoricalError
 	switch {
 	case errors.As(err, &gone):
-		t = t.stop(v1alpha1.SyncBlocked, v.waits+"; none of its objects are changed: "+gone.Error())
-		return want, t, nil
+		return want, stop(v1alpha1.SyncBlocked, t.waits+"; none of its objects are changed: "+gone.Error())
 	case err != nil:
-		return want, t.stop(v1alpha1.SyncFailed, err.Error()), err
+		return want, stopAndRetry(v1alpha1.SyncFailed, err)
 	}
-	t.targetHash, t.revision = want.Target.Hash, v.keeps.Revision
-	return want, t, nil
+	t.targetHash, t.revision = want.Target.Hash, t.keeps.Revision
+	return want, stageOutcome{}
 }
 
-// withDecision returns the attempt with the decision in it. It sets a result if the decision or its error
-// already ends the attempt.
-func (r *resolver) withDecision(v releaseDecision, err error, s snapshot, t attempt) attempt {
+// awaitRelease decides whether the target with a hash is released, and adds the decision to t. The
+// attempt ends if the decision failed, or if nothing was ever delivered and the target must wait.
+func (r *resolver) awaitRelease(ctx context.Context, s snapshot, hash string, t *attempt) stageOutcome {
+	v, err := r.decideRelease(ctx, s, hash)
 	t.waits, t.keeps = v.waits, v.keeps
-	var gone *applier.HistoricalError
 	switch {
-	case errors.Is(err, rollout.ErrUnknown):
-		t.connecting = true // queued again when the hub has answered
-		return t.stop(v1alpha1.SyncWaiting, err.Error())
-	case errors.As(err, &gone):
-		return t.stop(v1alpha1.SyncBlocked, err.Error())
+	case errors.Is(err, rollout.ErrUnknown): // queued again when the hub has answered
+		return stageOutcome{sync: v1alpha1.SyncWaiting, message: err.Error(), connecting: true}
+	case errors.As(err, new(*applier.HistoricalError)):
+		return stop(v1alpha1.SyncBlocked, err.Error())
 	case err != nil:
-		return t.stop(r.failed(), err.Error())
+		return stopAndRetry(r.failed(), err)
 	}
 	if !v.until.IsZero() {
 		r.later(s.delivery.Component, v.until.Sub(r.now())+time.Second)
 	}
 	if v.waits != "" && v.keeps.TargetHash == "" {
-		return t.stop(v1alpha1.SyncWaiting, v.waits)
+		return stop(v1alpha1.SyncWaiting, v.waits)
 	}
-	return t
-}
-
-// retryable returns err if a retry can succeed, else nil.
-func retryable(err error) error {
-	if errors.Is(err, rollout.ErrUnknown) || errors.As(err, new(*applier.HistoricalError)) {
-		return nil
-	}
-	return err
+	return stageOutcome{}
 }
 
 // renderDelivered renders the version that a component has, from the revision of its delivery.

@@ -30,18 +30,20 @@ type resolver struct {
 	failed func() v1alpha1.Sync
 }
 
-// aim returns the state that a component should have now: usually the state in git. A non-empty
-// t.sync ends the attempt here.
-func (r *resolver) aim(ctx context.Context, s snapshot, t attempt) (want applier.Desired, _ attempt, err error) {
+// aim returns the state that a component should have now: usually the state in git. An outcome of
+// Blocked has no retry: only a commit or a person can help.
+func (r *resolver) aim(ctx context.Context, s snapshot, t *attempt) (applier.Desired, stageOutcome) {
 	var target *renderer.Target // nil: to be removed; the component keeps its objects until the removal is released
 	if !s.delivery.Absent {
-		if target, t, err = r.render(ctx, s, t); target == nil {
-			return want, t, err
+		var o stageOutcome
+		if target, o = r.render(ctx, s); o.ends() {
+			return applier.Desired{}, o
 		}
 		t.targetHash = target.Hash
 	}
+	var err error
 	if t.wanted, err = r.wanted(s, target); err != nil {
-		return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
+		return applier.Desired{}, stop(v1alpha1.SyncBlocked, err.Error())
 	}
 	if target == nil {
 		return r.due(ctx, s, nil, t)
@@ -49,23 +51,23 @@ func (r *resolver) aim(ctx context.Context, s snapshot, t attempt) (want applier
 	return r.want(ctx, s, target, t)
 }
 
-// render renders a delivery. The target is nil when the attempt ends here.
-func (r *resolver) render(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
+// render renders a delivery.
+func (r *resolver) render(ctx context.Context, s snapshot) (*renderer.Target, stageOutcome) {
 	d := s.delivery
 	capabilities, err := s.link.cluster.Capabilities(ctx)
 	if err != nil {
-		return nil, t.stop(r.failed(), err.Error()), err
+		return nil, stopAndRetry(r.failed(), err)
 	}
 	target, err := rendered(ctx, r.renderer, renderer.Request{
 		Version: d.Version, Values: d.Values, ImageMirrors: s.cluster.Spec.ImageMirrors, Capabilities: capabilities,
 	})
 	if err == nil {
-		return target, t, nil
+		return target, stageOutcome{}
 	}
 	// The chart or its values are wrong: only a commit can fix that.
 	var wrong *renderer.Error
 	if errors.As(err, &wrong) && !wrong.Transient {
-		return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
+		return nil, stop(v1alpha1.SyncBlocked, err.Error())
 	}
-	return nil, t.stop(v1alpha1.SyncFailed, err.Error()), err
+	return nil, stopAndRetry(v1alpha1.SyncFailed, err)
 }
