@@ -130,22 +130,17 @@ func (a *agent) queueGoverned() {
 }
 
 // queueAfter implements [connectionUser].
-func (a *agent) queueAfter(component string, after time.Duration) { a.queue.AddAfter(component, after) }
-
-// objectChanged implements [connectionUser].
-func (a *agent) objectChanged(component string) {
+func (a *agent) queueAfter(component string, after time.Duration) {
 	if component == "" {
 		a.queueAll()
 		return
 	}
-	a.queue.AddAfter(component, debounce)
+	a.queue.AddAfter(component, after)
 }
 
-// recorded implements [connectionUser].
-func (a *agent) recorded(components []string) { a.state.add(components...) }
-
 // connected implements [connectionUser]. The first reconcile ends when each component was reconciled.
-func (a *agent) connected(ctx context.Context, l *link, leave func()) {
+func (a *agent) connected(ctx context.Context, l *link, recorded []string, leave func()) {
+	a.state.add(recorded...)
 	names := a.state.components()
 	l.cache.Expect(names)
 	a.first.begin(names, leave)

@@ -54,17 +54,14 @@ type connection struct {
 
 // connectionUser is told what a connection learns. Its methods must not block.
 type connectionUser interface {
-	// recorded is called with the components that have a record, before connected.
-	recorded(components []string)
-	// connected is called once, with a slot for the first reconcile that leave releases.
-	connected(ctx context.Context, l *link, leave func())
+	// connected is called once, with the components that have a record, and with a slot for the
+	// first reconcile that leave releases.
+	connected(ctx context.Context, l *link, recorded []string, leave func())
 	// reachable is called when the API server begins or stops to answer.
 	reachable(is bool)
 	// credentialsRenewed is called when requests with the previous credentials may have failed.
 	credentialsRenewed()
-	// objectChanged is called with the component of a changed object; "": any component.
-	objectChanged(component string)
-	queueAll()
+	// queueAfter queues a component after a time; "": every component, at once.
 	queueAfter(component string, after time.Duration)
 }
 
@@ -109,7 +106,7 @@ func (c *connection) dialUntilConnected(ctx context.Context) {
 		err := c.dial(ctx)
 		if err == nil {
 			c.reached(nil)
-			c.user.queueAll()
+			c.user.queueAfter("", 0)
 			return
 		}
 		if ctx.Err() != nil {
@@ -137,9 +134,10 @@ func (c *connection) dial(ctx context.Context) error {
 	var cluster *applier.Cluster // set before the cache starts a watch
 	answering := newGate()
 	live, err := livecache.New(ctx, livecache.Options{
-		Config: config, Now: c.now, Wait: answering.wait, Changed: c.user.objectChanged, Later: c.user.queueAfter, NoAnswer: c.requestPing,
+		Config: config, Now: c.now, Wait: answering.wait, Later: c.user.queueAfter, NoAnswer: c.requestPing,
+		Changed: func(component string) { c.user.queueAfter(component, debounce) },
 		SchemaChanged: func(group string) {
-			relearn := func() { cluster.Rediscover(group); c.user.queueAll() }
+			relearn := func() { cluster.Rediscover(group); c.user.queueAfter("", 0) }
 			relearn()
 			time.AfterFunc(publishLag, relearn)
 		},
@@ -180,7 +178,6 @@ func (c *connection) dial(ctx context.Context) error {
 		return err
 	}
 	made := &link{line: line, cluster: cluster, cache: live, gate: answering, ping: ping}
-	c.user.recorded(recorded)
 	c.mu.Lock()
 	c.link = made
 	c.mu.Unlock()
@@ -190,7 +187,7 @@ func (c *connection) dial(ctx context.Context) error {
 		line.Again()
 	default:
 	}
-	c.user.connected(ctx, made, leave)
+	c.user.connected(ctx, made, recorded, leave)
 	return nil
 }
 

@@ -37,7 +37,7 @@ func (c *connection) troubled(err error) {
 		c.log.Info("the connection's credentials can be used again")
 	}
 	c.reportCredentials(c.name, text)
-	c.user.queueAll() // every status shows the note
+	c.user.queueAfter("", 0) // every status shows the note
 }
 
 // credentialsChanged makes the connection read its settings again.

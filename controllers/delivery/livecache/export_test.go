@@ -3,7 +3,6 @@ package livecache
 import (
 	"context"
 	"io"
-	"sigs.k8s.io/json"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/json"
 
 	"github.com/keelson-io/keelson/differ"
 )
