@@ -287,7 +287,7 @@ func TestCredentialsUnusable(t *testing.T) {
 		do        func() error
 	}{
 		{"The Secret holds no valid kubeconfig.", "not a kubeconfig", func() error { k.put([]byte("{")); return nil }},
-		{"The Secret is empty.", "names none of its contexts", func() error { k.put(nil); return nil }},
+		{"The Secret is empty.", "has no context with the name in current-context", func() error { k.put(nil); return nil }},
 		{"The Secret holds the token of another cluster.", "refuses the new credentials", func() error { k.put(k.kubeconfig("x"+token, "")); return nil }},
 		{"The Secret is being replaced, or was deleted by mistake.", "not found", func() error {
 			return secrets.Delete(t.Context(), f.name+"-way", metav1.DeleteOptions{})
