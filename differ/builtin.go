@@ -321,9 +321,10 @@ o.?objectSelector.orValue({}) == old && !has(n.objectSelector)))))`,
 n.?verbs.orValue([]).exists(v, v.startsWith('impersonate')) ||
  '*' in n.?resources.orValue([]) ||
 '*' in n.?apiGroups.orValue([]) || '*' in n.?nonResourceURLs.orValue([])) &&
-(old == null || !old.exists(o, n.?verbs.orValue([]).all(x, x in o.?verbs.orValue([])) &&
-n.?resources.orValue([]).all(x, x in o.?resources.orValue([])) && n.?apiGroups.orValue([]).all(x, x in o.?apiGroups.orValue([])) &&
-n.?nonResourceURLs.orValue([]).all(x, x in o.?nonResourceURLs.orValue([])) && (o.?resourceNames.orValue([]) == [] ||
+(old == null || !old.exists(o, ('*' in o.?verbs.orValue([]) || n.?verbs.orValue([]).all(x, x in o.?verbs.orValue([]))) &&
+n.?resources.orValue([]).all(x, ` + namesResource("o", "x") + `) &&
+('*' in o.?apiGroups.orValue([]) || n.?apiGroups.orValue([]).all(x, x in o.?apiGroups.orValue([]))) &&
+('*' in o.?nonResourceURLs.orValue([]) || n.?nonResourceURLs.orValue([]).all(x, x in o.?nonResourceURLs.orValue([]))) && (o.?resourceNames.orValue([]) == [] ||
 n.?resourceNames.orValue([]) != [] && n.resourceNames.all(x, x in o.resourceNames)))))`,
 			paths: []string{".rules"},
 		},

@@ -230,6 +230,13 @@ func (g grant) alike() string {
 	return `new != null && new.exists(n, ` + of("n") + `) && (old == null || !old.exists(o, ` + of("o") + `))`
 }
 
+// namesResource returns a CEL condition: a rule of a role gives its rights on a resource or
+// subresource. Kubernetes knows the patterns * and */SUBRESOURCE: a rule on RESOURCE/* gives nothing.
+func namesResource(rule, resource string) string {
+	return strings.NewReplacer("RULE", rule+".?resources.orValue([])", "X", resource).Replace(
+		`(X in RULE || '*' in RULE || X.contains('/') && ('*/' + X.split('/')[1]) in RULE)`)
+}
+
 // condition returns a CEL condition: the rule of a role gives the right on the resource r. r lists the
 // name of the resource, and the pattern for its subresource of every resource.
 func (g grant) condition(rule string) string {
@@ -246,7 +253,12 @@ func (g grant) conditionOnRest(rule string) string {
 		return out
 	}
 	out := anyIn(rule, "verbs", quoted(g.verbs)) + " && " + anyIn(rule, "apiGroups", quoted(g.groups))
-	if g.anyName {
+	switch {
+	case g.anyName && slices.Equal(g.resources, []string{"namespaces"}):
+		// A Role covers one namespace: to name that one limits nothing.
+		out += ` && (` + rule + `.?resourceNames.orValue([]) == [] ||
+object.kind == 'Role' && object.metadata.?namespace.orValue('') in ` + rule + `.resourceNames)`
+	case g.anyName:
 		out += ` && ` + rule + `.?resourceNames.orValue([]) == []`
 	}
 	return out
@@ -433,7 +445,7 @@ func ofRoles() []catalogued {
 			fix:     "list only the paths that the program reads, such as /metrics",
 			source:  rbacReference + "#role-examples",
 			when: `new != null && new.exists(n, n.?nonResourceURLs.orValue([]).exists(u, !(u in ['/metrics', '/metrics/*', '/metrics/slis', '/healthz', '/healthz/*',
-'/livez', '/livez/*', '/readyz', '/readyz/*', '/version', '/version/']) && (old == null || !old.exists(o, u in o.?nonResourceURLs.orValue([])))))`,
+'/livez', '/livez/*', '/readyz', '/readyz/*', '/version', '/version/']) && (old == null || !old.exists(o, o.?nonResourceURLs.orValue([]).exists(w, w == u || w.endsWith('*') && u.startsWith(w.substring(0, w.size() - 1)))))))`,
 		},
 		{
 			name: "rbac-rights-lost", on: []v1alpha1.Event{v1alpha1.OnChange},
@@ -444,8 +456,8 @@ func ofRoles() []catalogued {
 			// compared, because resources move between groups. Kubernetes no longer has
 			// PodSecurityPolicies.
 			when: `old != null && new != null && old.exists(o, !(o in new) && !new.exists(n, o.?resources.orValue([]).all(r, r in n.?resources.orValue([])) &&
-o.?verbs.orValue([]).all(v, v in n.?verbs.orValue([]))) && o.?resources.orValue([]).exists(r, r != 'podsecuritypolicies' &&
-o.?verbs.orValue([]).exists(v, !new.exists(n, (r in n.?resources.orValue([]) || '*' in n.?resources.orValue([])) &&
+o.?verbs.orValue([]).all(v, v in n.?verbs.orValue([]))) && o.?resources.orValue([]).exists(r, r != 'podsecuritypolicies' && !r.endsWith('/*') &&
+o.?verbs.orValue([]).exists(v, !new.exists(n, ` + namesResource("n", "r") + ` &&
 (v in n.?verbs.orValue([]) || '*' in n.?verbs.orValue([]))))))`,
 		},
 		{

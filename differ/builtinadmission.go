@@ -306,12 +306,12 @@ new.?parameterNotFoundAction.orValue('') == 'Allow'`,
 }
 
 // covers returns a CEL condition: one rule of a webhook or policy matches every request that
-// another rule matches. The wildcard * of resources excludes subresources; see RuleWithOperations
-// in k8s.io/api/admissionregistration/v1.
+// another rule matches. The wildcard * of resources excludes subresources, and RESOURCE/* includes
+// the resource itself; see RuleWithOperations in k8s.io/api/admissionregistration/v1.
 func covers(wide, narrow string) string {
 	return `(['apiGroups', 'apiVersions', 'operations'].all(k, '*' in ` + wide + `[?k].orValue([]) || ` + narrow + `[?k].orValue([]).all(x, x in ` + wide + `[?k].orValue([]))) &&
-('*/*' in ` + wide + `.?resources.orValue([]) || ` + narrow + `.?resources.orValue([]).all(x, x in ` + wide + `.?resources.orValue([]) ||
-'*' in ` + wide + `.?resources.orValue([]) && !x.contains('/'))) &&
+('*/*' in ` + wide + `.?resources.orValue([]) || ` + narrow + `.?resources.orValue([]).all(x, [x.split('/')].exists(s, x in ` + wide + `.?resources.orValue([]) ||
+(s[0] + '/*') in ` + wide + `.?resources.orValue([]) || (s.size() > 1 ? '*/' + s[1] : '*') in ` + wide + `.?resources.orValue([])))) &&
 ` + wide + `.?scope.orValue('*') in ['*', ` + narrow + `.?scope.orValue('*')] &&
 (` + wide + `.?resourceNames.orValue([]) == [] || ` + narrow + `.?resourceNames.orValue([]) != [] &&
 ` + narrow + `.resourceNames.all(x, x in ` + wide + `.resourceNames)))`

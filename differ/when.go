@@ -352,13 +352,13 @@ func (c *comparison) facts(v values) map[string]any {
 			nodes = nodesValue{c.policy.Nodes}
 		}
 		c.known = map[string]any{
-			"object": orNull(object), "live": orNull(live), "status": orNull(status), "objects": objects,
+			"object": c.stored(orNull(object)), "live": c.stored(orNull(live)), "status": c.stored(orNull(status)), "objects": objects,
 			"cluster": map[string]any{"labels": labels}, "nodes": nodes,
 		}
 	}
 	facts := make(map[string]any, len(c.known)+3)
 	maps.Copy(facts, c.known)
-	facts["recorded"], facts["old"], facts["new"] = v.recorded, v.old, v.target
+	facts["recorded"], facts["old"], facts["new"] = c.stored(v.recorded), c.stored(v.old), c.stored(v.target)
 	return facts
 }
 
@@ -382,7 +382,7 @@ func targetsOf(states []State, maskKey []byte) func() map[string]any {
 				continue
 			}
 			object := maskFor(s.ID, maskKey).apply(canonical(s.Target.Content))
-			lists[s.ID.Kind] = append(lists[s.ID.Kind], orNull(object))
+			lists[s.ID.Kind] = append(lists[s.ID.Kind], storedOf(s.ID.Group, orNull(object)))
 		}
 		out := make(map[string]any, len(lists))
 		for kind, list := range lists {
@@ -390,6 +390,64 @@ func targetsOf(states []State, maskKey []byte) func() map[string]any {
 		}
 		return out
 	})
+}
+
+// stored returns a part of the object as the API server stores it: see storedOf.
+func (c *comparison) stored(v any) any { return storedOf(c.state.ID.Group, v) }
+
+// storedOf returns a value without the fields that are null: the API server stores no nulls for its
+// own kinds, and conditions would fail on them. A custom resource may have fields that can be null.
+func storedOf(group string, v any) any {
+	if strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") {
+		return v
+	}
+	out, _ := withoutNulls(v)
+	return out
+}
+
+// withoutNulls returns a value without the fields of its maps that are null, and whether it had any.
+// The value is not modified, and is returned itself if it had none.
+func withoutNulls(v any) (out any, had bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		return mapWithoutNulls(v)
+	case []any:
+		var left []any
+		for i, child := range v {
+			kept, had := withoutNulls(child)
+			if !had {
+				continue
+			}
+			if left == nil {
+				left = slices.Clone(v)
+			}
+			left[i] = kept
+		}
+		if left != nil {
+			return left, true
+		}
+	}
+	return v, false
+}
+
+func mapWithoutNulls(v map[string]any) (out any, had bool) {
+	var left map[string]any
+	for name, child := range v {
+		kept, had := withoutNulls(child)
+		if child != nil && !had {
+			continue
+		}
+		if left == nil {
+			left = maps.Clone(v)
+		}
+		if left[name] = kept; child == nil {
+			delete(left, name)
+		}
+	}
+	if left == nil {
+		return v, false
+	}
+	return left, true
 }
 
 // orNull returns an untyped nil for a nil map, which would otherwise be an empty map.
