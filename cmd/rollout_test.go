@@ -111,7 +111,7 @@ web by pipeline standard: complete at 2026-03-01 18:05 UTC at the earliest
 		t.Error(diff)
 	}
 	f.keelson("preview", "HEAD", "--worktree", "-o", "markdown").want(t, 1).says(t,
-		"### On their way", "- `web by pipeline standard`: `complete at 2026-03-01 18:01 UTC at the earliest`\n  - `testing: 1 cluster (test);")
+		"### When clusters get the changes", "- `web by pipeline standard`: `complete at 2026-03-01 18:01 UTC at the earliest`\n  - `testing: 1 cluster (test);")
 	var out struct {
 		Estimate struct {
 			ClusterTakes string

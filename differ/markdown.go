@@ -56,7 +56,7 @@ func (p Plan) MarkdownWarnings() string {
 // MarkdownObjects returns the part of [Plan.WriteMarkdown] that shows the objects, in about room
 // bytes, below headings of the given level.
 func (p Plan) MarkdownObjects(room, level int) string {
-	m := markdown{heading: strings.Repeat("#", level)}
+	m := markdown{heading: strings.Repeat("#", level), against: p.Against}
 	m.objects(p.shown(), room)
 	return m.b.String()
 }
@@ -93,6 +93,7 @@ func longestRun(s string) int {
 type markdown struct {
 	b       strings.Builder
 	heading string // of an object
+	against string // [Plan.Against]
 }
 
 // printf writes Keelson's own words; all other text must go through code.
@@ -221,7 +222,7 @@ func (m *markdown) reason(rule, because string) {
 func (m *markdown) objects(order []*Change, room int) {
 	named := 0
 	for _, c := range order {
-		one := markdown{heading: m.heading}
+		one := markdown{heading: m.heading, against: m.against}
 		one.object(c)
 		if m.b.Len()+one.b.Len() <= room && named == 0 {
 			m.b.WriteString(one.b.String())
@@ -248,7 +249,7 @@ func (m *markdown) object(c *Change) {
 	if c.Unpredicted != "" {
 		m.printf("\nno dry run: %s\n", code(c.Unpredicted))
 	}
-	t := text{}
+	t := text{against: m.against}
 	t.body(c)
 	if t.b.Len() == 0 {
 		return

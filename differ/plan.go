@@ -208,6 +208,8 @@ func HandOverManager() string { return handOverManager }
 // Plan has one change for each object, in the order of [CompareIDs].
 type Plan struct {
 	Changes []Change
+	// Against names what the objects were compared with, for the head of a diff; empty: live.
+	Against string
 }
 
 // Count returns how many objects have the given operation.

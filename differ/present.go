@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -57,7 +58,7 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 // WriteText writes the plan as a unified diff, one hunk a field. Held and denied changes are first,
 // each with its rule and reason. Settled objects are omitted. The error is that of w.
 func (p Plan) WriteText(w io.Writer, color bool) error {
-	t := text{color: color}
+	t := text{color: color, against: p.Against}
 	for _, c := range p.shown() {
 		t.change(c)
 	}
@@ -140,8 +141,15 @@ const (
 )
 
 type text struct {
-	b     strings.Builder
-	color bool
+	b       strings.Builder
+	color   bool
+	against string // [Plan.Against]
+}
+
+// header names what is compared, as the first two lines of a unified diff do.
+func (t *text) header(before, after string) {
+	t.line("", "--- "+before)
+	t.line("", "+++ "+after)
 }
 
 func (t *text) line(color, s string) {
@@ -230,19 +238,16 @@ func (t *text) body(c *Change) {
 	}
 	switch c.Op {
 	case OpCreate:
-		t.line("", "--- absent")
-		t.line("", "+++ "+c.Source.String())
+		t.header("absent", c.Source.String())
 		t.value(ansiGreen, "+", c.Record)
 		if len(c.Admission) > 0 {
 			t.line(ansiCyan, "@@ "+additionsOf(c.Admission)+" @@")
 		}
 	case OpDelete:
-		t.line("", "--- live")
-		t.line("", "+++ absent")
+		t.header(cmp.Or(t.against, "live"), "absent")
 	case OpNone, OpUpdate, OpReplace, OpForget:
 		if len(c.Fields) > 0 {
-			t.line("", "--- live")
-			t.line("", "+++ "+c.Source.String())
+			t.header(cmp.Or(t.against, "live"), c.Source.String())
 		}
 		for _, f := range inItems(byUrgency(c.Fields)) {
 			t.field(f)
@@ -259,8 +264,7 @@ func (c *Change) awaited() bool {
 
 // waits shows the changes of git against the recorded object.
 func (t *text) waits(c *Change) {
-	t.line("", "--- recorded")
-	t.line("", "+++ "+c.Source.String())
+	t.header("recorded", c.Source.String())
 	fields := slices.Clone(c.Fields)
 	for i := range fields {
 		fields[i].Live = fields[i].Recorded

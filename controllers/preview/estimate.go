@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 )
 
@@ -37,6 +38,9 @@ type Rollout struct {
 	// Ends is the earliest end; absent: Because says why there is no end.
 	Ends    *time.Time `json:"ends,omitempty"`
 	Because string     `json:"because,omitempty"`
+	// Held counts the changes that wait for an approval, on all clusters together. Ends assumes that
+	// they are approved when the rollout begins.
+	Held int `json:"held,omitempty"`
 }
 
 // RolloutStage is one step of a rollout. A time is absent if the event does not happen.
@@ -58,6 +62,7 @@ func (m *maker) estimate() *Estimate {
 		return nil
 	}
 	changed := map[string]map[string]bool{}
+	held, denied := map[string]int{}, map[string]int{}
 	for i := range m.out.Groups {
 		g := &m.out.Groups[i]
 		if g.Paused {
@@ -69,6 +74,8 @@ func (m *maker) estimate() *Estimate {
 		for _, name := range g.Clusters {
 			changed[g.Component][name] = true
 		}
+		held[g.Component] += g.Count(differ.StateHeld)
+		denied[g.Component] += g.Count(differ.StateDenied)
 	}
 	e := &Estimate{Begin: m.Now.UTC(), ClusterTakes: m.ClusterTakes.String(), Rollouts: []Rollout{}}
 	ways := map[string]int{} // index in Rollouts
@@ -77,13 +84,20 @@ func (m *maker) estimate() *Estimate {
 		if err != nil { // its deliveries are blocked, and reported as problems
 			continue
 		}
-		key := w.key()
-		if i, known := ways[key]; known {
+		key := fmt.Sprintf("%s%t", w.key(), denied[component] > 0)
+		i, known := ways[key]
+		if known {
 			e.Rollouts[i].Components = append(e.Rollouts[i].Components, component)
-			continue
+		} else {
+			i = len(e.Rollouts)
+			ways[key] = i
+			e.Rollouts = append(e.Rollouts, m.carryOut(w, len(ways) <= maxEstimates))
 		}
-		ways[key] = len(e.Rollouts)
-		e.Rollouts = append(e.Rollouts, m.carryOut(w, len(ways) <= maxEstimates))
+		r := &e.Rollouts[i]
+		r.Held += held[component]
+		if denied[component] > 0 {
+			r.Ends, r.Because = nil, "a danger rule denies a change, which no approval lifts"
+		}
 	}
 	return e
 }
@@ -276,10 +290,17 @@ func (r *Rollout) Title() string {
 
 // Ending says when the rollout is complete.
 func (r *Rollout) Ending() string {
-	if r.Ends == nil {
-		return "no end to tell: " + r.Because
+	held := ""
+	if r.Held > 0 {
+		held = plural(r.Held, "change is", "changes are") + " held until git approves; "
 	}
-	return "complete at " + clock(r.Ends) + " at the earliest"
+	if r.Ends == nil {
+		return held + "no end to tell: " + r.Because
+	}
+	if r.Held > 0 {
+		held += "with the approval "
+	}
+	return held + "complete at " + clock(r.Ends) + " at the earliest"
 }
 
 // String says in one line which clusters get the change in a stage, and when.

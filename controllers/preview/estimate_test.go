@@ -129,6 +129,27 @@ func TestEstimate(t *testing.T) {
 			why: "Nor where nothing changes.", before: func(*fleet) {},
 			change: func(f *fleet) { f.write("README.md", "x") }, want: []string{},
 		},
+		"Held": {
+			why: "An end that only an approval brings is not told of without it.", before: func(*fleet) {},
+			change: func(f *fleet) { f.edit("layers/10-base.yaml", "app: web", "app: api") },
+			want: []string{
+				"web by pipeline standard: 3 changes are held until git approves; with the approval complete at 2026-03-02 09:13 UTC at the earliest",
+				"  first: 1 cluster (a); 2026-03-02 08:00 UTC to 2026-03-02 09:01 UTC; checks after it: errors, on-call",
+				"  others: 2 clusters (b, c); 2026-03-02 09:01 UTC to 2026-03-02 09:13 UTC; " + others,
+			},
+		},
+		"Denied": {
+			why: "What a rule denies has no end.",
+			before: func(f *fleet) {
+				f.write("fleet.yaml", header+"Fleet\nname: test\npipeline: standard\ndanger: [{name: pinned, path: .spec.replicas, effect: deny, because: x}]\n")
+			},
+			change: func(f *fleet) { f.edit("layers/10-base.yaml", "replicas: 2", "replicas: 4") },
+			want: []string{
+				"web by pipeline standard: no end to tell: a danger rule denies a change, which no approval lifts",
+				"  first: 1 cluster (a); 2026-03-02 08:00 UTC to 2026-03-02 09:01 UTC; checks after it: errors, on-call",
+				"  others: 2 clusters (b, c); 2026-03-02 09:01 UTC to 2026-03-02 09:13 UTC; " + others,
+			},
+		},
 		"Together": {
 			why: "Components that go the same way are told of once.",
 			before: func(f *fleet) {

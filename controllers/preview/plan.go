@@ -68,6 +68,7 @@ func (p *plan) compute(ctx context.Context, all *schemas, before, after *rendere
 	if p.plan, p.err = differ.Compare(ctx, known, states, policy); p.err != nil {
 		return
 	}
+	p.plan.Against = "base" // no cluster is asked
 	for i := range p.plan.Changes {
 		if c := &p.plan.Changes[i]; states[i].Target == nil || c.ID.Group == "" && c.ID.Kind == "Secret" {
 			// The hash of a deletion includes the object's UID, and the hash of a Secret's data

@@ -362,7 +362,7 @@ func (m *markdown) estimate(e *Estimate) {
 	if e == nil || len(e.Rollouts) == 0 {
 		return
 	}
-	m.printf("\n### On their way\n\n%s:\n\n", e.Assumed())
+	m.printf("\n### When clusters get the changes\n\n%s:\n\n", e.Assumed())
 	begin := m.b.Len()
 	for i := range e.Rollouts {
 		r := &e.Rollouts[i]

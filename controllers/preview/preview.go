@@ -118,10 +118,17 @@ func (p *Preview) Count(op differ.Op) int {
 func (p *Preview) CountState(state differ.ObjectState) int {
 	n := 0
 	for i := range p.Groups {
-		for j := range p.Groups[i].Plan.Changes {
-			if p.Groups[i].Plan.Changes[j].State == state {
-				n += len(p.Groups[i].Clusters)
-			}
+		n += p.Groups[i].Count(state)
+	}
+	return n
+}
+
+// Count returns how many objects of the group are in a state, on all its clusters together.
+func (g *Group) Count(state differ.ObjectState) int {
+	n := 0
+	for i := range g.Plan.Changes {
+		if g.Plan.Changes[i].State == state {
+			n += len(g.Clusters)
 		}
 	}
 	return n
