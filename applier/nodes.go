@@ -116,7 +116,7 @@ func (r *nodeReader) addTo(ctx context.Context, policy *differ.Policy) (err erro
 // judge judges an object outside of a plan, again with the nodes if the rules read them.
 func (r *nodeReader) judge(ctx context.Context, policy differ.Policy, judge func(differ.Policy) (*differ.Change, error)) (*differ.Change, error) {
 	ch, err := judge(policy)
-	if err != nil || !ch.NodesUnread {
+	if err != nil || !ch.Unread.Nodes {
 		return ch, err
 	}
 	if err := r.addTo(ctx, &policy); err != nil {

@@ -131,7 +131,7 @@ func TestNodesAreReadLate(t *testing.T) {
 	taker.apply(taker.want("v1", configMap("b", "x")))
 	next := among(taker.want("v2", configMap("b", "x"), daemonSet), giver.want("v2", configMap("a", "x")))
 	taker.apply(next)
-	if c := change(t, taker.plan(next), "DaemonSet"); c.NodesUnread || c.State != differ.StateSynced {
+	if c := change(t, taker.plan(next), "DaemonSet"); c.Unread.Nodes || c.State != differ.StateSynced {
 		t.Errorf("the object is not taken over:\n%s", show(taker.plan(next)))
 	}
 
@@ -173,7 +173,7 @@ func TestEndlessNodes(t *testing.T) {
 	w.connect(config)
 	next := w.want("v2", onNodes("on-no-node"))
 	for range 3 {
-		if c := change(t, w.plan(next), "DaemonSet"); c.Op != differ.OpUpdate || c.NodesUnread {
+		if c := change(t, w.plan(next), "DaemonSet"); c.Op != differ.OpUpdate || c.Unread.Nodes {
 			t.Errorf("want an update, as where nodes are not known: %s", show(w.plan(next)))
 		}
 	}

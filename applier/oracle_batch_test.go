@@ -443,7 +443,7 @@ func (b *batch) approve(p *applier.Prepared, round int) map[string][]string {
 
 func showChange(c *differ.Change) string {
 	var w strings.Builder
-	fmt.Fprintf(&w, "op %s, state %s %s %s, record stale %v, owners unread %v", c.Op, c.State, c.Rule, c.Because, c.RecordStale, c.OwnersUnread)
+	fmt.Fprintf(&w, "op %s, state %s %s %s, record stale %v, owners unread %v", c.Op, c.State, c.Rule, c.Because, c.RecordStale, c.Unread.Owners)
 	for _, f := range c.Fields {
 		fmt.Fprintf(&w, "\n  %s %s: recorded %v, target %v, live %v (%s %s)", f.Action, f.Path, text(f.Recorded), text(f.Target), text(f.Live), f.Rule, f.Because)
 	}

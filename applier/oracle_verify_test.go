@@ -32,7 +32,7 @@ func (b *batch) settled(p *applier.Prepared, after string, done map[differ.ID]*d
 		case c != nil && c.Live == nil && c.State == differ.StateDenied: // a create, too, can be forbidden
 		case c == nil || c.Live == nil:
 			b.fail(s, "it is gone after %s", after)
-		case c.Op != differ.OpNone || c.RecordStale || c.OwnersUnread || c.State == differ.StateChanged:
+		case c.Op != differ.OpNone || c.RecordStale || c.Unread.Owners || c.State == differ.StateChanged:
 			b.fail(s, "the plan after %s is not empty: %s\nlive: %s", after, showChange(c), text(c.Live))
 		case done[s.id] != nil:
 			b.verify(s, done[s.id], c.Live)

@@ -213,7 +213,7 @@ func (pl *planner) get(p *Prepared) getFunc {
 func (pl *planner) readOwners(ctx context.Context, p *Prepared) error {
 	unread := map[differ.ID]bool{}
 	for i := range p.Plan.Changes {
-		if p.Plan.Changes[i].OwnersUnread {
+		if p.Plan.Changes[i].Unread.Owners {
 			unread[p.Plan.Changes[i].ID] = true
 		}
 	}
@@ -237,7 +237,7 @@ func (pl *planner) readOwners(ctx context.Context, p *Prepared) error {
 // readNodes reads the nodes of the cluster if a danger rule counts them, and compares again. If
 // the nodes are unknown, the conditions read null.
 func (pl *planner) readNodes(ctx context.Context, p *Prepared) (again bool, _ error) {
-	if !slices.ContainsFunc(p.Plan.Changes, func(ch differ.Change) bool { return ch.NodesUnread }) {
+	if !p.Plan.Unread().Nodes {
 		return false, nil
 	}
 	if err := pl.nodes.addTo(ctx, &p.policy); err != nil {
@@ -265,7 +265,7 @@ func (pl *planner) readCustomResources(ctx context.Context, p *Prepared) error {
 		asked := false
 		for i := range p.Plan.Changes {
 			ch := &p.Plan.Changes[i]
-			if ch.CustomResourcesUnread || remembered[ch.ID] && ch.Op != differ.OpNone {
+			if ch.Unread.CustomResources || remembered[ch.ID] && ch.Op != differ.OpNone {
 				asked = true
 				if err := read(i); err != nil {
 					return err

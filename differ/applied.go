@@ -57,27 +57,27 @@ func appliedFields(t typed.ParseableType, object map[string]any) (*fieldpath.Set
 	return set.Difference(unowned()), nil
 }
 
-// ownersByRecord makes Keelson the owner of the recorded fields.
-func (c *comparison) ownersByRecord() {
-	set, err := appliedFields(c.typ, c.recorded)
+// ownersOf returns owners by which Keelson applied an object, and no other client changed it.
+func ownersOf(t typed.ParseableType, object map[string]any) owners {
+	set, err := appliedFields(t, object)
 	if err != nil {
-		set = c.leavesOfRecord()
+		set = leavesOf(t, object)
 	}
-	c.who = owners{read: true, entries: []ownerEntry{{manager: v1alpha1.FieldManager, who: ownerOurs, applied: true, fields: set}}}
+	return owners{read: true, entries: []ownerEntry{{manager: v1alpha1.FieldManager, who: ownerOurs, applied: true, fields: set}}}
 }
 
-// leavesOfRecord returns about the same fields as appliedFields. It is used where the schema lacks
+// leavesOf returns about the same fields as appliedFields. It is used where the schema lacks
 // some of them, as with an object in a file: the comparison goes on.
-func (c *comparison) leavesOfRecord() *fieldpath.Set {
+func leavesOf(t typed.ParseableType, object map[string]any) *fieldpath.Set {
 	set := &fieldpath.Set{}
-	w := walker{schema: c.typ.Schema, hollow: func(fieldpath.Path) {}, emit: func(w row) {
+	w := walker{schema: t.Schema, hollow: func(fieldpath.Path) {}, emit: func(w row) {
 		for n := 1; n <= len(w.path); n++ { // a list item is owned with its fields
 			if n == len(w.path) || w.path[n-1].FieldName == nil {
 				set.Insert(w.path[:n].Copy())
 			}
 		}
 	}}
-	w.walk(make(fieldpath.Path, 0, pathCapacity), c.typ.TypeRef, cellOf(c.recorded, true), cell{}, cell{})
+	w.walk(make(fieldpath.Path, 0, pathCapacity), t.TypeRef, cellOf(object, true), cell{}, cell{})
 	return set.Difference(unowned())
 }
 

@@ -16,8 +16,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v4/typed"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -157,7 +157,7 @@ func compareOne(schemas Schemas, s State, policy Policy, effort *effort) (Change
 
 func newComparison(schemas Schemas, s State, policy Policy, effort *effort) *comparison {
 	c := &comparison{
-		state: s, policy: policy, effort: effort, mask: maskFor(s.ID, policy.MaskKey),
+		state: s, policy: policy, effort: effort, view: objectView{mask: maskFor(s.ID, policy.MaskKey), seen: s.Normal},
 		recorded: canonical(s.Recorded), target: canonical(content(s.Target)), live: canonical(s.Live),
 		change: Change{ID: s.ID, Op: OpNone, State: StateSynced, Live: s.Live, Record: s.Recorded, Normal: s.Normal},
 	}
@@ -165,7 +165,11 @@ func newComparison(schemas Schemas, s State, policy Policy, effort *effort) *com
 	if s.Target != nil {
 		c.change.Source = s.Target.Source
 	}
-	c.typ, c.schema = schemas.typeOf(schema.FromAPIVersionAndKind(c.change.APIVersion, s.ID.Kind))
+	c.view.typ, c.view.hash = schemas.typeOf(schema.FromAPIVersionAndKind(c.change.APIVersion, s.ID.Kind))
+	status, _ := s.Live["status"].(map[string]any)
+	c.rules = ruleSearch{
+		id: s.ID, policy: &c.policy, effort: effort, mask: c.view.mask, live: c.live, target: c.target, status: status, unread: &c.change.Unread,
+	}
 	return c
 }
 
@@ -194,7 +198,7 @@ func (c *comparison) run() error {
 			return err
 		}
 	}
-	if c.change.NodesUnread {
+	if c.change.Unread.Nodes {
 		c.change.Op, c.change.RecordStale = OpNone, false
 	}
 	return c.effort.err // a decision without all rules is void
@@ -216,14 +220,14 @@ func firstOf(objects ...map[string]any) map[string]any {
 	return nil
 }
 
-// comparison is the work on one object.
+// comparison is the work on one object: it finds the fields that differ, decides about each, and
+// fills in the change.
 type comparison struct {
 	state  State
 	policy Policy
 	effort *effort
-	mask   mask
-	typ    typed.ParseableType
-	schema string // the hash of the schema that typ is of
+	view   objectView
+	rules  ruleSearch
 	who    owners // unread until a row needs them
 	change Change
 
@@ -232,14 +236,7 @@ type comparison struct {
 	newToKeelson bool             // the object exists, and Keelson never wrote to it
 	rebuilt      bool             // recorded comes from managedFields
 	hollow       []fieldpath.Path // maps and lists that are wanted empty, and are not empty
-	normals      map[string]bool  // state.Normal; nil until a row needs them
-	rules        []*rule          // for the object; nil until a row needs them
-	fired        []finding        // rules that fire and do not decide, from the last find
-	known        map[string]any   // variables of conditions that are the same for all fields
-	immutable    []pattern        // fields that no update changes; nil until a row needs them
-	imagined     bool             // live is the recorded object, and no object exists
-	tracing      bool             // trials are wanted
-	trials       []Trial
+	immutable    immutableFields
 
 	decisions
 }
@@ -289,7 +286,7 @@ func (c *comparison) planTarget() error {
 	if err := c.findRecorded(); err != nil {
 		return err
 	}
-	rows := c.rows(c.recorded)
+	rows := c.rows()
 	if len(rows) > 0 {
 		if err := c.readOwners(); err != nil {
 			return err
@@ -297,7 +294,7 @@ func (c *comparison) planTarget() error {
 	}
 	worst := c.decideApproved(rows)
 	if worst == StateChanged && !c.kept.Empty() && !c.who.read {
-		c.change.OwnersUnread = true // a kept field may have to be handed over
+		c.change.Unread.Owners = true // a kept field may have to be handed over
 	}
 	if c.live == nil {
 		if restored, err := c.recreate(); err != nil || restored {
@@ -305,7 +302,7 @@ func (c *comparison) planTarget() error {
 		}
 	}
 	switch {
-	case c.change.OwnersUnread, c.change.CustomResourcesUnread:
+	case c.change.Unread.Owners, c.change.Unread.CustomResources:
 		c.change.Op, c.change.RecordStale = OpNone, false
 	case deleting(c.state.Live):
 		c.awaitDeletion(worst)
@@ -358,19 +355,19 @@ func (c *comparison) decideApproved(rows []row) ObjectState {
 // decideAll decides about every row. It returns the state of the object, without fields that wait
 // alone.
 func (c *comparison) decideAll(rows []row) ObjectState {
-	c.decisions, c.trials = newDecisions(), nil
-	c.change.Fields, c.change.Warnings, c.change.RecordStale, c.change.NodesUnread = nil, nil, false, false
+	c.decisions, c.rules.trials = newDecisions(), nil
+	c.change.Fields, c.change.Warnings, c.change.RecordStale, c.change.Unread.Nodes = nil, nil, false, false
 	if !c.judgeCreation() {
 		return StateDenied
 	}
 	all, waiting := sha256.New(), sha256.New()
-	worst := StateSynced
+	worst, table := StateSynced, c.threeWay()
 	for i := range rows {
 		w := &rows[i]
 		if c.effort.spend(1) != nil {
 			break // run returns the error
 		}
-		f, ok := c.decide(w)
+		f, ok := c.decide(w, &table)
 		if !ok {
 			continue
 		}
@@ -384,6 +381,7 @@ func (c *comparison) decideAll(rows []row) ObjectState {
 		}
 		worst = max(worst, stateOf(f.Action))
 	}
+	c.change.RecordStale = c.change.RecordStale || table.recordStale
 	if c.letGo || len(c.change.Migrate) > 0 {
 		worst = max(worst, StateChanged)
 	}
@@ -399,16 +397,32 @@ func (c *comparison) decideAll(rows []row) ObjectState {
 	return worst
 }
 
+// rows returns the leaf fields that are not settled.
+func (c *comparison) rows() []row {
+	var rows []row
+	rows, c.hollow = c.view.rows(c.recorded, c.target, c.live)
+	return rows
+}
+
+// threeWay returns the decision about single fields, without danger rules.
+func (c *comparison) threeWay() threeWay {
+	return threeWay{
+		view: &c.view, who: &c.who, exists: c.live != nil, newToKeelson: c.newToKeelson,
+		adopt: c.policy.Adopt, reportDrift: c.policy.Drift == v1alpha1.DriftReport, approved: c.change.Approved,
+		unread: &c.change.Unread, sets: &c.decisions,
+	}
+}
+
 // record returns the object to record after the target was applied. Fields that wait stay as they
 // were recorded.
 func (c *comparison) record() map[string]any {
-	target := c.mask.apply(c.target)
+	target := c.view.mask.apply(c.target)
 	if c.waiting.Empty() {
 		return target
 	}
-	carve := carver{c.typ.Schema}
-	rest := carve.without(c.typ.TypeRef, target, c.waiting)
-	out, _ := carve.graft(c.typ.TypeRef, rest, carve.extract(c.typ.TypeRef, c.mask.apply(c.recorded), c.waiting)).(map[string]any)
+	carve := carver{c.view.typ.Schema}
+	rest := carve.without(c.view.typ.TypeRef, target, c.waiting)
+	out, _ := carve.graft(c.view.typ.TypeRef, rest, carve.extract(c.view.typ.TypeRef, c.view.mask.apply(c.recorded), c.waiting)).(map[string]any)
 	return out
 }
 
@@ -439,19 +453,19 @@ func (c *comparison) findRecorded() error {
 		return err
 	}
 	if c.live != nil && !c.who.read {
-		c.change.OwnersUnread = true
+		c.change.Unread.Owners = true
 		return nil
 	}
 	if c.newToKeelson = lost && !c.who.includesKeelson(); c.newToKeelson {
 		c.change.Migrate = c.who.migrate()
 	}
 	c.rebuilt = true
-	carve, known := carver{c.typ.Schema}, any(nil)
+	carve, known := carver{c.view.typ.Schema}, any(nil)
 	if behind {
 		known = c.recorded
 	}
-	owned := carve.extract(c.typ.TypeRef, c.live, c.who.union(isApplied))
-	c.recorded, _ = carve.graft(c.typ.TypeRef, known, owned).(map[string]any)
+	owned := carve.extract(c.view.typ.TypeRef, c.live, c.who.union(isApplied))
+	c.recorded, _ = carve.graft(c.view.typ.TypeRef, known, owned).(map[string]any)
 	return nil
 }
 
@@ -463,7 +477,7 @@ func (c *comparison) readOwners() error {
 		return nil
 	}
 	if c.policy.OwnersByRecord && unmanaged && c.recorded != nil {
-		c.ownersByRecord()
+		c.who = ownersOf(c.view.typ, c.recorded)
 		return nil
 	}
 	who, err := readOwners(c.state.ID, c.state.Live)
@@ -489,6 +503,6 @@ func (c *comparison) send(worst ObjectState) {
 
 // without returns the target without some fields.
 func (c *comparison) without(fields *fieldpath.Set) map[string]any {
-	out, _ := carver{c.typ.Schema}.without(c.typ.TypeRef, c.target, fields).(map[string]any)
+	out, _ := carver{c.view.typ.Schema}.without(c.view.typ.TypeRef, c.target, fields).(map[string]any)
 	return out
 }

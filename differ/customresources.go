@@ -55,35 +55,35 @@ func JudgeAmong(ctx context.Context, states []State) error {
 }
 
 // judgeCustomResources holds a CRD if custom resources do not satisfy its new schema. If these were not
-// read, it sets InstancesUnread. It is separate from the rules on fields: a rule that allows
+// read, it notes that. It is separate from the rules on fields: a rule that allows
 // changes of the versions does not allow this. An approval from before there was such a custom
 // resource does not count.
 func (c *comparison) judgeCustomResources(rows []row, hash io.Writer) ObjectState {
-	c.change.CustomResourcesUnread, c.change.Rule, c.change.Because = false, "", ""
+	c.change.Unread.CustomResources, c.change.Rule, c.change.Because = false, "", ""
 	w := c.schemaRow(rows)
 	if w == nil {
 		return StateSynced
 	}
-	r := c.findJudged(w)
+	r := c.rules.findJudged(w)
 	if r == nil {
 		return StateSynced
 	}
 	if r.Effect == v1alpha1.EffectAllow {
-		c.tried(r, event(w), nil, OutcomeFires)
+		c.rules.tried(r, event(w), nil, OutcomeFires)
 		return StateSynced
 	}
 	because, refused := c.verdict()
 	c.change.Because = because
 	if !refused {
-		c.tried(r, event(w), nil, OutcomeCondition)
+		c.rules.tried(r, event(w), nil, OutcomeCondition)
 		return StateSynced
 	}
-	c.tried(r, event(w), nil, OutcomeFires)
+	c.rules.tried(r, event(w), nil, OutcomeFires)
 	_, _ = io.WriteString(hash, ruleCRDSchema) // a hash never fails
 	c.change.Rule = r.Name
 	switch r.Effect {
 	case v1alpha1.EffectWarn:
-		c.warn(finding{rule: r}, "")
+		c.change.warn(finding{rule: r}, "")
 		return StateSynced
 	case v1alpha1.EffectHold, v1alpha1.EffectKeep: // a schema can't be kept for some objects
 		if !c.change.Approved {
@@ -114,21 +114,6 @@ func (c *comparison) schemaRow(rows []row) *row {
 	return nil
 }
 
-// findJudged returns the first rule on custom resources. A condition that can't be evaluated counts
-// as true.
-func (c *comparison) findJudged(w *row) *rule {
-	for _, r := range c.applicable() {
-		if !r.judged || !r.on(event(w)) {
-			continue
-		}
-		if yes, _, err := c.applies(r, w, nil); yes || err != nil {
-			return r
-		}
-		c.tried(r, event(w), nil, OutcomeCondition)
-	}
-	return nil
-}
-
 // verdict returns what is known of the custom resources, and whether this refuses the change. The
 // text is empty if there is nothing to say.
 func (c *comparison) verdict() (because string, refused bool) {
@@ -138,7 +123,7 @@ func (c *comparison) verdict() (because string, refused bool) {
 		if err != nil {
 			return fmt.Sprintf("whether the custom resources that exist satisfy the schema is not known: %v", err), true
 		}
-		c.change.CustomResourcesUnread = len(j.Versions()) > 0
+		c.change.Unread.CustomResources = len(j.Versions()) > 0
 		return "", false
 	case i.Refused > 0:
 		return i.String(), true

@@ -286,10 +286,10 @@ func outcome(t testing.TB, plan differ.Plan, err error) string {
 		if c.RecordStale {
 			notes += ", record"
 		}
-		if c.OwnersUnread {
+		if c.Unread.Owners {
 			notes += ", owners unread"
 		}
-		if c.CustomResourcesUnread {
+		if c.Unread.CustomResources {
 			notes += ", instances unread"
 		}
 		if c.Op == differ.OpNone && c.RecordStale && len(c.Normal) > 0 {

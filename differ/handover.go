@@ -15,7 +15,7 @@ func (c *comparison) handOver() map[string]any {
 	alone := c.who.union(isApplied).Difference(c.who.union(func(e ownerEntry) bool { return !e.applied }))
 	// An item or map that Keelson alone owns, and that the patch lacks, is removed with all its
 	// fields.
-	going := carver{c.typ.Schema}.lacking(c.typ.TypeRef, c.change.Patch, alone)
+	going := carver{c.view.typ.Schema}.lacking(c.view.typ.TypeRef, c.change.Patch, alone)
 	goes := func(p fieldpath.Path) bool { return len(p) > 0 && hasPrefix(going, p[:len(p)-1]) }
 	fields := &fieldpath.Set{}
 	add := func(p fieldpath.Path) {
@@ -46,7 +46,7 @@ func (c *comparison) handOver() map[string]any {
 			add(p)
 		}
 	})
-	out, _ := carver{c.typ.Schema}.extract(c.typ.TypeRef, c.live, fields).(map[string]any)
+	out, _ := carver{c.view.typ.Schema}.extract(c.view.typ.TypeRef, c.live, fields).(map[string]any)
 	if out == nil {
 		out = map[string]any{}
 	}

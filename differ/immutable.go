@@ -75,26 +75,27 @@ func fixedPaths(id ID, some bool) []string {
 	return out
 }
 
+// immutableFields are the fields of one object that no update can change.
+type immutableFields struct{ patterns []pattern } // nil until a row needs them
+
+func (f *immutableFields) has(id ID, path fieldpath.Path) bool {
+	if f.patterns == nil {
+		f.patterns = []pattern{} // not nil: one lookup serves all rows
+		for _, path := range fixedPaths(id, false) {
+			if p, err := parsePattern(path); err == nil {
+				f.patterns = append(f.patterns, p)
+			}
+		}
+	}
+	return slices.ContainsFunc(f.patterns, func(p pattern) bool { return p.matches(path) })
+}
+
 // cannotUpdate reports whether no update can bring a row to its target.
 func (c *comparison) cannotUpdate(w *row) bool {
 	if !w.l.present || c.defaulted(w) {
 		return false
 	}
-	return slices.ContainsFunc(c.fixedPatterns(), func(p pattern) bool { return p.matches(w.path) })
-}
-
-// fixedPatterns returns the fields of the object that no update can change.
-func (c *comparison) fixedPatterns() []pattern {
-	if c.immutable != nil {
-		return c.immutable
-	}
-	c.immutable = []pattern{} // not nil: one lookup serves all rows
-	for _, path := range fixedPaths(c.state.ID, false) {
-		if p, err := parsePattern(path); err == nil {
-			c.immutable = append(c.immutable, p)
-		}
-	}
-	return c.immutable
+	return c.immutable.has(c.state.ID, w.path)
 }
 
 // replace plans to delete the object and to create it anew. A rule on its deletion may stop this. A
@@ -105,9 +106,9 @@ func (c *comparison) replace() {
 		c.change.stop(StateHeld, ruleImmutable, "it would be deleted and created anew, and one of its fields is held")
 		return
 	}
-	r, found := c.find(v1alpha1.OnDeleteObject, nil)
-	for _, f := range c.fired {
-		c.warn(f, "")
+	r, found := c.rules.find(v1alpha1.OnDeleteObject, nil)
+	for _, f := range c.rules.fired {
+		c.change.warn(f, "")
 	}
 	if !found {
 		return
@@ -135,6 +136,6 @@ func (c *comparison) emptied() *fieldpath.Set {
 			out.Insert(p)
 		}
 	}
-	carve := carver{c.typ.Schema}
-	return carve.lacking(c.typ.TypeRef, carve.without(c.typ.TypeRef, c.live, c.removed), out)
+	carve := carver{c.view.typ.Schema}
+	return carve.lacking(c.view.typ.TypeRef, carve.without(c.view.typ.TypeRef, c.live, c.removed), out)
 }

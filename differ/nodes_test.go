@@ -132,19 +132,19 @@ func TestTolerations(t *testing.T) {
 func TestNodesUnread(t *testing.T) {
 	t.Parallel()
 	change, err := comparing(t, `nodes.matching({}) == 0`, differ.Policy{NodesReadable: true})
-	if err != nil || !change.NodesUnread || change.Op != differ.OpNone || (differ.Plan{Changes: []differ.Change{change}}).Settled() {
-		t.Errorf("%v: unread %t, op %s", err, change.NodesUnread, change.Op)
+	if err != nil || !change.Unread.Nodes || change.Op != differ.OpNone || (differ.Plan{Changes: []differ.Change{change}}).Settled() {
+		t.Errorf("%v: unread %t, op %s", err, change.Unread.Nodes, change.Op)
 	}
 	change, err = comparing(t, `nodes.matching({}) == 0`, differ.Policy{Nodes: newNodes(t, 1), NodesReadable: true})
-	if err != nil || change.NodesUnread || change.Op != differ.OpUpdate {
-		t.Errorf("%v: unread %t, op %s", err, change.NodesUnread, change.Op)
+	if err != nil || change.Unread.Nodes || change.Op != differ.OpUpdate {
+		t.Errorf("%v: unread %t, op %s", err, change.Unread.Nodes, change.Op)
 	}
 	change, err = comparing(t, `nodes == null`, differ.Policy{})
-	if err != nil || change.NodesUnread || change.State != differ.StateHeld {
+	if err != nil || change.Unread.Nodes || change.State != differ.StateHeld {
 		t.Errorf("%v: where nodes can't be known, conditions read null: %s", err, show(change))
 	}
 	change, err = comparing(t, `old == 'nodesize'`, differ.Policy{NodesReadable: true})
-	if err != nil || change.NodesUnread {
+	if err != nil || change.Unread.Nodes {
 		t.Errorf("%v: a condition that does not read nodes asks for them", err)
 	}
 }

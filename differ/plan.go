@@ -191,16 +191,25 @@ type Change struct {
 	RecordStale bool
 	// Normal is the value to record as [State.Normal].
 	Normal []string
-	// OwnersUnread reports that the decision needs managedFields: fetch the object and compare
-	// again. The Op is OpNone.
-	OwnersUnread bool
-	// CustomResourcesUnread reports that the decision needs the custom resources of a CRD: read them,
-	// judge them with a [CRDJudge], and compare again. The Op is OpNone.
-	CustomResourcesUnread bool
-	// NodesUnread reports that the decision needs the nodes of the cluster: read them into
-	// [Policy.Nodes], and compare again. The Op is OpNone.
-	NodesUnread bool
+	// Unread is what the decision needs and the comparison lacked. If there is any, the Op is OpNone.
+	Unread Unread
 }
+
+// Unread names the facts that a comparison needs and was not given: most comparisons need none of
+// them, and each costs requests. The caller reads them, and compares again, until a plan needs none.
+// The facts are needed one after another: with the owners known, custom resources may be needed.
+type Unread struct {
+	// Owners are the managedFields of the object: fetch the object with them.
+	Owners bool
+	// CustomResources are those of a CRD: read them, judge them with a [CRDJudge], and set
+	// [State.CustomResources].
+	CustomResources bool
+	// Nodes are those of the cluster: read them into [Policy.Nodes].
+	Nodes bool
+}
+
+// Any reports whether a fact is needed.
+func (u Unread) Any() bool { return u != Unread{} }
 
 // HandOverManager returns the field manager that applies [Change.HandOver].
 func HandOverManager() string { return handOverManager }
@@ -223,12 +232,24 @@ func (p Plan) Count(op Op) int {
 	return n
 }
 
+// Unread returns what any change of the plan needs, and the comparison lacked.
+func (p Plan) Unread() Unread {
+	var out Unread
+	for i := range p.Changes {
+		u := p.Changes[i].Unread
+		out.Owners = out.Owners || u.Owners
+		out.CustomResources = out.CustomResources || u.CustomResources
+		out.Nodes = out.Nodes || u.Nodes
+	}
+	return out
+}
+
 // Settled reports whether nothing is to be written, held or read: the cluster is as git wants it,
 // and so is the record.
 func (p Plan) Settled() bool {
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		if c.Op != OpNone || c.State != StateSynced || c.RecordStale || c.OwnersUnread || c.CustomResourcesUnread || c.NodesUnread {
+		if c.Op != OpNone || c.State != StateSynced || c.RecordStale || c.Unread.Any() {
 			return false
 		}
 	}

@@ -23,7 +23,7 @@ func TestSummary(t *testing.T) {
 		"Nothing": {nil, "in sync", true, false},
 		"Synced":  {[]differ.Change{{Op: differ.OpNone, State: differ.StateSynced}}, "in sync", true, false},
 		"Record":  {[]differ.Change{{Op: differ.OpNone, State: differ.StateSynced, RecordStale: true}}, "in sync", false, false},
-		"Unread":  {[]differ.Change{{Op: differ.OpNone, State: differ.StateSynced, OwnersUnread: true}}, "in sync", false, false},
+		"Unread":  {[]differ.Change{{Op: differ.OpNone, State: differ.StateSynced, Unread: differ.Unread{Owners: true}}}, "in sync", false, false},
 		"Kept":    {[]differ.Change{{Op: differ.OpNone, State: differ.StateSynced, Fields: kept}}, "1 field kept", true, false},
 		"Forget":  {[]differ.Change{{Op: differ.OpForget, State: differ.StateSynced}}, "in sync", false, false},
 		"All": {

@@ -44,7 +44,7 @@ type Policy struct {
 	MaskKey []byte
 	// Nodes of the cluster, for the conditions of rules; nil: not known, and conditions read null.
 	// With NodesReadable, a plan whose conditions need unknown nodes asks for them: see
-	// [Change.NodesUnread].
+	// [Change.Unread].
 	Nodes         *Nodes
 	NodesReadable bool
 	// targets returns the component's objects for the conditions of rules, by kind; see targetsOf.
@@ -332,102 +332,6 @@ func (f finding) because() string {
 	return f.Because
 }
 
-// find returns the first rule that decides about an event at a field; it is not ok without such a
-// rule. An object's deletion and creation have no field. Rules that fire before the deciding rule
-// are left in fired: rules that warn, and rules that would hold a creation.
-//
-// The field may also be a value that can only be changed as a whole and that contains the rule's
-// path: an atomic list. Then the rule counts if target and live differ at that path.
-func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
-	c.fired = c.fired[:0]
-	onlyDeny := false // on a creation, once a rule that holds or keeps has fired
-	for _, r := range c.applicable() {
-		if r.judged || onlyDeny && r.Effect != v1alpha1.EffectDeny && r.Effect != v1alpha1.EffectAllow {
-			continue
-		}
-		if err := c.effort.spend(1); err != nil {
-			return finding{rule: r, failed: err}, true
-		}
-		f, fires := c.evaluate(r, event, w)
-		switch {
-		case !fires:
-			continue
-		case c.decides(f):
-			return f, true
-		case r.Effect == v1alpha1.EffectWarn || f.effect() == v1alpha1.EffectHold && r.on(v1alpha1.OnCreateObject):
-			c.fired = append(c.fired, f)
-		}
-		onlyDeny = onlyDeny || f.effect() != v1alpha1.EffectWarn
-	}
-	return finding{}, false
-}
-
-// evaluate reports whether a rule fires, and records the trial if the rule's path matches.
-func (c *comparison) evaluate(r *rule, event v1alpha1.Event, w *row) (finding, bool) {
-	rest, ok := pattern(nil), event != v1alpha1.OnCreateObject || r.Path == ""
-	if w != nil {
-		rest, ok = r.concerns(w)
-	}
-	if !ok {
-		return finding{}, false
-	}
-	if !c.concerns(r, event) {
-		c.tried(r, event, w, OutcomeOtherEvent)
-		return finding{}, false
-	}
-	yes, said, err := c.applies(r, w, rest)
-	if !yes && err == nil {
-		c.tried(r, event, w, OutcomeCondition)
-		return finding{}, false
-	}
-	c.tried(r, event, w, OutcomeFires)
-	return finding{rule: r, inside: len(rest) > 0, failed: err, said: said}, true
-}
-
-// decides reports whether a rule that fires ends the search. On a creation, only rules that deny or
-// allow do. Nothing is held, there is no live value to keep, and a rule that holds is no exception
-// to a rule that denies.
-func (c *comparison) decides(f finding) bool {
-	switch f.effect() {
-	case v1alpha1.EffectWarn:
-		return false
-	case v1alpha1.EffectHold, v1alpha1.EffectKeep:
-		return c.live != nil
-	case v1alpha1.EffectDeny, v1alpha1.EffectAllow:
-	}
-	return true
-}
-
-// concerns reports whether a rule is about an event. On a creation every field is added. Then a rule
-// that warns is asked only if it names the creation, so that not every new add-on has warnings. A
-// rule without a path is about the object as a whole.
-func (c *comparison) concerns(r *rule, event v1alpha1.Event) bool {
-	if c.live == nil && event == v1alpha1.OnAdd {
-		return r.Path != "" && r.on(v1alpha1.OnCreateObject) || r.Effect != v1alpha1.EffectWarn && r.on(event)
-	}
-	if c.imagined && event == v1alpha1.OnAdd && (r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectDeny) {
-		// The record lacks the API server's defaults, so a field that seems added may be changed.
-		return r.on(event) || r.on(v1alpha1.OnChange)
-	}
-	return r.on(event)
-}
-
-// applicable returns the rules that match the object.
-func (c *comparison) applicable() []*rule {
-	if c.rules != nil {
-		return c.rules
-	}
-	c.rules = []*rule{}
-	id := c.state.ID
-	for i := range c.policy.Rules.list {
-		r := &c.policy.Rules.list[i]
-		if Matches(r.Match, id) && (r.applies == nil || r.applies(id, c.policy)) {
-			c.rules = append(c.rules, r)
-		}
-	}
-	return c.rules
-}
-
 // concerns reports whether a row is at the rule's path, lies below it, or contains it and differs
 // there. If the row contains the path, inside is the rest of the path.
 func (r *rule) concerns(w *row) (inside pattern, ok bool) {
@@ -440,61 +344,6 @@ func (r *rule) concerns(w *row) (inside pattern, ok bool) {
 		return nil, r.Effect != v1alpha1.EffectKeep || w.gone == 0 || r.pattern.matches(w.path[:w.gone])
 	}
 	return rest, !equal(rest.collect(w.t.value), rest.collect(w.l.value))
-}
-
-// applies evaluates the rule's condition. If it is true, said is the rule's message.
-func (c *comparison) applies(r *rule, w *row, inside pattern) (yes bool, said string, _ error) {
-	if c.lacksNodes(r) {
-		return false, "", nil
-	}
-	if c.unanswerable(r) {
-		return false, "", errStatusGone
-	}
-	list := []values{{old: orNull(c.mask.apply(c.live))}}
-	if w != nil {
-		list = changes(w, inside)
-	}
-	for _, v := range list {
-		if r.condition != nil {
-			yes, cost, err := r.condition.holds(c.facts(v))
-			if spent := c.effort.spend(conditionEffort + cost); spent != nil {
-				return false, "", spent
-			}
-			if err != nil {
-				return yes, "", err
-			}
-			if !yes {
-				continue
-			}
-		}
-		said, err := c.messageOf(r, v)
-		return true, said, err
-	}
-	return r.condition == nil, "", nil
-}
-
-// messageOf returns the rule's message about one change.
-func (c *comparison) messageOf(r *rule, v values) (string, error) {
-	if r.message == nil {
-		return "", nil
-	}
-	text, cost := r.message.text(c.facts(v))
-	if err := c.effort.spend(conditionEffort + cost); err != nil {
-		return "", err
-	}
-	return text, nil
-}
-
-// lacksNodes reports whether a rule needs nodes that are still to be read, and sets NodesUnread.
-func (c *comparison) lacksNodes(r *rule) bool {
-	if c.policy.Nodes != nil || !c.policy.NodesReadable || !r.condition.reads("nodes") && !r.message.reads("nodes") {
-		return false
-	}
-	if c.live == nil && !r.on(v1alpha1.OnCreateObject) && (r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectKeep) {
-		return false // the rule decides nothing about a creation
-	}
-	c.change.NodesUnread = true
-	return true
 }
 
 func (r *rule) on(event v1alpha1.Event) bool {

@@ -41,8 +41,8 @@ const ruleRefused = "refused"
 
 // foresee applies the result of a dry run, and checks that need no dry run.
 func (c *comparison) foresee() {
-	if why := c.unfit(); why != "" && c.change.Op != OpNone {
-		c.refuse(why)
+	if why := c.view.unfit(c.differing); why != "" && c.change.Op != OpNone {
+		c.change.refuse(why)
 		return
 	}
 	d := c.state.DryRun
@@ -57,11 +57,11 @@ func (c *comparison) foresee() {
 		c.refused(d.Refused)
 	case d.Answer == nil || checkObject("predicted object", answer) != nil:
 	case c.change.Op == OpUpdate && !c.who.read && equal(answer, any(c.live)):
-		c.change.Op, c.change.RecordStale, c.change.OwnersUnread = OpNone, false, true
+		c.change.Op, c.change.RecordStale, c.change.Unread.Owners = OpNone, false, true
 	case c.change.Op == OpUpdate && c.moot(answer):
 		c.settle()
 	default:
-		c.change.Admission = c.additions(answer)
+		c.change.Admission = c.view.additions(c.live, answer, c.change.Patch, c.removed)
 	}
 }
 
@@ -76,18 +76,18 @@ func (c *comparison) foreseeReplacement() {
 	refused := slices.DeleteFunc(slices.Clone(d.Refused), named)
 	switch {
 	case len(refused) > 0:
-		c.change.stop(StateHeld, ruleRefused, "the API server would refuse to create it anew: "+c.reasons(refused))
+		c.change.stop(StateHeld, ruleRefused, "the API server would refuse to create it anew: "+reasons(refused, c.view.mask.secret))
 	case d.Answer == nil && len(d.Refused) == 0:
 		c.change.stop(StateHeld, ruleRefused, "it is not known whether the API server would create it anew: "+d.Failed)
 	}
 }
 
-// reasons joins causes. Messages about a Secret are omitted, because they quote its values.
-func (c *comparison) reasons(causes []Cause) string {
+// reasons joins causes. Messages about a secret object are omitted, because they quote its values.
+func reasons(causes []Cause, secret bool) string {
 	var out []string
 	for _, cause := range causes {
 		said := cause.Message
-		if c.mask.secret {
+		if secret {
 			said = cause.Type
 		}
 		if text := strings.Trim(cause.Field+": "+said, ": "); text != "" {
@@ -115,14 +115,15 @@ func (c *comparison) dryRunBody() map[string]any {
 	if len(c.change.Migrate) > 0 || !c.dropped.Empty() {
 		return nil
 	}
-	out, _ := carver{c.typ.Schema}.graft(c.typ.TypeRef, c.change.Patch, orNull(c.change.HandOver)).(map[string]any)
+	out, _ := carver{c.view.typ.Schema}.graft(c.view.typ.TypeRef, c.change.Patch, orNull(c.change.HandOver)).(map[string]any)
 	return out
 }
 
 // refused holds a change that the API server would refuse. If the field is immutable, an approval
 // lets the object be replaced.
 func (c *comparison) refused(causes []Cause) {
-	immutable, why := slices.ContainsFunc(causes, c.immutableCause), c.reasons(causes)
+	isImmutable := func(cause Cause) bool { return immutableCause(cause, c.state.ID, c.moved) }
+	immutable, why := slices.ContainsFunc(causes, isImmutable), reasons(causes, c.view.mask.secret)
 	switch {
 	case immutable && c.approved():
 		c.change.Approved = true
@@ -130,20 +131,21 @@ func (c *comparison) refused(causes []Cause) {
 	case immutable:
 		c.change.stop(StateHeld, ruleImmutable, why+": the object would have to be deleted and created anew")
 	default:
-		c.refuse(why)
+		c.change.refuse(why)
 	}
 }
 
-func (c *comparison) refuse(why string) {
-	c.change.stop(StateHeld, ruleRefused, "the API server would refuse it: "+why)
+// refuse holds a change that no approval would help.
+func (c *Change) refuse(why string) {
+	c.stop(StateHeld, ruleRefused, "the API server would refuse it: "+why)
 }
 
 // unfit returns where git has a value of another type than the schema; "" if all values fit. It
 // checks only values to be set: with an outdated schema, live values would not fit either.
-func (c *comparison) unfit() string {
-	for i := range c.differing {
-		w := &c.differing[i]
-		if why := misfit(c.typ.Schema, w.ref, w.t.value, w.path); why != "" {
+func (v *objectView) unfit(differing []row) string {
+	for i := range differing {
+		w := &differing[i]
+		if why := misfit(v.typ.Schema, w.ref, w.t.value, w.path); why != "" {
 			return why
 		}
 	}
@@ -153,18 +155,18 @@ func (c *comparison) unfit() string {
 // immutableCause reports whether a cause is about a field that is known to be immutable, and that
 // git changes. The cause must name that field or one above it: a problem inside a field is not
 // about the field's change.
-func (c *comparison) immutableCause(cause Cause) bool {
+func immutableCause(cause Cause, id ID, moved *fieldpath.Set) bool {
 	if cause.Field == "" {
 		return false
 	}
-	return slices.ContainsFunc(fixedPaths(c.state.ID, true), func(path string) bool {
+	return slices.ContainsFunc(fixedPaths(id, true), func(path string) bool {
 		if !strings.HasPrefix(path+".", "."+cause.Field+".") {
 			return false
 		}
 		p, err := parsePattern(path)
-		moved := false
-		c.moved.Iterate(func(at fieldpath.Path) { moved = moved || err == nil && p.matches(at) })
-		return moved
+		moves := false
+		moved.Iterate(func(at fieldpath.Path) { moves = moves || err == nil && p.matches(at) })
+		return moves
 	})
 }
 
@@ -189,7 +191,7 @@ func (c *comparison) settle() {
 		}
 	}
 	for i := range c.differing {
-		c.change.Normal = append(c.change.Normal, c.hash(&c.differing[i], c.differing[i].t))
+		c.change.Normal = append(c.change.Normal, c.view.hashOf(&c.differing[i], c.differing[i].t))
 	}
 	slices.Sort(c.change.Normal)
 	c.change.Normal = slices.Compact(c.change.Normal)
@@ -200,22 +202,19 @@ func (c *comparison) settle() {
 	}
 }
 
-// additions returns the fields that differ between live and the answer, and that git did not
-// change.
-func (c *comparison) additions(answer map[string]any) []Addition {
+// additions returns the fields that differ between live and the API server's answer, and that git did
+// not change: neither sent nor removed them.
+func (v *objectView) additions(live, answer, sent map[string]any, removed *fieldpath.Set) []Addition {
 	var out []Addition
-	w := walker{schema: c.typ.Schema, hollow: func(fieldpath.Path) {}, emit: func(w row) {
+	w := walker{schema: v.typ.Schema, hollow: func(fieldpath.Path) {}, emit: func(w row) {
 		live, predicted, sent := w.r, w.t, w.l
 		if identity(w.path) || w.same(live, predicted) || predicted.present && w.same(predicted, sent) ||
-			!predicted.present && hasPrefix(c.removed, w.path) {
+			!predicted.present && hasPrefix(removed, w.path) {
 			return
 		}
 		out = append(out, Addition{Path: w.path.String(), Live: live.value, Predicted: predicted.value})
 	}}
-	side := func(object map[string]any) cell {
-		return cell{value: c.mask.apply(object), present: object != nil}
-	}
-	w.walk(make(fieldpath.Path, 0, pathCapacity), c.typ.TypeRef, side(c.live), side(answer), side(c.change.Patch))
+	v.walk(&w, live, answer, sent)
 	return out
 }
 

@@ -181,26 +181,26 @@ func (k *keelson) plan(t *rapid.T, s *server, target object) differ.Change {
 		Live: s.read(t, false), Target: &renderer.Object{Content: target},
 	}
 	c := k.compare(t, state)
-	if c.OwnersUnread {
+	if c.Unread.Owners {
 		if c.Op != differ.OpNone {
 			t.Fatalf("op %s though the owners are unread", c.Op)
 		}
 		state.Live, state.OwnersRead = s.read(t, true), true
 		c = k.compare(t, state)
 	}
-	if c.OwnersUnread {
+	if c.Unread.Owners {
 		t.Fatal("asks for owners that were read")
 	}
 	if c.State == differ.StateHeld && rapid.Bool().Draw(t, "approved") {
 		before := k.policy.Approved
 		defer func() { k.policy.Approved = before }()
 		k.policy.Approved = map[string][]string{state.ID.String(): {c.Hash}}
-		if c = k.compare(t, state); c.OwnersUnread {
+		if c = k.compare(t, state); c.Unread.Owners {
 			state.Live, state.OwnersRead = s.read(t, true), true
 			c = k.compare(t, state)
 		}
-		if c.OwnersUnread || c.State == differ.StateHeld && c.Hash != "" {
-			t.Fatalf("approved, and %s, owners unread: %v\n%s", c.State, c.OwnersUnread, show(c))
+		if c.Unread.Owners || c.State == differ.StateHeld && c.Hash != "" {
+			t.Fatalf("approved, and %s, owners unread: %v\n%s", c.State, c.Unread.Owners, show(c))
 		}
 	}
 	return c

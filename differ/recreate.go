@@ -25,8 +25,8 @@ func (c *comparison) recreate() (bool, error) {
 	if err := was.readOwners(); err != nil {
 		return false, err
 	}
-	worst := was.decideApproved(was.rows(was.recorded))
-	c.change.NodesUnread = c.change.NodesUnread || was.change.NodesUnread
+	worst := was.decideApproved(was.rows())
+	c.change.Unread.Nodes = c.change.Unread.Nodes || was.change.Unread.Nodes
 	if was.change.State != StateHeld && was.change.State != StateDenied {
 		for _, w := range was.change.Warnings {
 			if !slices.ContainsFunc(c.change.Warnings, func(other Warning) bool { return other.Rule == w.Rule }) {
@@ -37,7 +37,7 @@ func (c *comparison) recreate() (bool, error) {
 		return false, nil
 	}
 	c.change.Hash, c.change.Approved = was.change.Hash, was.change.Approved
-	c.trials = was.trials
+	c.rules.trials = was.rules.trials
 	c.change.Warnings, c.change.Rule = was.change.Warnings, was.change.Rule
 	c.change.Fields = was.change.Fields
 	for i := range c.change.Fields {
@@ -55,19 +55,13 @@ func (c *comparison) asIfLive(object map[string]any) *comparison {
 	policy := c.policy
 	policy.OwnersByRecord = true
 	was := newComparison(Schemas{}, State{ID: c.state.ID, Recorded: object, Target: c.state.Target, Live: object, OwnersRead: true, CustomResources: &CustomResources{}}, policy, c.effort)
-	was.typ, was.schema, was.tracing, was.imagined = c.typ, c.schema, c.tracing, true
+	was.view.typ, was.view.hash = c.view.typ, c.view.hash
+	was.rules.tracing, was.rules.imagined = c.rules.tracing, true
 	return was
 }
 
 // errStatusGone is why a condition that reads the status has no answer.
 var errStatusGone = errors.New("the object was deleted, and its status with it")
-
-// unanswerable reports whether a rule that holds or denies reads what went with the object. Not
-// to know the status is no answer.
-func (c *comparison) unanswerable(r *rule) bool {
-	stops := r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectDeny
-	return c.imagined && stops && r.condition.reads("status")
-}
 
 const (
 	becauseRestored = "it was deleted in the cluster, and its change waits: it is created as it was recorded"
@@ -78,27 +72,27 @@ const (
 func (c *comparison) restore(was *comparison, recorded map[string]any, worst ObjectState) {
 	object := was.recorded
 	if worst == StateChanged { // some fields wait, and the rest goes its way
-		carve := carver{c.typ.Schema}
-		object, _ = carve.graft(c.typ.TypeRef, carve.without(c.typ.TypeRef, c.target, was.waiting),
-			carve.extract(c.typ.TypeRef, was.recorded, was.waiting)).(map[string]any)
+		carve := carver{c.view.typ.Schema}
+		object, _ = carve.graft(c.view.typ.TypeRef, carve.without(c.view.typ.TypeRef, c.target, was.waiting),
+			carve.extract(c.view.typ.TypeRef, was.recorded, was.waiting)).(map[string]any)
 	}
-	object = c.labelled(object)
+	object = labelledAs(c.target, object)
 	if why := c.unfitToRestore(object, recorded); why != "" {
 		c.change.stop(was.change.State, c.change.Rule, becauseGone+why)
 		return
 	}
 	c.change.Op, c.change.State = OpCreate, was.change.State
 	c.change.Because = becauseRestored
-	c.change.Patch, c.change.DryRunBody, c.change.Record = object, object, c.mask.apply(object)
+	c.change.Patch, c.change.DryRunBody, c.change.Record = object, object, c.view.mask.apply(object)
 	c.change.RecordStale = !equal(c.change.Record, any(c.state.Recorded))
 	c.differing = nil // nothing of git's is sent that could not fit
 	c.foresee()
 }
 
-// labelled returns an object with the component's label. The record of an object that git moved to
+// labelledAs returns an object with the component's label, as the target has it. The record of an object that git moved to
 // this component has another label.
-func (c *comparison) labelled(object map[string]any) map[string]any {
-	label, _ := nested(c.target, "metadata", "labels", v1alpha1.LabelComponent).(string)
+func labelledAs(target, object map[string]any) map[string]any {
+	label, _ := nested(target, "metadata", "labels", v1alpha1.LabelComponent).(string)
 	if label == "" || nested(object, "metadata", "labels", v1alpha1.LabelComponent) == label {
 		return object
 	}
@@ -125,16 +119,16 @@ func (c *comparison) unfitToRestore(object, recorded map[string]any) string {
 		return c.state.Foreign
 	case recorded["apiVersion"] != c.target["apiVersion"]:
 		return "it was recorded in another version of the API"
-	case c.mask.hides(object):
+	case c.view.mask.hides(object):
 		return "Keelson records no data of Secrets"
 	case id != c.state.ID:
 		return "the record names another object"
 	}
 	creation := newComparison(Schemas{}, State{ID: c.state.ID, Target: &renderer.Object{Content: object}}, c.policy, c.effort)
-	creation.typ, creation.schema = c.typ, c.schema
-	if creation.decideAll(creation.rows(nil)) == StateDenied {
+	creation.view.typ, creation.view.hash = c.view.typ, c.view.hash
+	if creation.decideAll(creation.rows()) == StateDenied {
 		return "a rule denies the creation of the recorded object"
 	}
-	c.change.NodesUnread = c.change.NodesUnread || creation.change.NodesUnread
+	c.change.Unread.Nodes = c.change.Unread.Nodes || creation.change.Unread.Nodes
 	return ""
 }

@@ -35,7 +35,7 @@ func (c *comparison) remove() error {
 		c.forget(released)
 	case deleting(c.state.Live):
 		c.change.State, c.change.Because = StateChanged, beingDeleted(c.state.Live)
-	case c.change.OwnersUnread:
+	case c.change.Unread.Owners:
 	default:
 		c.delete()
 	}
@@ -61,10 +61,10 @@ func (c *comparison) released() (string, error) {
 	case bearer != c.policy.Component:
 		return "component " + bearer + " has taken it over", nil
 	}
-	if c.annotated(helmPolicy, "keep") {
+	if annotated(c.live, c.recorded, helmPolicy, "keep") {
 		return helmPolicy + ": keep", nil
 	}
-	if c.annotated(v1alpha1.AnnotationPrune, v1alpha1.PruneDisabled) {
+	if annotated(c.live, c.recorded, v1alpha1.AnnotationPrune, v1alpha1.PruneDisabled) {
 		return v1alpha1.AnnotationPrune + ": " + v1alpha1.PruneDisabled, nil
 	}
 	if c.policy.AnyComponent { // files seldom have managedFields
@@ -75,7 +75,7 @@ func (c *comparison) released() (string, error) {
 	}
 	switch {
 	case !c.who.read:
-		c.change.OwnersUnread = true
+		c.change.Unread.Owners = true
 	case !slices.ContainsFunc(c.who.entries, func(e ownerEntry) bool { return e.manager == v1alpha1.FieldManager }):
 		return "Keelson owns none of its fields anymore, so it was left in place", nil
 	}
@@ -93,9 +93,9 @@ func (c *comparison) bearer() string {
 
 // annotated reports whether the object has an annotation, or had it when it was applied. Removing
 // an annotation that protects the object does not allow its deletion.
-func (c *comparison) annotated(name, value string) bool {
-	return nested(c.live, "metadata", "annotations", name) == value ||
-		nested(c.recorded, "metadata", "annotations", name) == value
+func annotated(live, recorded map[string]any, name, value string) bool {
+	return nested(live, "metadata", "annotations", name) == value ||
+		nested(recorded, "metadata", "annotations", name) == value
 }
 
 // delete plans a deletion, unless another component or a danger rule prevents it.
@@ -107,9 +107,9 @@ func (c *comparison) delete() {
 	c.change.Op, c.change.State = OpDelete, StateChanged
 	c.change.Hash = hashOf("delete", c.state.ID.String(), fmt.Sprint(nested(c.state.Live, "metadata", "uid")))
 	c.change.Approved = c.approved()
-	r, found := c.find(v1alpha1.OnDeleteObject, nil)
-	for _, f := range c.fired {
-		c.warn(f, "")
+	r, found := c.rules.find(v1alpha1.OnDeleteObject, nil)
+	for _, f := range c.rules.fired {
+		c.change.warn(f, "")
 	}
 	if found {
 		switch r.effect() {
@@ -128,7 +128,7 @@ func (c *comparison) delete() {
 }
 
 // JudgeDeletion returns what danger rules decide about the deletion of a live object that is in no
-// plan. The Op is [OpDelete], unless a rule holds, denies or keeps, or [Change.NodesUnread] is set.
+// plan. The Op is [OpDelete], unless a rule holds, denies or keeps, or [Change.Unread] is set.
 // The caller must check the object's owner and annotations. The error names an object that is no
 // JSON or is nested too deeply, or is like that of [Compare]: [ErrTooMuch], or the end of ctx.
 func JudgeDeletion(ctx context.Context, schemas Schemas, id ID, live map[string]any, policy Policy) (Change, error) {
@@ -137,7 +137,7 @@ func JudgeDeletion(ctx context.Context, schemas Schemas, id ID, live map[string]
 		return Change{}, fmt.Errorf("%s: %w", id, err)
 	}
 	c.delete()
-	if c.change.NodesUnread {
+	if c.change.Unread.Nodes {
 		c.change.Op = OpNone
 	}
 	if err := c.effort.err; err != nil {
@@ -181,7 +181,7 @@ func (p *Plan) deletionsLast(states []State) {
 			because = fmt.Sprintf("waits until %s is as git wants it, which is held", c.ID)
 		case c.State == StateDenied:
 			because = fmt.Sprintf("waits until %s is as git wants it, which is denied", c.ID)
-		case c.Op == OpNone && c.State == StateChanged && !c.OwnersUnread && !c.CustomResourcesUnread && !c.NodesUnread:
+		case c.Op == OpNone && c.State == StateChanged && !c.Unread.Any():
 			because = fmt.Sprintf("waits until %s is as git wants it: %s", c.ID, c.Because)
 		}
 		if because != "" {

@@ -43,23 +43,11 @@ func Try(ctx context.Context, schemas Schemas, states []State, policy Policy) ([
 			return nil, fmt.Errorf("%s: %w", s.ID, err)
 		}
 		c := newComparison(schemas, s, policy, effort)
-		c.tracing = true
+		c.rules.tracing = true
 		if err := c.run(); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.ID, err)
 		}
-		out = append(out, c.trials...)
+		out = append(out, c.rules.trials...)
 	}
 	return out, nil
-}
-
-// tried records a trial if the comparison is tracing.
-func (c *comparison) tried(r *rule, event v1alpha1.Event, w *row, outcome Outcome) {
-	if !c.tracing {
-		return
-	}
-	t := Trial{ID: c.state.ID, Event: event, Rule: r.Name, Outcome: outcome}
-	if w != nil {
-		t.Path = w.path.String()
-	}
-	c.trials = append(c.trials, t)
 }

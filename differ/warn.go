@@ -21,20 +21,20 @@ type Warning struct {
 
 // warn records that a rule fires at a field, or at the object if path is empty. A rule that fires
 // at several fields of an object gives one warning.
-func (c *comparison) warn(f finding, path string) {
-	i := slices.IndexFunc(c.change.Warnings, func(w Warning) bool { return w.Rule == f.Name })
+func (c *Change) warn(f finding, path string) {
+	i := slices.IndexFunc(c.Warnings, func(w Warning) bool { return w.Rule == f.Name })
 	if i < 0 {
-		i = len(c.change.Warnings)
-		c.change.Warnings = append(c.change.Warnings, Warning{Rule: f.Name, Because: f.because(), Fix: f.Fix, Source: f.Source})
+		i = len(c.Warnings)
+		c.Warnings = append(c.Warnings, Warning{Rule: f.Name, Because: f.because(), Fix: f.Fix, Source: f.Source})
 	}
-	if path != "" && !slices.Contains(c.change.Warnings[i].Paths, path) {
-		c.change.Warnings[i].Paths = append(c.change.Warnings[i].Paths, path)
+	if path != "" && !slices.Contains(c.Warnings[i].Paths, path) {
+		c.Warnings[i].Paths = append(c.Warnings[i].Paths, path)
 	}
 }
 
 // warnOf records the rules that fire at one field, if the field changes. A field that is unchanged,
 // or whose live value stays, has no warning.
-func (c *comparison) warnOf(fired []finding, f Field) {
+func (c *Change) warnOf(fired []finding, f Field) {
 	if f.Action == ActionAdopt || stateOf(f.Action) < StateChanged {
 		return
 	}
@@ -49,9 +49,9 @@ func (c *comparison) judgeCreation() bool {
 	if c.live != nil {
 		return true
 	}
-	r, found := c.find(v1alpha1.OnCreateObject, nil)
-	for _, f := range c.fired {
-		c.warn(f, "")
+	r, found := c.rules.find(v1alpha1.OnCreateObject, nil)
+	for _, f := range c.rules.fired {
+		c.change.warn(f, "")
 	}
 	if found && r.effect() == v1alpha1.EffectDeny {
 		c.change.stop(StateDenied, r.Name, r.because())

@@ -273,6 +273,11 @@ func (c *condition) reads(variable string) bool {
 	return err == nil && is.reads[variable]
 }
 
+// readsAny reports whether the expression reads any of some variables.
+func (c *condition) readsAny(variables ...string) bool {
+	return slices.ContainsFunc(variables, c.reads)
+}
+
 // holds evaluates the condition, and returns the cost of this. The facts are not modified.
 func (c *condition) holds(facts map[string]any) (yes bool, cost uint64, _ error) {
 	out, cost, err := c.evaluate(facts)
@@ -331,37 +336,6 @@ func inShort(err error) string {
 // values are the values of one change for a condition, nil if absent.
 type values struct{ recorded, old, target any }
 
-// facts returns the variables of a condition for one change.
-func (c *comparison) facts(v values) map[string]any {
-	if c.known == nil {
-		live, object := c.mask.apply(c.live), c.mask.apply(c.target)
-		if object == nil {
-			object = live
-		}
-		labels := c.policy.Cluster
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		objects := map[string]any{}
-		if c.policy.targets != nil {
-			objects = c.policy.targets()
-		}
-		status, _ := c.state.Live["status"].(map[string]any)
-		var nodes any
-		if c.policy.Nodes != nil {
-			nodes = nodesValue{c.policy.Nodes}
-		}
-		c.known = map[string]any{
-			"object": c.stored(orNull(object)), "live": c.stored(orNull(live)), "status": c.stored(orNull(status)), "objects": objects,
-			"cluster": map[string]any{"labels": labels}, "nodes": nodes,
-		}
-	}
-	facts := make(map[string]any, len(c.known)+3)
-	maps.Copy(facts, c.known)
-	facts["recorded"], facts["old"], facts["new"] = c.stored(v.recorded), c.stored(v.old), c.stored(v.target)
-	return facts
-}
-
 // Among returns the policy for a comparison of some of the given objects: conditions of its rules
 // then read the targets of all given objects. Without Among, conditions read only the compared
 // objects.
@@ -391,9 +365,6 @@ func targetsOf(states []State, maskKey []byte) func() map[string]any {
 		return out
 	})
 }
-
-// stored returns a part of the object as the API server stores it: see storedOf.
-func (c *comparison) stored(v any) any { return storedOf(c.state.ID.Group, v) }
 
 // storedOf returns a value without the fields that are null: the API server stores no nulls for its
 // own kinds, and conditions would fail on them. A custom resource may have fields that can be null.

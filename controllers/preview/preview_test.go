@@ -178,7 +178,7 @@ func TestTooMuch(t *testing.T) {
 		"Rules": {1 << 30, func(f *fleet) {
 			var rules strings.Builder
 			for i := range 200 {
-				fmt.Fprintf(&rules, "- {name: r%d, path: .data, when: '[0,1,2,3,4,5,6,7,8,9].all(a,[0,1,2,3,4,5,6,7,8,9].all(b,[0,1,2,3,4,5,6,7].all(c, a+b+c < 99))) && false', effect: deny, because: x}\n", i)
+				fmt.Fprintf(&rules, "- {name: r%d, path: .data, when: '[0,1,2,3,4,5,6,7,8,9].all(a,[0,1,2,3,4,5,6,7,8,9].all(b,[0,1,2,3,4,5,6,7].all(c, a+b+c < 99))) && new == \"never\"', effect: deny, because: x}\n", i)
 			}
 			f.write("components/web/component.yaml", header+"Component\nnamespace: web\ndanger:\n"+rules.String())
 			f.edit("components/web/template/templates/all.yaml", "apiVersion: apps/v1", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n{{- range $i := until 1000 }}\n  k{{ $i }}: v\n{{- end }}\n---\napiVersion: apps/v1")

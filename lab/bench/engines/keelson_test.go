@@ -146,7 +146,7 @@ func (k *keelson) differs(ctx context.Context, state differ.State, policy differ
 	if err != nil {
 		return false, err
 	}
-	if plan.Changes[0].OwnersUnread {
+	if plan.Changes[0].Unread.Owners {
 		return false, errors.New("the applier would have to read the object's managedFields, which is not measured")
 	}
 	return !plan.Settled(), nil

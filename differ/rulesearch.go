@@ -1,0 +1,273 @@
+package differ
+
+import (
+	"maps"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// ruleSearch finds the danger rules that fire on one object. It reads the object, and changes nothing
+// of its plan: the caller decides what follows from a rule.
+type ruleSearch struct {
+	id     ID
+	policy *Policy
+	effort *effort // each rule and condition is paid for; its error ends the search
+	mask   mask
+	// The object, canonical: nil if absent.
+	live, target map[string]any
+	status       map[string]any // of the live object
+	// imagined means that live is the recorded object, and that no object exists.
+	imagined bool
+	// unread notes what a rule needs and the search lacks.
+	unread *Unread
+	// fired are the rules that fire and do not decide, of the last search.
+	fired []finding
+	// tracing means that trials are wanted.
+	tracing bool
+	trials  []Trial
+
+	list  []*rule        // rules for the object; nil until a field needs them
+	known map[string]any // variables of conditions that are the same for all fields
+	// answers of conditions that read no value of a field.
+	answers map[*condition]answer
+}
+
+// answer is the result of a condition.
+type answer struct {
+	yes bool
+	err error
+}
+
+// find returns the first rule that decides about an event at a field; it is not ok without such a
+// rule. An object's deletion and creation have no field. Rules that fire before the deciding rule
+// are left in fired: rules that warn, and rules that would hold a creation.
+//
+// The field may also be a value that can only be changed as a whole and that contains the rule's
+// path: an atomic list. Then the rule counts if target and live differ at that path.
+func (s *ruleSearch) find(event v1alpha1.Event, w *row) (finding, bool) {
+	s.fired = s.fired[:0]
+	onlyDeny := false // on a creation, once a rule that holds or keeps has fired
+	for _, r := range s.applicable() {
+		if r.judged || onlyDeny && r.Effect != v1alpha1.EffectDeny && r.Effect != v1alpha1.EffectAllow {
+			continue
+		}
+		if err := s.effort.spend(1); err != nil {
+			return finding{rule: r, failed: err}, true
+		}
+		f, fires := s.evaluate(r, event, w)
+		switch {
+		case !fires:
+			continue
+		case s.decides(f):
+			return f, true
+		case r.Effect == v1alpha1.EffectWarn || f.effect() == v1alpha1.EffectHold && r.on(v1alpha1.OnCreateObject):
+			s.fired = append(s.fired, f)
+		}
+		onlyDeny = onlyDeny || f.effect() != v1alpha1.EffectWarn
+	}
+	return finding{}, false
+}
+
+// evaluate reports whether a rule fires, and records the trial if the rule's path matches.
+func (s *ruleSearch) evaluate(r *rule, event v1alpha1.Event, w *row) (finding, bool) {
+	rest, ok := pattern(nil), event != v1alpha1.OnCreateObject || r.Path == ""
+	if w != nil {
+		rest, ok = r.concerns(w)
+	}
+	if !ok {
+		return finding{}, false
+	}
+	if !s.concerns(r, event) {
+		s.tried(r, event, w, OutcomeOtherEvent)
+		return finding{}, false
+	}
+	yes, said, err := s.applies(r, w, rest)
+	if !yes && err == nil {
+		s.tried(r, event, w, OutcomeCondition)
+		return finding{}, false
+	}
+	s.tried(r, event, w, OutcomeFires)
+	return finding{rule: r, inside: len(rest) > 0, failed: err, said: said}, true
+}
+
+// decides reports whether a rule that fires ends the search. On a creation, only rules that deny or
+// allow do. Nothing is held, there is no live value to keep, and a rule that holds is no exception
+// to a rule that denies.
+func (s *ruleSearch) decides(f finding) bool {
+	switch f.effect() {
+	case v1alpha1.EffectWarn:
+		return false
+	case v1alpha1.EffectHold, v1alpha1.EffectKeep:
+		return s.live != nil
+	case v1alpha1.EffectDeny, v1alpha1.EffectAllow:
+	}
+	return true
+}
+
+// concerns reports whether a rule is about an event. On a creation every field is added. Then a rule
+// that warns is asked only if it names the creation, so that not every new add-on has warnings. A
+// rule without a path is about the object as a whole.
+func (s *ruleSearch) concerns(r *rule, event v1alpha1.Event) bool {
+	if s.live == nil && event == v1alpha1.OnAdd {
+		return r.Path != "" && r.on(v1alpha1.OnCreateObject) || r.Effect != v1alpha1.EffectWarn && r.on(event)
+	}
+	if s.imagined && event == v1alpha1.OnAdd && (r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectDeny) {
+		// The record lacks the API server's defaults, so a field that seems added may be changed.
+		return r.on(event) || r.on(v1alpha1.OnChange)
+	}
+	return r.on(event)
+}
+
+// applicable returns the rules that match the object.
+func (s *ruleSearch) applicable() []*rule {
+	if s.list != nil {
+		return s.list
+	}
+	s.list = []*rule{}
+	for i := range s.policy.Rules.list {
+		r := &s.policy.Rules.list[i]
+		if Matches(r.Match, s.id) && (r.applies == nil || r.applies(s.id, *s.policy)) {
+			s.list = append(s.list, r)
+		}
+	}
+	return s.list
+}
+
+// findJudged returns the first rule on custom resources. A condition that can't be evaluated counts
+// as true.
+func (s *ruleSearch) findJudged(w *row) *rule {
+	for _, r := range s.applicable() {
+		if !r.judged || !r.on(event(w)) {
+			continue
+		}
+		if yes, _, err := s.applies(r, w, nil); yes || err != nil {
+			return r
+		}
+		s.tried(r, event(w), nil, OutcomeCondition)
+	}
+	return nil
+}
+
+// applies evaluates the rule's condition. If it is true, said is the rule's message.
+func (s *ruleSearch) applies(r *rule, w *row, inside pattern) (yes bool, said string, _ error) {
+	if s.lacksNodes(r) {
+		return false, "", nil
+	}
+	if s.unanswerable(r) {
+		return false, "", errStatusGone
+	}
+	list := []values{{old: orNull(s.mask.apply(s.live))}}
+	if w != nil {
+		list = changes(w, inside)
+	}
+	for _, v := range list {
+		if r.condition != nil {
+			yes, err := s.holds(r.condition, v)
+			if err != nil {
+				return yes, "", err
+			}
+			if !yes {
+				continue
+			}
+		}
+		said, err := s.messageOf(r, v)
+		return true, said, err
+	}
+	return r.condition == nil, "", nil
+}
+
+// holds evaluates a condition for one change. A condition that reads no value of the change has one
+// answer for the object: it is evaluated once, however many fields change.
+func (s *ruleSearch) holds(c *condition, v values) (bool, error) {
+	if known, ok := s.answers[c]; ok {
+		return known.yes, known.err
+	}
+	yes, cost, err := c.holds(s.facts(v))
+	if spent := s.effort.spend(conditionEffort + cost); spent != nil {
+		return false, spent
+	}
+	if !c.readsAny("old", "new", "recorded") {
+		if s.answers == nil {
+			s.answers = map[*condition]answer{}
+		}
+		s.answers[c] = answer{yes, err}
+	}
+	return yes, err
+}
+
+// messageOf returns the rule's message about one change.
+func (s *ruleSearch) messageOf(r *rule, v values) (string, error) {
+	if r.message == nil {
+		return "", nil
+	}
+	text, cost := r.message.text(s.facts(v))
+	if err := s.effort.spend(conditionEffort + cost); err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
+// lacksNodes reports whether a rule needs nodes that are still to be read, and notes it.
+func (s *ruleSearch) lacksNodes(r *rule) bool {
+	if s.policy.Nodes != nil || !s.policy.NodesReadable || !r.condition.reads("nodes") && !r.message.reads("nodes") {
+		return false
+	}
+	if s.live == nil && !r.on(v1alpha1.OnCreateObject) && (r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectKeep) {
+		return false // the rule decides nothing about a creation
+	}
+	s.unread.Nodes = true
+	return true
+}
+
+// unanswerable reports whether a rule that holds or denies reads what went with the object. Not
+// to know the status is no answer.
+func (s *ruleSearch) unanswerable(r *rule) bool {
+	stops := r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectDeny
+	return s.imagined && stops && r.condition.reads("status")
+}
+
+// tried records a trial if the comparison is tracing.
+func (s *ruleSearch) tried(r *rule, event v1alpha1.Event, w *row, outcome Outcome) {
+	if !s.tracing {
+		return
+	}
+	t := Trial{ID: s.id, Event: event, Rule: r.Name, Outcome: outcome}
+	if w != nil {
+		t.Path = w.path.String()
+	}
+	s.trials = append(s.trials, t)
+}
+
+// facts returns the variables of a condition for one change.
+func (s *ruleSearch) facts(v values) map[string]any {
+	if s.known == nil {
+		live, object := s.mask.apply(s.live), s.mask.apply(s.target)
+		if object == nil {
+			object = live
+		}
+		labels := s.policy.Cluster
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		objects := map[string]any{}
+		if s.policy.targets != nil {
+			objects = s.policy.targets()
+		}
+		status := s.status
+		var nodes any
+		if s.policy.Nodes != nil {
+			nodes = nodesValue{s.policy.Nodes}
+		}
+		s.known = map[string]any{
+			"object": s.stored(orNull(object)), "live": s.stored(orNull(live)), "status": s.stored(orNull(status)), "objects": objects,
+			"cluster": map[string]any{"labels": labels}, "nodes": nodes,
+		}
+	}
+	facts := make(map[string]any, len(s.known)+3)
+	maps.Copy(facts, s.known)
+	facts["recorded"], facts["old"], facts["new"] = s.stored(v.recorded), s.stored(v.old), s.stored(v.target)
+	return facts
+}
+
+// stored returns a part of the object as the API server stores it: see storedOf.
+func (s *ruleSearch) stored(v any) any { return storedOf(s.id.Group, v) }
