@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ/catalogue"
 )
 
 // ruleCRDSchema is the name of the danger rules on the custom resources of a changed CRD: the
 // built-in rule, and rules in git that replace it.
-const ruleCRDSchema = "crd-schema"
+const ruleCRDSchema = catalogue.CRDSchema
 
 // JudgeOf returns the judge for a CRD that has both a live object and a target. The judge gets the
 // targets of custom resources among the states. The error says which schema can't be read.

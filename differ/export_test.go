@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ/catalogue"
 )
 
 // Internals that the external tests need.
@@ -55,8 +56,8 @@ func (r rule) Compiles() error {
 // FixedPaths returns the paths in the table of immutable fields.
 func FixedPaths() []string {
 	var out []string
-	for _, f := range fixedFields() {
-		out = append(out, f.paths...)
+	for _, f := range catalogue.ImmutableFields() {
+		out = append(out, f.Paths...)
 	}
 	return out
 }

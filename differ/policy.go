@@ -116,8 +116,8 @@ type rule struct {
 	pattern   pattern
 	condition *condition
 	message   *condition // its value follows Because; nil: no message
-	// applies limits a built-in rule by facts of the cluster.
-	applies func(ID, Policy) bool
+	// scaling is what an autoscaler must own of the object for the rule to apply; 0: nothing.
+	scaling Scaling
 	// judged rules are about custom resources, and not about a field; see crd.go.
 	judged bool
 	sum    [sha256.Size]byte // of the DangerRule

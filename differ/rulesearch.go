@@ -126,7 +126,7 @@ func (s *ruleSearch) applicable() []*rule {
 	s.list = []*rule{}
 	for i := range s.policy.Rules.list {
 		r := &s.policy.Rules.list[i]
-		if Matches(r.Match, s.id) && (r.applies == nil || r.applies(s.id, *s.policy)) {
+		if Matches(r.Match, s.id) && (r.scaling == 0 || s.policy.Scaled[s.id]&r.scaling != 0) {
 			s.list = append(s.list, r)
 		}
 	}

@@ -1,7 +1,9 @@
 // Command mutate makes faults in a package, one at a time, and counts the faults that the package's
 // own tests catch:
 //
-//	mutate [-n 100] [-seed 1] [-threshold 80] [-files REGEXP] ./differ
+//	mutate [-n 100] [-seed 1] [-threshold 80] [-files REGEXP] [-also PACKAGE] ./differ
+//
+// With -also, faults are also made in a package whose code the tests of the first package run.
 //
 // A fault is a negated condition, a moved boundary, a forgotten statement, case or operand, and the
 // like. The work tree is never changed: the compiler gets the faulty file by an overlay. The exit
@@ -24,6 +26,10 @@ func main() {
 	s := settings{}
 	flag.IntVar(&s.draw, "n", 100, "how many faults are made")
 	flag.StringVar(&s.files, "files", "", "make faults only in files whose name matches this `regexp`")
+	flag.Func("also", "make faults in this `package`, too: the tests of the first one must catch them", func(pkg string) error {
+		s.also = append(s.also, pkg)
+		return nil
+	})
 	flag.Uint64Var(&s.seed, "seed", 1, "of the draw; the same seed and source give the same faults")
 	flag.IntVar(&s.threshold, "threshold", 80, "`percent` of the faults that must be caught")
 	flag.IntVar(&s.workers, "workers", runtime.NumCPU(), "how many faults are judged at a time")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -19,10 +20,11 @@ import (
 
 // settings of one run.
 type settings struct {
-	pkg       string // package pattern for go list, relative to from
-	from      string // the folder that pkg is relative to
-	files     string // regular expression of the file names that get faults
-	draw      int    // number of faults
+	pkg       string   // package pattern for go list, relative to from
+	also      []string // packages that get faults, too, which the tests of pkg have to catch
+	from      string   // the folder that the packages are relative to
+	files     string   // regular expression of the file names that get faults
+	draw      int      // number of faults
 	seed      uint64
 	workers   int
 	timeout   time.Duration // of the tests with one fault
@@ -82,16 +84,33 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 	return report(out, verdicts, s)
 }
 
-// load reads the package and finds its possible faults.
+// load reads the packages and finds their possible faults. The target is the first package.
 func load(ctx context.Context, s settings) (target, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Dir,GoFiles", s.pkg)
+	t, err := loadOne(ctx, s, s.pkg)
+	if err != nil {
+		return target{}, err
+	}
+	for _, pkg := range s.also {
+		more, err := loadOne(ctx, s, pkg)
+		if err != nil {
+			return target{}, err
+		}
+		maps.Copy(t.sources, more.sources)
+		t.faults = append(t.faults, more.faults...)
+	}
+	return t, nil
+}
+
+// loadOne reads a package and finds its possible faults.
+func loadOne(ctx context.Context, s settings, pkg string) (target, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Dir,GoFiles", pkg)
 	cmd.Dir = s.from
 	data, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return target{}, fmt.Errorf("go list %s: %w: %s", s.pkg, err, exit.Stderr)
+		return target{}, fmt.Errorf("go list %s: %w: %s", pkg, err, exit.Stderr)
 	}
 	if err != nil {
-		return target{}, fmt.Errorf("go list %s: %w", s.pkg, err)
+		return target{}, fmt.Errorf("go list %s: %w", pkg, err)
 	}
 	var listed struct {
 		ImportPath, Dir string
@@ -99,7 +118,7 @@ func load(ctx context.Context, s settings) (target, error) {
 	}
 	// Two packages make this fail, because two JSON values are no valid JSON.
 	if err := json.Unmarshal(data, &listed); err != nil {
-		return target{}, fmt.Errorf("%s is not one package: %w", s.pkg, err)
+		return target{}, fmt.Errorf("%s is not one package: %w", pkg, err)
 	}
 	files, err := regexp.Compile(s.files)
 	if err != nil {

@@ -105,6 +105,24 @@ mutants killed: 6 of 8 (75 %), seed 7
 	}
 }
 
+// TestRunAlso: the tests of one package judge the faults in another that it uses.
+func TestRunAlso(t *testing.T) {
+	t.Parallel()
+	files := maps.Clone(sample)
+	files["q/q.go"] = "package q\n\nfunc Two() int { return 2 }\n"
+	files["p/q.go"] = "package p\n\nimport \"example.com/sample/q\"\n\nfunc Four() int { return 2 * q.Two() }\n"
+	files["p/q_test.go"] = "package p\n\nimport \"testing\"\n\nfunc TestFour(t *testing.T) {\n\tif Four() != 4 {\n\t\tt.Fatal(Four())\n\t}\n}\n"
+	s := settings{pkg: "./p", also: []string{"./q"}, files: "^q", from: write(t, files), draw: 100, seed: 7, workers: 2, timeout: time.Second, threshold: 100}
+	var alone, both bytes.Buffer
+	if err := run(t.Context(), &both, s); err != nil {
+		t.Errorf("%v:\n%s", err, &both)
+	}
+	s.also = nil
+	if err := run(t.Context(), &alone, s); err != nil || alone.String() == both.String() {
+		t.Errorf("%v: alone\n%s\ntogether\n%s", err, &alone, &both)
+	}
+}
+
 // inOrder sorts lines, because survivors are printed in any order.
 func inOrder(text string) string {
 	lines := strings.SplitAfter(text, "\n")

@@ -1,4 +1,4 @@
-package differ
+package catalogue
 
 import "github.com/keelson-io/keelson/api/v1alpha1"
 
