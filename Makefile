@@ -381,10 +381,10 @@ sentences: ## draw 20 sentences from comments and messages, and count those that
 	bin/sentences -seed '$(or $(SEED),1)'
 
 .PHONY: mutate
-mutate: ## make MUTANTS (100) small faults in differ and its catalogue (or PKG), one at a time: its tests must catch 80 % of them
+mutate: ## make MUTANTS (100) small faults in differ and what it uses (or PKG), one at a time: its tests must catch 80 % of them
 	@unset KUBEBUILDER_ASSETS
 	go build -C tools -o ../bin/mutate ./mutate
-	bin/mutate -n $(MUTANTS) -seed $(MUTATE_SEED) -threshold $(MUTATE_THRESHOLD) $(or $(PKG),-also ./differ/catalogue ./differ)
+	bin/mutate -n $(MUTANTS) -seed $(MUTATE_SEED) -threshold $(MUTATE_THRESHOLD) $(or $(PKG),-also ./differ/catalogue -also ./differ/expr ./differ)
 
 .PHONY: lint
 lint: bin/golangci-lint ## run the linters of .golangci.yaml, formatting included

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/expr"
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
@@ -35,11 +36,11 @@ type nodeReader struct {
 
 	mu    sync.Mutex
 	read  bool
-	nodes *differ.Nodes // nil: unknown
+	nodes *expr.Nodes // nil: unknown
 }
 
 // get returns the nodes; nil: unknown, because Keelson may not list nodes, or there are too many.
-func (r *nodeReader) get(ctx context.Context) (*differ.Nodes, error) {
+func (r *nodeReader) get(ctx context.Context) (*expr.Nodes, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.read {
@@ -65,8 +66,8 @@ var errManyNodes = errors.New("too many nodes, or too many labels and taints")
 
 // readNodePages keeps what rules read of each page, and no page. An API server that answers without
 // end is bounded in requests and memory.
-func readNodePages(ctx context.Context, list func(context.Context, string) ([]map[string]any, string, error)) (*differ.Nodes, error) {
-	nodes, read, size := &differ.Nodes{}, 0, 0
+func readNodePages(ctx context.Context, list func(context.Context, string) ([]map[string]any, string, error)) (*expr.Nodes, error) {
+	nodes, read, size := &expr.Nodes{}, 0, 0
 	for next := ""; ; {
 		page, more, err := list(ctx, next)
 		if err != nil {

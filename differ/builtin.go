@@ -5,14 +5,15 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ/catalogue"
+	"github.com/keelson-io/keelson/differ/expr"
 )
 
 // builtIn returns the compiled built-in rules of a profile, one for each path. Rules of the catalogue
 // with several paths share their condition.
-func builtIn(env environment, profile v1alpha1.DangerProfile) ([]rule, error) {
+func builtIn(env expr.Environment, profile v1alpha1.DangerProfile) ([]rule, error) {
 	var out []rule
 	for _, c := range catalogue.Rules(profile) {
-		when, says := newWhen(env, c.When, builtInCost), newMessage(env, c.MessageExpression)
+		when, says := expr.NewWhen(env, c.When, expr.BuiltInCost), expr.NewMessage(env, c.MessageExpression)
 		for _, path := range c.Paths {
 			p, err := parsePattern(path)
 			if err != nil {
@@ -41,7 +42,7 @@ func scalingOf(a catalogue.Autoscaled) Scaling {
 }
 
 // ownRules returns the rules that deny components any change of Keelson's own state.
-func ownRules(env environment) ([]rule, error) {
+func ownRules(env expr.Environment) ([]rule, error) {
 	var out []rule
 	for _, m := range v1alpha1.OwnObjects() {
 		r, err := newRule(env, v1alpha1.DangerRule{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/expr"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -108,12 +109,12 @@ func (c catalogueCase) states(t *testing.T) []differ.State {
 	return states
 }
 
-func (c catalogueCase) nodes(t *testing.T) *differ.Nodes {
+func (c catalogueCase) nodes(t *testing.T) *expr.Nodes {
 	t.Helper()
 	if c.Nodes == nil {
 		return nil
 	}
-	nodes := &differ.Nodes{}
+	nodes := &expr.Nodes{}
 	for _, n := range c.Nodes {
 		if err := nodes.Add(n); err != nil {
 			t.Fatal(err)

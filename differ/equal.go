@@ -7,11 +7,11 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	smdschema "sigs.k8s.io/structured-merge-diff/v4/schema"
+
+	"github.com/keelson-io/keelson/differ/expr"
 )
 
 // Types that API servers may return in another form than they were sent.
@@ -113,38 +113,12 @@ func equalQuantity(a, b any) bool {
 	if s, ok := a.(string); ok && any(s) == b {
 		return true // the usual case needs no parsing
 	}
-	qa, aok := quantity(a)
-	qb, bok := quantity(b)
+	qa, aok := expr.Quantity(a)
+	qb, bok := expr.Quantity(b)
 	if aok && bok {
 		return qa.Cmp(qb) == 0
 	}
 	return equal(a, b)
-}
-
-func quantity(v any) (resource.Quantity, bool) {
-	switch v := v.(type) {
-	case string:
-		return parseQuantity(v)
-	case int64:
-		return *resource.NewQuantity(v, resource.DecimalSI), true
-	case float64:
-		return parseQuantity(strconv.FormatFloat(v, 'g', -1, 64))
-	}
-	return resource.Quantity{}, false
-}
-
-// parseQuantity refuses values for which resource.ParseQuantity would take seconds or forever: it
-// computes every digit of 1e1000000000.
-func parseQuantity(s string) (resource.Quantity, bool) {
-	const digits, exponent = 64, 3
-	if len(s) > digits {
-		return resource.Quantity{}, false
-	}
-	if i := strings.LastIndexAny(s, "eE"); i >= 0 && len(strings.TrimLeft(s[i+1:], "+-0")) > exponent {
-		return resource.Quantity{}, false
-	}
-	q, err := resource.ParseQuantity(s)
-	return q, err == nil
 }
 
 func parseDuration(v any) (time.Duration, bool) {

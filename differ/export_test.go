@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ/catalogue"
+	"github.com/keelson-io/keelson/differ/expr"
 )
 
 // Internals that the external tests need.
@@ -42,15 +43,14 @@ func (s Schemas) TypeOf(gvk schema.GroupVersionKind) typed.ParseableType {
 }
 
 // BuiltIn returns the names, reasons and paths of the built-in rules.
-func BuiltIn() ([]rule, error) { return builtIn(newEnvironment(), v1alpha1.ProfileBaseline) }
+func BuiltIn() ([]rule, error) { return builtIn(expr.NewEnvironment(), v1alpha1.ProfileBaseline) }
 
 // Compiles returns the error of a rule's condition, if it has one.
 func (r rule) Compiles() error {
 	if r.condition == nil {
 		return nil
 	}
-	_, err := r.condition.compile()
-	return err
+	return r.condition.Compile()
 }
 
 // FixedPaths returns the paths in the table of immutable fields.

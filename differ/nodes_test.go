@@ -11,12 +11,13 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/expr"
 	"github.com/keelson-io/keelson/renderer"
 )
 
-func newNodes(t *testing.T, n int) *differ.Nodes {
+func newNodes(t *testing.T, n int) *expr.Nodes {
 	t.Helper()
-	nodes := &differ.Nodes{}
+	nodes := &expr.Nodes{}
 	for i := range n {
 		if err := nodes.Add(object{"metadata": object{"name": fmt.Sprint("n", i), "labels": object{"zone": fmt.Sprint(i % 2)}}}); err != nil {
 			t.Fatal(err)
@@ -107,7 +108,7 @@ func TestTolerations(t *testing.T) {
 			if err := yaml.Unmarshal([]byte("{metadata: {name: a}, spec: {taints: [{"+c.taint+"}]}}"), &node); err != nil {
 				t.Fatal(err)
 			}
-			nodes := &differ.Nodes{}
+			nodes := &expr.Nodes{}
 			if err := nodes.Add(node); err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +167,7 @@ func TestNodesCost(t *testing.T) {
 // TestAddNode: an object that can't be decoded as a Node gives an error with its name.
 func TestAddNode(t *testing.T) {
 	t.Parallel()
-	err := (&differ.Nodes{}).Add(object{"metadata": object{"name": "bad", "labels": 3}})
+	err := (&expr.Nodes{}).Add(object{"metadata": object{"name": "bad", "labels": 3}})
 	if err == nil || !strings.Contains(err.Error(), "node bad") {
 		t.Errorf("got %v", err)
 	}

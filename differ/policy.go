@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ/expr"
 )
 
 // Policy holds the inputs of decisions about differences: settings from git, and facts of the
@@ -45,7 +46,7 @@ type Policy struct {
 	// Nodes of the cluster, for the conditions of rules; nil: not known, and conditions read null.
 	// With NodesReadable, a plan whose conditions need unknown nodes asks for them: see
 	// [Change.Unread].
-	Nodes         *Nodes
+	Nodes         *expr.Nodes
 	NodesReadable bool
 	// targets returns the component's objects for the conditions of rules, by kind; see targetsOf.
 	targets func() map[string]any
@@ -85,17 +86,17 @@ func rulesOf(list []rule) Rules {
 // safe for concurrent use; the zero value is ready.
 type Catalogue struct {
 	mu       sync.Mutex
-	env      environment
+	env      expr.Environment
 	own      []rule
 	profiles map[v1alpha1.DangerProfile][]rule
 }
 
 // compiled returns the rules about Keelson's own objects, and the built-in rules of a profile.
-func (c *Catalogue) compiled(profile v1alpha1.DangerProfile) (env environment, own, builtin []rule, err error) {
+func (c *Catalogue) compiled(profile v1alpha1.DangerProfile) (env expr.Environment, own, builtin []rule, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.env == nil {
-		env := newEnvironment()
+		env := expr.NewEnvironment()
 		if c.own, err = ownRules(env); err != nil {
 			return nil, nil, nil, err
 		}
@@ -114,8 +115,8 @@ func (c *Catalogue) compiled(profile v1alpha1.DangerProfile) (env environment, o
 type rule struct {
 	v1alpha1.DangerRule
 	pattern   pattern
-	condition *condition
-	message   *condition // its value follows Because; nil: no message
+	condition *expr.Expression
+	message   *expr.Expression // its value follows Because; nil: no message
 	// scaling is what an autoscaler must own of the object for the rule to apply; 0: nothing.
 	scaling Scaling
 	// judged rules are about custom resources, and not about a field; see crd.go.
@@ -213,7 +214,7 @@ func (c *Catalogue) NewRules(s Scopes) (Rules, error) {
 	return rulesOf(out), nil
 }
 
-func compileRules(env environment, rules []v1alpha1.DangerRule) ([]rule, error) {
+func compileRules(env expr.Environment, rules []v1alpha1.DangerRule) ([]rule, error) {
 	out := make([]rule, 0, len(rules))
 	for _, r := range rules {
 		one, err := newRule(env, r)
@@ -240,7 +241,7 @@ func Locked(fleet []v1alpha1.DangerRule) int {
 // BuiltInRules returns the built-in rules of a profile, one for each path, in the order in which
 // they are read.
 func BuiltInRules(profile v1alpha1.DangerProfile) ([]v1alpha1.DangerRule, error) {
-	catalogue, err := builtIn(newEnvironment(), profile)
+	catalogue, err := builtIn(expr.NewEnvironment(), profile)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +252,7 @@ func BuiltInRules(profile v1alpha1.DangerProfile) ([]v1alpha1.DangerRule, error)
 	return out, nil
 }
 
-func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
+func newRule(env expr.Environment, r v1alpha1.DangerRule) (rule, error) {
 	p, err := parsePattern(r.Path)
 	if err != nil {
 		return rule{}, err
@@ -262,13 +263,13 @@ func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 	if err := CheckMatch(r.Match); err != nil {
 		return rule{}, err
 	}
-	out := rule{DangerRule: r, pattern: p, condition: newWhen(env, r.When, whenCost), judged: r.Name == ruleCRDSchema, sum: sumOf(r)}
-	out.message = newMessage(env, r.MessageExpression)
-	for _, c := range []*condition{out.condition, out.message} {
+	out := rule{DangerRule: r, pattern: p, condition: expr.NewWhen(env, r.When, expr.WhenCost), judged: r.Name == ruleCRDSchema, sum: sumOf(r)}
+	out.message = expr.NewMessage(env, r.MessageExpression)
+	for _, c := range []*expr.Expression{out.condition, out.message} {
 		if c == nil {
 			continue
 		}
-		if _, err := c.compile(); err != nil {
+		if err := c.Compile(); err != nil {
 			return rule{}, err
 		}
 	}

@@ -1,9 +1,15 @@
 package differ
 
 import (
+	"context"
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
+	"sync"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ/expr"
 )
 
 // ruleSearch finds the danger rules that fire on one object. It reads the object, and changes nothing
@@ -29,7 +35,7 @@ type ruleSearch struct {
 	list  []*rule        // rules for the object; nil until a field needs them
 	known map[string]any // variables of conditions that are the same for all fields
 	// answers of conditions that read no value of a field.
-	answers map[*condition]answer
+	answers map[*expr.Expression]answer
 }
 
 // answer is the result of a condition.
@@ -178,17 +184,17 @@ func (s *ruleSearch) applies(r *rule, w *row, inside pattern) (yes bool, said st
 
 // holds evaluates a condition for one change. A condition that reads no value of the change has one
 // answer for the object: it is evaluated once, however many fields change.
-func (s *ruleSearch) holds(c *condition, v values) (bool, error) {
+func (s *ruleSearch) holds(c *expr.Expression, v values) (bool, error) {
 	if known, ok := s.answers[c]; ok {
 		return known.yes, known.err
 	}
-	yes, cost, err := c.holds(s.facts(v))
+	yes, cost, err := c.Holds(s.facts(v))
 	if spent := s.effort.spend(conditionEffort + cost); spent != nil {
 		return false, spent
 	}
-	if !c.readsAny("old", "new", "recorded") {
+	if !c.ReadsAny("old", "new", "recorded") {
 		if s.answers == nil {
-			s.answers = map[*condition]answer{}
+			s.answers = map[*expr.Expression]answer{}
 		}
 		s.answers[c] = answer{yes, err}
 	}
@@ -200,7 +206,7 @@ func (s *ruleSearch) messageOf(r *rule, v values) (string, error) {
 	if r.message == nil {
 		return "", nil
 	}
-	text, cost := r.message.text(s.facts(v))
+	text, cost := r.message.Text(s.facts(v))
 	if err := s.effort.spend(conditionEffort + cost); err != nil {
 		return "", err
 	}
@@ -209,7 +215,7 @@ func (s *ruleSearch) messageOf(r *rule, v values) (string, error) {
 
 // lacksNodes reports whether a rule needs nodes that are still to be read, and notes it.
 func (s *ruleSearch) lacksNodes(r *rule) bool {
-	if s.policy.Nodes != nil || !s.policy.NodesReadable || !r.condition.reads("nodes") && !r.message.reads("nodes") {
+	if s.policy.Nodes != nil || !s.policy.NodesReadable || !r.condition.Reads("nodes") && !r.message.Reads("nodes") {
 		return false
 	}
 	if s.live == nil && !r.on(v1alpha1.OnCreateObject) && (r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectKeep) {
@@ -223,7 +229,7 @@ func (s *ruleSearch) lacksNodes(r *rule) bool {
 // to know the status is no answer.
 func (s *ruleSearch) unanswerable(r *rule) bool {
 	stops := r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectDeny
-	return s.imagined && stops && r.condition.reads("status")
+	return s.imagined && stops && r.condition.Reads("status")
 }
 
 // tried records a trial if the comparison is tracing.
@@ -253,14 +259,9 @@ func (s *ruleSearch) facts(v values) map[string]any {
 		if s.policy.targets != nil {
 			objects = s.policy.targets()
 		}
-		status := s.status
-		var nodes any
-		if s.policy.Nodes != nil {
-			nodes = nodesValue{s.policy.Nodes}
-		}
 		s.known = map[string]any{
-			"object": s.stored(orNull(object)), "live": s.stored(orNull(live)), "status": s.stored(orNull(status)), "objects": objects,
-			"cluster": map[string]any{"labels": labels}, "nodes": nodes,
+			"object": s.stored(orNull(object)), "live": s.stored(orNull(live)), "status": s.stored(orNull(s.status)), "objects": objects,
+			"cluster": map[string]any{"labels": labels}, "nodes": s.policy.Nodes.Value(),
 		}
 	}
 	facts := make(map[string]any, len(s.known)+3)
@@ -271,3 +272,179 @@ func (s *ruleSearch) facts(v values) map[string]any {
 
 // stored returns a part of the object as the API server stores it: see storedOf.
 func (s *ruleSearch) stored(v any) any { return storedOf(s.id.Group, v) }
+
+// values are the values of one change for a condition, nil if absent.
+type values struct{ recorded, old, target any }
+
+// Among returns the policy for a comparison of some of the given objects: conditions of its rules
+// then read the targets of all given objects. Without Among, conditions read only the compared
+// objects.
+func (p Policy) Among(states []State) Policy {
+	p.targets = targetsOf(states, p.MaskKey)
+	return p
+}
+
+// targetsOf returns the component's target objects by kind, in the order of states, with the data
+// of Secrets masked. They are made when the first condition reads them, once for all objects of a
+// comparison.
+func targetsOf(states []State, maskKey []byte) func() map[string]any {
+	return sync.OnceValue(func() map[string]any {
+		lists := map[string][]any{}
+		for i := range states {
+			s := &states[i]
+			if s.Target == nil {
+				continue
+			}
+			object := maskFor(s.ID, maskKey).apply(canonical(s.Target.Content))
+			lists[s.ID.Kind] = append(lists[s.ID.Kind], storedOf(s.ID.Group, orNull(object)))
+		}
+		out := make(map[string]any, len(lists))
+		for kind, list := range lists {
+			out[kind] = list
+		}
+		return out
+	})
+}
+
+// storedOf returns a value without the fields that are null: the API server stores no nulls for its
+// own kinds, and conditions would fail on them. A custom resource may have fields that can be null.
+func storedOf(group string, v any) any {
+	if strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") {
+		return v
+	}
+	out, _ := withoutNulls(v)
+	return out
+}
+
+// withoutNulls returns a value without the fields of its maps that are null, and whether it had any.
+// The value is not modified, and is returned itself if it had none.
+func withoutNulls(v any) (out any, had bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		return mapWithoutNulls(v)
+	case []any:
+		var left []any
+		for i, child := range v {
+			kept, had := withoutNulls(child)
+			if !had {
+				continue
+			}
+			if left == nil {
+				left = slices.Clone(v)
+			}
+			left[i] = kept
+		}
+		if left != nil {
+			return left, true
+		}
+	}
+	return v, false
+}
+
+func mapWithoutNulls(v map[string]any) (out any, had bool) {
+	var left map[string]any
+	for name, child := range v {
+		kept, had := withoutNulls(child)
+		if child != nil && !had {
+			continue
+		}
+		if left == nil {
+			left = maps.Clone(v)
+		}
+		if left[name] = kept; child == nil {
+			delete(left, name)
+		}
+	}
+	if left == nil {
+		return v, false
+	}
+	return left, true
+}
+
+// orNull returns an untyped nil for a nil map, which would otherwise be an empty map.
+func orNull(object map[string]any) any {
+	if object == nil {
+		return nil
+	}
+	return object
+}
+
+// changes returns the values for which a rule's condition is evaluated. The path may lie inside a
+// value that only changes as a whole. Then a new value there has no old value, and a removed value
+// has no new value, because items of such a list have no identity.
+func changes(w *row, inside pattern) []values {
+	if len(inside) == 0 {
+		return []values{{recorded: w.r.value, old: w.l.value, target: w.t.value}}
+	}
+	var out []values
+	live, target := inside.collect(w.l.value), inside.collect(w.t.value)
+	for _, v := range notIn(live, target) {
+		out = append(out, values{target: v})
+	}
+	for _, v := range notIn(target, live) {
+		out = append(out, values{old: v})
+	}
+	return out
+}
+
+// notIn returns the values of list that other lacks, or has less often: a second container that is
+// privileged counts as new.
+func notIn(other, list []any) []any {
+	has := make(map[string]int, len(other))
+	for _, v := range other {
+		has[string(appendKey(nil, v))]++
+	}
+	var out []any
+	for _, v := range list {
+		if key := string(appendKey(nil, v)); has[key] > 0 {
+			has[key]--
+		} else {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Outcome is the result of a rule at a change that matches the rule's path.
+type Outcome string
+
+// The values of [Outcome].
+const (
+	OutcomeFires      Outcome = "fires"
+	OutcomeCondition  Outcome = "condition is false"
+	OutcomeOtherEvent Outcome = "other event"
+)
+
+// Trial is one rule's result for one change. On a create, only a rule that denies stops anything.
+type Trial struct {
+	ID ID `json:"object"`
+	// Path of the field; empty for the object as a whole.
+	Path    string         `json:"path,omitempty"`
+	Event   v1alpha1.Event `json:"event"`
+	Rule    string         `json:"rule"`
+	Outcome Outcome        `json:"outcome"`
+}
+
+// Try returns the rules that fire on the changes that [Compare] finds. It also returns rules that
+// match the object and path but do not fire, up to the rule that decides. The order is that of the
+// objects, their fields, and the rules. Errors are those of [Compare], but for [*DuplicateError]:
+// Try does not check for duplicates.
+func Try(ctx context.Context, schemas Schemas, states []State, policy Policy) ([]Trial, error) {
+	states = slices.Clone(states)
+	slices.SortFunc(states, func(a, b State) int { return CompareIDs(a.ID, b.ID) })
+	policy = policy.Among(states)
+	var out []Trial
+	effort := newEffort(ctx, compareEffort)
+	for _, s := range states {
+		if err := effort.spend(checkEvery); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.ID, err)
+		}
+		c := newComparison(schemas, s, policy, effort)
+		c.rules.tracing = true
+		if err := c.run(); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.ID, err)
+		}
+		out = append(out, c.rules.trials...)
+	}
+	return out, nil
+}

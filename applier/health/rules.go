@@ -9,6 +9,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/fingerprint"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/expr"
 )
 
 // Rules decide when objects are healthy. The zero value has only the rules of Keelson and
@@ -20,7 +21,7 @@ type Rules struct {
 
 type rule struct {
 	match                       v1alpha1.ObjectMatch
-	current, inProgress, failed differ.Condition
+	current, inProgress, failed expr.Condition
 	because                     string
 	text                        v1alpha1.HealthRule // the rule's source
 }
@@ -47,7 +48,7 @@ func (e *RuleError) Unwrap() error { return e.Err }
 // a [*RuleError]: an object must not count as healthy because of a typing mistake.
 func NewRules(rules []v1alpha1.HealthRule, labels map[string]string) (Rules, error) {
 	out := Rules{labels: labels}
-	language := differ.NewConditions()
+	language := expr.NewConditions()
 	for i, r := range rules {
 		if err := differ.CheckMatch(r.Match); err != nil {
 			return Rules{}, &RuleError{Rule: i, Err: err}
@@ -55,7 +56,7 @@ func NewRules(rules []v1alpha1.HealthRule, labels map[string]string) (Rules, err
 		compiled := rule{match: r.Match, because: r.Because, text: r}
 		for _, field := range []struct {
 			name, text string
-			into       *differ.Condition
+			into       *expr.Condition
 		}{
 			{"inProgress", r.InProgress, &compiled.inProgress},
 			{"failed", r.Failed, &compiled.failed},
@@ -105,7 +106,7 @@ func (r Rules) evaluate(id differ.ID, live map[string]any) (h Result, decided bo
 
 func (r *rule) evaluate(live map[string]any, labels map[string]string) (h Result, decided bool) {
 	for _, c := range []struct {
-		condition differ.Condition
+		condition expr.Condition
 		health    v1alpha1.Health
 	}{
 		{r.inProgress, v1alpha1.HealthProgressing},

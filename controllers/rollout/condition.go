@@ -1,7 +1,7 @@
 package rollout
 
 import (
-	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/expr"
 	"github.com/keelson-io/keelson/registry"
 )
 
@@ -9,13 +9,13 @@ import (
 type DeliveryFacts struct{ Version, Sync, Health, Message string }
 
 // Conditions compiles the conditions of CEL checks. It is safe for concurrent use.
-type Conditions struct{ language differ.Conditions }
+type Conditions struct{ language expr.Conditions }
 
 // NewConditions returns a compiler. The CEL environment is built at the first condition.
-func NewConditions() Conditions { return Conditions{differ.ConditionsOver("delivery")} }
+func NewConditions() Conditions { return Conditions{expr.ConditionsOver("delivery")} }
 
 // Condition is a compiled condition.
-type Condition struct{ is differ.Condition }
+type Condition struct{ is expr.Condition }
 
 // Compile compiles a condition. The error names line and column in the text.
 func (c Conditions) Compile(text string) (Condition, error) {

@@ -1,8 +1,8 @@
-package differ
+package expr
 
 // Conditions compiles conditions in CEL: with the functions and bounds of danger rules, but with
 // their own variables, and cluster. It is safe for concurrent use.
-type Conditions struct{ env environment }
+type Conditions struct{ env Environment }
 
 // NewConditions returns the compiler of conditions on one object of a cluster, which also read
 // cluster.labels. CEL is set up at the first condition.
@@ -14,7 +14,7 @@ func ConditionsOver(variables ...string) Conditions {
 }
 
 // Condition is a compiled condition. The zero Condition is no condition: see [Condition.Set].
-type Condition struct{ is *condition }
+type Condition struct{ is *Expression }
 
 // Compile compiles the condition in a field of git. The error names the field, and a syntax error
 // its line and column. An empty text gives the zero Condition.
@@ -45,7 +45,7 @@ func (c Condition) Holds(object map[string]any, labels map[string]string) (bool,
 // HoldsOver evaluates the condition for values of its variables, and of cluster: maps, lists,
 // strings, numbers, booleans and nil. The error is like that of Holds.
 func (c Condition) HoldsOver(facts map[string]any) (bool, error) {
-	yes, _, err := c.is.holds(facts)
+	yes, _, err := c.is.Holds(facts)
 	return yes, err
 }
 

@@ -1,4 +1,4 @@
-package differ
+package expr
 
 import (
 	"fmt"

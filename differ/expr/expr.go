@@ -1,12 +1,17 @@
-package differ
+// Package expr compiles and evaluates the expressions in CEL that git has: the conditions and messages of
+// danger rules, and conditions on objects.
+//
+// An expression is bounded before it is compiled and while it runs: by its length, by what it may build,
+// and by the cost that CEL counts. Errors are one short line, and quote no part of a long value.
+package expr
 
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"regexp/syntax"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -17,17 +22,18 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 const (
 	// whenLength bounds a condition, in bytes. The longest built-in condition is far below.
 	whenLength = 2048
-	// whenCost bounds the evaluation of a condition, in CEL's units: about a millisecond. An API
+	// WhenCost bounds the evaluation of a condition, in CEL's units: about a millisecond. An API
 	// server allows a hundred times as much for each policy.
-	whenCost = 10_000
-	// builtInCost bounds a built-in condition. Conditions that read the component's other objects
+	WhenCost = 10_000
+	// BuiltInCost bounds a built-in condition. Conditions that read the component's other objects
 	// take long for a large component, and are written with their cost in mind.
-	builtInCost = 50 * whenCost
+	BuiltInCost = 50 * WhenCost
 	// whenDearest bounds the cost of one evaluation, as a multiple of its limit. The call that
 	// exceeds the limit may cost as much as matchSteps allows. CEL counts more where a call was
 	// refused.
@@ -51,17 +57,17 @@ func typeError(wanted *cel.Type) error {
 	return errWhenType
 }
 
-// environment returns the variables and functions of conditions. It is made when the first
+// Environment returns the variables and functions of conditions. It is made when the first
 // condition is compiled: most comparisons need none.
-type environment func() (*cel.Env, error)
+type Environment func() (*cel.Env, error)
 
-// newEnvironment returns the environment of danger rules.
-func newEnvironment() environment {
+// NewEnvironment returns the environment of danger rules.
+func NewEnvironment() Environment {
 	return environmentOf("old", "new", "recorded", "object", "live", "status", "objects", "nodes")
 }
 
 // environmentOf returns an environment with the given variables, and cluster.
-func environmentOf(variables ...string) environment {
+func environmentOf(variables ...string) Environment {
 	return sync.OnceValues(func() (*cel.Env, error) { return makeEnvironment(variables) })
 }
 
@@ -155,18 +161,24 @@ func amount(v ref.Val) ref.Val {
 	default:
 		return types.NewErr("a value of type %s is no quantity", v.Type().TypeName())
 	}
-	q, ok := quantity(v.Value())
+	q, ok := Quantity(v.Value())
 	if !ok {
 		return types.NewErr("%v is no quantity", v.Value())
 	}
 	return types.Double(q.AsApproximateFloat64())
 }
 
-// condition is an expression of a rule: its when, which is true or false, or its message. A nil
+// Expression is an expression of a rule: its when, which is true or false, or its message. A nil
 // condition counts as true, and a nil message is empty.
-type condition struct {
+type Expression struct {
 	field   string // for errors
 	compile func() (compiled, error)
+}
+
+// Compile returns the error of an expression that can't be compiled.
+func (c *Expression) Compile() error {
+	_, err := c.compile()
+	return err
 }
 
 // compiled is an expression that was parsed and checked.
@@ -176,8 +188,8 @@ type compiled struct {
 	reads   map[string]bool
 }
 
-// expression is the source of a condition.
-type expression struct {
+// source is the text of an expression, with its type and bounds.
+type source struct {
 	field, text string
 	is          *cel.Type
 	limit       uint64 // of its cost
@@ -186,25 +198,25 @@ type expression struct {
 }
 
 // newCondition returns a condition that is compiled when it is first needed.
-func newCondition(env environment, field, text string) *condition {
-	return newExpression(env, expression{field: field, text: text, is: cel.BoolType, limit: whenCost, nodesLimit: whenCost})
+func newCondition(env Environment, field, text string) *Expression {
+	return newExpression(env, source{field: field, text: text, is: cel.BoolType, limit: WhenCost, nodesLimit: WhenCost})
 }
 
-// newWhen returns the condition of a danger rule.
-func newWhen(env environment, text string, limit uint64) *condition {
-	return newExpression(env, expression{field: "when", text: text, is: cel.BoolType, limit: limit, nodesLimit: builtInCost})
+// NewWhen returns the condition of a danger rule.
+func NewWhen(env Environment, text string, limit uint64) *Expression {
+	return newExpression(env, source{field: "when", text: text, is: cel.BoolType, limit: limit, nodesLimit: BuiltInCost})
 }
 
-// newMessage returns the message of a danger rule.
-func newMessage(env environment, text string) *condition {
-	return newExpression(env, expression{field: "messageExpression", text: text, is: cel.StringType, limit: whenCost, nodesLimit: builtInCost})
+// NewMessage returns the message of a danger rule.
+func NewMessage(env Environment, text string) *Expression {
+	return newExpression(env, source{field: "messageExpression", text: text, is: cel.StringType, limit: WhenCost, nodesLimit: BuiltInCost})
 }
 
-func newExpression(env environment, e expression) *condition {
+func newExpression(env Environment, e source) *Expression {
 	if e.text == "" {
 		return nil
 	}
-	return &condition{field: e.field, compile: sync.OnceValues(func() (compiled, error) {
+	return &Expression{field: e.field, compile: sync.OnceValues(func() (compiled, error) {
 		out, err := e.compile(env)
 		if err != nil {
 			return compiled{}, fmt.Errorf("%s: %w", e.field, err)
@@ -214,7 +226,7 @@ func newExpression(env environment, e expression) *condition {
 }
 
 // compile compiles the expression. An error about its syntax or its calls names line and column.
-func (e expression) compile(env environment) (compiled, error) {
+func (e source) compile(env Environment) (compiled, error) {
 	if len(e.text) > whenLength {
 		return compiled{}, fmt.Errorf("%w: %d bytes, and %d are allowed", errWhenLength, len(e.text), whenLength)
 	}
@@ -263,9 +275,9 @@ func namesIn(checked *cel.Ast) map[string]bool {
 	return out
 }
 
-// reads reports whether the expression reads a variable. An expression that can't be compiled reads
+// Reads reports whether the expression reads a variable. An expression that can't be compiled reads
 // no variable: its evaluation is an error.
-func (c *condition) reads(variable string) bool {
+func (c *Expression) Reads(variable string) bool {
 	if c == nil {
 		return false
 	}
@@ -273,13 +285,13 @@ func (c *condition) reads(variable string) bool {
 	return err == nil && is.reads[variable]
 }
 
-// readsAny reports whether the expression reads any of some variables.
-func (c *condition) readsAny(variables ...string) bool {
-	return slices.ContainsFunc(variables, c.reads)
+// ReadsAny reports whether the expression reads any of some variables.
+func (c *Expression) ReadsAny(variables ...string) bool {
+	return slices.ContainsFunc(variables, c.Reads)
 }
 
-// holds evaluates the condition, and returns the cost of this. The facts are not modified.
-func (c *condition) holds(facts map[string]any) (yes bool, cost uint64, _ error) {
+// Holds evaluates the condition, and returns the cost of this. The facts are not modified.
+func (c *Expression) Holds(facts map[string]any) (yes bool, cost uint64, _ error) {
 	out, cost, err := c.evaluate(facts)
 	if err != nil {
 		return false, cost, err
@@ -292,7 +304,7 @@ func (c *condition) holds(facts map[string]any) (yes bool, cost uint64, _ error)
 }
 
 // evaluate returns the value of an expression, and the cost of the evaluation.
-func (c *condition) evaluate(facts map[string]any) (out ref.Val, cost uint64, _ error) {
+func (c *Expression) evaluate(facts map[string]any) (out ref.Val, cost uint64, _ error) {
 	is, err := c.compile()
 	if err != nil {
 		return nil, 0, err
@@ -308,10 +320,10 @@ func (c *condition) evaluate(facts map[string]any) (out ref.Val, cost uint64, _ 
 	return out, cost, nil
 }
 
-// text evaluates a message. The result is empty if the message has no value, is too long, or has
+// Text evaluates a message. The result is empty if the message has no value, is too long, or has
 // white space other than single spaces between words. A message is never cut or put on one line,
 // because a secret in it would then not be recognised.
-func (c *condition) text(facts map[string]any) (string, uint64) {
+func (c *Expression) Text(facts map[string]any) (string, uint64) {
 	out, cost, err := c.evaluate(facts)
 	if err != nil {
 		return "", cost
@@ -333,134 +345,30 @@ func inShort(err error) string {
 	return text
 }
 
-// values are the values of one change for a condition, nil if absent.
-type values struct{ recorded, old, target any }
-
-// Among returns the policy for a comparison of some of the given objects: conditions of its rules
-// then read the targets of all given objects. Without Among, conditions read only the compared
-// objects.
-func (p Policy) Among(states []State) Policy {
-	p.targets = targetsOf(states, p.MaskKey)
-	return p
-}
-
-// targetsOf returns the component's target objects by kind, in the order of states, with the data
-// of Secrets masked. They are made when the first condition reads them, once for all objects of a
-// comparison.
-func targetsOf(states []State, maskKey []byte) func() map[string]any {
-	return sync.OnceValue(func() map[string]any {
-		lists := map[string][]any{}
-		for i := range states {
-			s := &states[i]
-			if s.Target == nil {
-				continue
-			}
-			object := maskFor(s.ID, maskKey).apply(canonical(s.Target.Content))
-			lists[s.ID.Kind] = append(lists[s.ID.Kind], storedOf(s.ID.Group, orNull(object)))
-		}
-		out := make(map[string]any, len(lists))
-		for kind, list := range lists {
-			out[kind] = list
-		}
-		return out
-	})
-}
-
-// storedOf returns a value without the fields that are null: the API server stores no nulls for its
-// own kinds, and conditions would fail on them. A custom resource may have fields that can be null.
-func storedOf(group string, v any) any {
-	if strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") {
-		return v
-	}
-	out, _ := withoutNulls(v)
-	return out
-}
-
-// withoutNulls returns a value without the fields of its maps that are null, and whether it had any.
-// The value is not modified, and is returned itself if it had none.
-func withoutNulls(v any) (out any, had bool) {
+// Quantity reads a quantity of Kubernetes: a text, or a number. It is not ok if the value is none, or
+// takes long to read.
+func Quantity(v any) (resource.Quantity, bool) {
 	switch v := v.(type) {
-	case map[string]any:
-		return mapWithoutNulls(v)
-	case []any:
-		var left []any
-		for i, child := range v {
-			kept, had := withoutNulls(child)
-			if !had {
-				continue
-			}
-			if left == nil {
-				left = slices.Clone(v)
-			}
-			left[i] = kept
-		}
-		if left != nil {
-			return left, true
-		}
+	case string:
+		return parseQuantity(v)
+	case int64:
+		return *resource.NewQuantity(v, resource.DecimalSI), true
+	case float64:
+		return parseQuantity(strconv.FormatFloat(v, 'g', -1, 64))
 	}
-	return v, false
+	return resource.Quantity{}, false
 }
 
-func mapWithoutNulls(v map[string]any) (out any, had bool) {
-	var left map[string]any
-	for name, child := range v {
-		kept, had := withoutNulls(child)
-		if child != nil && !had {
-			continue
-		}
-		if left == nil {
-			left = maps.Clone(v)
-		}
-		if left[name] = kept; child == nil {
-			delete(left, name)
-		}
+// parseQuantity refuses values for which resource.ParseQuantity would take seconds or forever: it
+// computes every digit of 1e1000000000.
+func parseQuantity(s string) (resource.Quantity, bool) {
+	const digits, exponent = 64, 3
+	if len(s) > digits {
+		return resource.Quantity{}, false
 	}
-	if left == nil {
-		return v, false
+	if i := strings.LastIndexAny(s, "eE"); i >= 0 && len(strings.TrimLeft(s[i+1:], "+-0")) > exponent {
+		return resource.Quantity{}, false
 	}
-	return left, true
-}
-
-// orNull returns an untyped nil for a nil map, which would otherwise be an empty map.
-func orNull(object map[string]any) any {
-	if object == nil {
-		return nil
-	}
-	return object
-}
-
-// changes returns the values for which a rule's condition is evaluated. The path may lie inside a
-// value that only changes as a whole. Then a new value there has no old value, and a removed value
-// has no new value, because items of such a list have no identity.
-func changes(w *row, inside pattern) []values {
-	if len(inside) == 0 {
-		return []values{{recorded: w.r.value, old: w.l.value, target: w.t.value}}
-	}
-	var out []values
-	live, target := inside.collect(w.l.value), inside.collect(w.t.value)
-	for _, v := range notIn(live, target) {
-		out = append(out, values{target: v})
-	}
-	for _, v := range notIn(target, live) {
-		out = append(out, values{old: v})
-	}
-	return out
-}
-
-// notIn returns the values of list that other lacks, or has less often: a second container that is
-// privileged counts as new.
-func notIn(other, list []any) []any {
-	has := make(map[string]int, len(other))
-	for _, v := range other {
-		has[string(appendKey(nil, v))]++
-	}
-	var out []any
-	for _, v := range list {
-		if key := string(appendKey(nil, v)); has[key] > 0 {
-			has[key]--
-		} else {
-			out = append(out, v)
-		}
-	}
-	return out
+	q, err := resource.ParseQuantity(s)
+	return q, err == nil
 }

@@ -1,4 +1,4 @@
-package differ
+package expr
 
 import (
 	"encoding/json"
@@ -42,7 +42,7 @@ func (n *Nodes) Add(o map[string]any) error {
 		} `json:"spec"`
 	}
 	if err := into(map[string]any{"metadata": o["metadata"], "spec": o["spec"]}, &read); err != nil {
-		return fmt.Errorf("node %v: %w", nested(o, "metadata", "name"), err)
+		return fmt.Errorf("node %v: %w", read.Metadata.Name, err)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Metadata.Name, Labels: read.Metadata.Labels}}
 	for _, t := range read.Spec.Taints {
@@ -151,6 +151,14 @@ func (nodesValue) Type() ref.Type { return cel.ObjectType("keelson.Nodes") }
 
 // Value returns the [Nodes].
 func (v nodesValue) Value() any { return v.Nodes }
+
+// Value returns the nodes as the value of a variable; null if they are unknown.
+func (n *Nodes) Value() any {
+	if n == nil {
+		return nil
+	}
+	return nodesValue{n}
+}
 
 const matchingFunction = "matching"
 
