@@ -155,3 +155,23 @@ func TestNoteManyApprovals(t *testing.T) {
 		t.Errorf("missed (-want +got):\n%s", diff)
 	}
 }
+
+// TestUnread: a plan needs what any of its changes needs.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	owners, resources, nodes := differ.Unread{Owners: true}, differ.Unread{CustomResources: true}, differ.Unread{Nodes: true}
+	for name, c := range map[string]struct {
+		changes []differ.Change
+		want    differ.Unread
+	}{
+		"None":      {[]differ.Change{{}}, differ.Unread{}},
+		"Owners":    {[]differ.Change{{}, {Unread: owners}, {}}, owners},
+		"Resources": {[]differ.Change{{Unread: resources}}, resources},
+		"Nodes":     {[]differ.Change{{Unread: nodes}, {}}, nodes},
+		"All":       {[]differ.Change{{Unread: owners}, {Unread: nodes}, {Unread: resources}}, differ.Unread{Owners: true, CustomResources: true, Nodes: true}},
+	} {
+		if got := (differ.Plan{Changes: c.changes}).Unread(); got != c.want || got.Any() != (c.want != differ.Unread{}) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}

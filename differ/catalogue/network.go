@@ -122,57 +122,54 @@ func newPolicyTypes() string {
 	return `(live == null || object.spec.?policyTypes.orValue([]) != [] ? ` + policyTypesOf("object") + ` : ` + policyTypesOf("live") + `)`
 }
 
-// perDirection returns a rule on the ingress rules of network policies, and the same rule on their
-// egress rules: both fire only if the policy has that type, because rules of another direction
-// have no effect. PEERS in the condition is the field that lists the peers of a rule.
-func perDirection(c catalogued) []catalogued {
-	direction := func(policyType, path, peers string) catalogued {
-		out := c
-		out.paths = []string{path}
-		out.when = `'` + policyType + `' in ` + newPolicyTypes() + ` && (` + strings.ReplaceAll(c.when, "PEERS", peers) + `)`
-		return out
-	}
-	return []catalogued{direction("Ingress", ".spec.ingress", "from"), direction("Egress", ".spec.egress", "to")}
+// inForce returns a CEL condition on the ingress or egress rules of a network policy, called new and
+// old: the given condition is true, and the policy has the type of these rules. Rules of another
+// direction have no effect.
+func inForce(condition string) string {
+	return `[` + newPolicyTypes() + `].exists(types,
+(new != null ? new == object.spec.?ingress.orValue(null) : old == live.?spec.ingress.orValue(null)) && 'Ingress' in types ||
+(new != null ? new == object.spec.?egress.orValue(null) : old == live.?spec.egress.orValue(null)) && 'Egress' in types) && (` + condition + `)`
 }
 
 func heldNetworkPolicies() []catalogued {
-	return ofNetworkPolicies(v1alpha1.EffectHold, slices.Concat(
-		[]catalogued{
-			{
-				name: "network-policy-type-lost", on: changesAndRemovals(),
-				because: "the policy no longer restricts one direction: traffic that no other policy restricts is allowed",
-				fix:     "keep the policy type, and add rules for the traffic that must pass",
-				source:  networkPolicyPage,
-				when:    `old != null && old.exists(o, !(o in ` + policyTypesOf("object") + `))`,
-				paths:   []string{".spec.policyTypes"},
-			},
-			{
-				name: "network-policy-selector", on: changesAndRemovals(),
-				because: "the policy selects other pods: it no longer protects the old ones, and blocks traffic of the new ones that no policy allows",
-				fix:     "create a second policy for the new pods, and delete this one when its pods are gone",
-				source:  networkPolicyPage,
-				when:    `old != null && old != new`,
-				paths:   []string{".spec.podSelector"},
-			},
+	directions := []string{".spec.ingress", ".spec.egress"}
+	return ofNetworkPolicies(v1alpha1.EffectHold, []catalogued{
+		{
+			name: "network-policy-type-lost", on: changesAndRemovals(),
+			because: "the policy no longer restricts one direction: traffic that no other policy restricts is allowed",
+			fix:     "keep the policy type, and add rules for the traffic that must pass",
+			source:  networkPolicyPage,
+			when:    `old != null && old.exists(o, !(o in ` + policyTypesOf("object") + `))`,
+			paths:   []string{".spec.policyTypes"},
 		},
-		perDirection(catalogued{
+		{
+			name: "network-policy-selector", on: changesAndRemovals(),
+			because: "the policy selects other pods: it no longer protects the old ones, and blocks traffic of the new ones that no policy allows",
+			fix:     "create a second policy for the new pods, and delete this one when its pods are gone",
+			source:  networkPolicyPage,
+			when:    `old != null && old != new`,
+			paths:   []string{".spec.podSelector"},
+		},
+		{
 			name: "network-policy-opened", on: fieldsAndCreation(),
 			because: "a new rule allows every peer on every port, or clients from at least half of all addresses",
 			fix:     "name the peers and ports that the pods need",
 			source:  networkPolicyPage,
-			when: `new != null && new.exists(n, (old == null || !(n in old)) && (
-n.?PEERS.orValue([]).size() == 0 && n.?ports.orValue([]).size() == 0 ||
+			when: inForce(`new != null && new.exists(n, (old == null || !(n in old)) && (
+n.?from.orValue(n.?to.orValue([])).size() == 0 && n.?ports.orValue([]).size() == 0 ||
 n.?from.orValue([]).exists(p, p.?ipBlock.cidr.orValue('').matches(r'/[01]\s*$'))) &&
-(old == null || !old.exists(o, o.?PEERS.orValue([]).size() == 0 && o.?ports.orValue([]).size() == 0)))`,
-		}),
-		perDirection(catalogued{
+(old == null || !old.exists(o, o.?from.orValue(o.?to.orValue([])).size() == 0 && o.?ports.orValue([]).size() == 0)))`),
+			paths: directions,
+		},
+		{
 			name: "network-policy-denies-all", on: changesAndRemovals(),
 			because: "the last rule of a direction goes: the pods lose all traffic in that direction that no other policy allows",
 			fix:     "keep a rule for the traffic that must pass, DNS included",
 			source:  "https://www.nine.ch/en/platform-news/posts/postmortem-dns-netpol-block",
-			when:    `old != null && old != [] && (new == null || new == [])`,
-		}),
-	))
+			when:    inForce(`old != null && old != [] && (new == null || new == [])`),
+			paths:   directions,
+		},
+	})
 }
 
 // ofNetworkPolicies sets the effect of rules, and the kind that they are about.
@@ -439,57 +436,56 @@ c.?ports.orValue([]).exists(p, p.?name.orValue('') == new))`),
 }
 
 func warnedNetworkPolicies() []catalogued {
-	noDNS := catalogued{
-		name: "network-policy-no-dns", on: fieldsAndCreation(),
-		because: "the policy restricts outgoing traffic without allowing port 53: unless another policy allows it, the pods can't resolve names",
-		fix:     "allow UDP and TCP port 53 to the pods of the cluster's DNS",
-		source:  networkPolicyPage + "#default-deny-all-egress-traffic",
-	}
-	noDNSFor := func(path, when string) catalogued {
-		out := noDNS
-		out.paths = []string{path}
-		out.when = when + ` && !object.spec.?egress.orValue([]).exists(e,
-e.?ports.orValue([]).size() == 0 || e.ports.exists(p, !has(p.port) || string(p.port) in ['53', 'dns', 'dns-tcp'] ||
-type(p.port) == int && p.port < 53 && p.?endPort.orValue(0) >= 53))`
-		return out
-	}
-	return ofNetworkPolicies(v1alpha1.EffectWarn, slices.Concat(
-		perDirection(catalogued{
+	directions := []string{".spec.ingress", ".spec.egress"}
+	return ofNetworkPolicies(v1alpha1.EffectWarn, []catalogued{
+		{
 			name: "network-policy-peer-split", on: []v1alpha1.Event{v1alpha1.OnChange},
 			because: "one peer with two selectors becomes two peers: traffic that matches only one of the selectors is allowed",
 			fix:     "write namespaceSelector and podSelector in one item",
 			source:  networkPolicyPage + "#behavior-of-to-and-from-selectors",
-			when: `old != null && new != null && old.exists(o, o.?PEERS.orValue([]).exists(p, has(p.namespaceSelector) && has(p.podSelector) &&
-new.exists(n, [n.?PEERS.orValue([])].exists(peers, !(p in peers) && peers.exists(q, !has(q.namespaceSelector) && q.?podSelector == p.?podSelector) &&
-peers.exists(q, !has(q.podSelector) && q.?namespaceSelector == p.?namespaceSelector)))))`,
-		}),
-		[]catalogued{
-			noDNSFor(".spec.policyTypes", `'Egress' in `+policyTypesOf("object")+` && (old == null || !('Egress' in old))`),
-			// A new policy that names no types has the type Egress by its egress rules.
-			noDNSFor(".spec.egress", `live == null && !has(object.spec.policyTypes) && new != null && new != []`),
+			when: inForce(`old != null && new != null && old.exists(o, o.?from.orValue(o.?to.orValue([])).exists(p, has(p.namespaceSelector) && has(p.podSelector) &&
+new.exists(n, [n.?from.orValue(n.?to.orValue([]))].exists(peers, !(p in peers) && peers.exists(q, !has(q.namespaceSelector) && q.?podSelector == p.?podSelector) &&
+peers.exists(q, !has(q.podSelector) && q.?namespaceSelector == p.?namespaceSelector)))))`),
+			paths: directions,
 		},
-		perDirection(catalogued{
+		{
+			name: "network-policy-no-dns", on: fieldsAndCreation(),
+			because: "the policy restricts outgoing traffic without allowing port 53: unless another policy allows it, the pods can't resolve names",
+			fix:     "allow UDP and TCP port 53 to the pods of the cluster's DNS",
+			source:  networkPolicyPage + "#default-deny-all-egress-traffic",
+			// The items of the types are texts. Egress rules give a new policy that names no types the type
+			// Egress.
+			when: `'Egress' in ` + policyTypesOf("object") + ` &&
+([new, old].exists(l, l != null && l.exists(r, type(r) != string)) ? live == null && !has(object.spec.policyTypes) : old == null || !('Egress' in old)) &&
+!object.spec.?egress.orValue([]).exists(e,
+e.?ports.orValue([]).size() == 0 || e.ports.exists(p, !has(p.port) || string(p.port) in ['53', 'dns', 'dns-tcp'] ||
+type(p.port) == int && p.port < 53 && p.?endPort.orValue(0) >= 53))`,
+			paths: []string{".spec.policyTypes", ".spec.egress"},
+		},
+		{
 			name: "network-policy-widened", on: fieldsAndCreation(),
 			because: "a new rule allows every peer, the pods of every namespace, or at least half of all addresses",
 			fix:     "name the peers by namespace and pod labels",
 			source:  networkPolicyPage,
-			when: `new != null && new.exists(n, (old == null || !(n in old)) && [n.?PEERS.orValue([])].exists(peers, peers.size() == 0 ||
+			when: inForce(`new != null && new.exists(n, (old == null || !(n in old)) && [n.?from.orValue(n.?to.orValue([]))].exists(peers, peers.size() == 0 ||
 peers.exists(p, p.?ipBlock.cidr.orValue('').matches(r'/[01]\s*$') ||
 has(p.namespaceSelector) && p.namespaceSelector == {} && !has(p.podSelector))) &&
-(old == null || !old.exists(o, o.?PEERS.orValue([]).size() == 0 &&
-(o.?ports.orValue([]).size() == 0 || o.?ports.orValue([]) == n.?ports.orValue([])))))`,
-		}),
-		perDirection(catalogued{
+(old == null || !old.exists(o, o.?from.orValue(o.?to.orValue([])).size() == 0 &&
+(o.?ports.orValue([]).size() == 0 || o.?ports.orValue([]) == n.?ports.orValue([])))))`),
+			paths: directions,
+		},
+		{
 			name: "network-policy-port-closed", on: []v1alpha1.Event{v1alpha1.OnChange},
 			because: "the policy no longer allows a port: connections that no other policy allows may time out",
 			fix:     "keep the old port beside the new one until no client uses it",
 			source:  networkPolicyPage,
 			// The API server adds the protocol: TCP.
-			when: `old != null && new != null && old.exists(o, o.?ports.orValue([]).exists(p,
+			when: inForce(`old != null && new != null && old.exists(o, o.?ports.orValue([]).exists(p,
 !new.exists(n, n.?ports.orValue([]).size() == 0 || n.ports.exists(q, q.?port == p.?port && q.?endPort == p.?endPort &&
-q.?protocol.orValue('TCP') == p.?protocol.orValue('TCP')))))`,
-		}),
-		[]catalogued{{
+q.?protocol.orValue('TCP') == p.?protocol.orValue('TCP')))))`),
+			paths: directions,
+		},
+		{
 			name: "network-policy-isolates-namespace", on: objectCreation(),
 			because: "the policy selects every pod of its namespace, and blocks all their traffic that no policy allows",
 			fix:     "apply the policies that allow traffic first, DNS included",
@@ -497,8 +493,8 @@ q.?protocol.orValue('TCP') == p.?protocol.orValue('TCP')))))`,
 			when: `object.?spec.podSelector.orValue({}) in [{}, {'matchLabels': {}}] && ` + policyTypesOf("object") + `.exists(t,
 !(t == 'Egress' ? object.spec.?egress.orValue([]) : object.spec.?ingress.orValue([])).exists(r, r == {}))`,
 			paths: []string{""},
-		}},
-	))
+		},
+	})
 }
 
 func warnedIngresses() []catalogued {
