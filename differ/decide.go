@@ -20,7 +20,7 @@ func (c *comparison) decide(w *row, table *threeWay) (Field, bool) {
 	} else {
 		f.Action, f.Because = table.action(w)
 		if found && guard(r, &f, c.change.Approved) && alone(r, w) {
-			c.decisions.wait(w)
+			c.wait(w)
 		}
 	}
 	c.change.warnOf(c.rules.fired, f)
