@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -98,7 +99,7 @@ func (s *accounts) of(w Desired) (*account, error) {
 // resource returns the client that writes objects of one kind as the component's account, in the
 // object's namespace if the kind is namespaced.
 func (p *Prepared) resource(m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {
-	return resourceOf(p.as.dynamic, m, id)
+	return observe.Resource(p.as.dynamic, m, id)
 }
 
 func (p *Prepared) forbidden(ctx context.Context, m *meta.RESTMapping, id differ.ID, err error, verbs ...string) error {

@@ -25,7 +25,7 @@ func (a *applying) announceable() bool {
 		return false
 	}
 	for _, b := range a.scope.batches {
-		for _, ch := range b.changes {
+		for _, ch := range b.Changes {
 			if recorded, known := a.objects.previous(ch.ID); ch.Op != differ.OpUpdate || !known || recorded.Content == nil || recorded.Intent != "" {
 				return false
 			}

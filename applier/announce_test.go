@@ -188,7 +188,7 @@ func (w *world) session(identity string, at func(*http.Request) bool) *session {
 	config := rest.CopyConfig(server)
 	config.Wrap(s.g.wrap)
 	var err error
-	s.Cluster, err = applier.New(applier.Options{Name: "test", Config: config, Schemas: schemas, Writer: records.Writer{Identity: w.component + identity}})
+	s.Cluster, err = applier.New(applier.Options{Name: "test", Config: config, Shared: shared, Writer: records.Writer{Identity: w.component + identity}})
 	if err != nil {
 		w.t.Fatal(err)
 	}

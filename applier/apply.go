@@ -14,13 +14,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-const (
-	// establishTimeout bounds the wait for new CRDs to be served.
-	establishTimeout = time.Minute
-	// publishTimeout bounds the wait for their schemas.
-	publishTimeout = 10 * time.Second
-	pollInterval   = 250 * time.Millisecond
-)
+// pollInterval is the time between two reads of an object that is about to change.
+const pollInterval = 250 * time.Millisecond
 
 // Step is one finished write.
 type Step struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/deletion"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
@@ -69,7 +70,7 @@ func checkID(namespace, name string) differ.ID {
 // repeated.
 func (c *Cluster) BeginCheck(ctx context.Context, j CheckJob, begun bool) (live map[string]any, err error) {
 	m, id := jobsMapping(), checkID(j.Want.Namespace, j.Name)
-	if live, err = Get(ctx, c.dynamic, m, id); err != nil {
+	if live, err = observe.Get(ctx, c.dynamic, m, id); err != nil {
 		return nil, err
 	}
 	u := &unstructured.Unstructured{Object: live}
@@ -111,7 +112,7 @@ func (c *Cluster) createCheck(ctx context.Context, m *meta.RESTMapping, id diffe
 			return nil, err
 		}
 	}
-	answer, err := send(ctx, resourceOf(as.dynamic, m, id), change.Patch, nil, v1alpha1.FieldManager)
+	answer, err := send(ctx, observe.Resource(as.dynamic, m, id), change.Patch, nil, v1alpha1.FieldManager)
 	switch {
 	case err == nil:
 		return answer.Object, nil
@@ -147,7 +148,7 @@ func (j CheckJob) object(id differ.ID) (*renderer.Object, error) {
 func (c *Cluster) AwaitCheck(ctx context.Context, j CheckJob, live map[string]any) error {
 	id, uid, last := checkID(j.Want.Namespace, j.Name), uidOf(live), live
 	var end health.End
-	err := Follow(ctx, c.dynamic, jobsMapping(), ObservedObject{id, live}, func(live map[string]any) bool {
+	err := observe.Follow(ctx, c.dynamic, jobsMapping(), observe.Object{ID: id, Live: live}, func(live map[string]any) bool {
 		switch {
 		case live == nil:
 			if end = health.EndOf(last); !end.Over {
@@ -193,7 +194,7 @@ func (c *Cluster) Checks(ctx context.Context) ([]FoundCheck, error) {
 // nothing if there is none.
 func (c *Cluster) EndCheck(ctx context.Context, w Desired, is FoundCheck) error {
 	m, id := jobsMapping(), checkID(is.Namespace, is.Name)
-	live, err := Get(ctx, c.dynamic, m, id)
+	live, err := observe.Get(ctx, c.dynamic, m, id)
 	if err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func (c *Cluster) EndCheck(ctx context.Context, w Desired, is FoundCheck) error 
 		return err
 	}
 	background := metav1.DeletePropagationBackground
-	err = deletion.Send(ctx, deletion.OfCheck(id, u.GetUID()), resourceOf(as.dynamic, m, id), metav1.DeleteOptions{PropagationPolicy: &background})
+	err = deletion.Send(ctx, deletion.OfCheck(id, u.GetUID()), observe.Resource(as.dynamic, m, id), metav1.DeleteOptions{PropagationPolicy: &background})
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or changed
 		return nil
 	}

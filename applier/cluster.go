@@ -8,18 +8,20 @@
 package applier
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
@@ -38,8 +40,8 @@ type Cluster struct {
 	records         *records.Store
 	accounts        *accounts
 	namespaces      *namespaces
-	discovery       *discoverer
-	live            *liveObjects
+	discovery       *apis.Discoverer
+	live            *observe.Objects
 	nodes           *nodeReader
 	dryRuns         *dryRuns
 	customResources *customResourceReader
@@ -50,15 +52,25 @@ type Cluster struct {
 	diagnoser       health.Diagnoser
 }
 
+// Shared holds memory that all clusters of a process share: parsed schemas, discovered APIs, and the
+// buffers that encode records.
+type Shared struct {
+	schemas *apis.SchemaCache
+	packer  records.Packer
+}
+
+// NewShared returns what clusters share, empty.
+func NewShared() *Shared { return &Shared{schemas: apis.NewSchemaCache()} }
+
 // Options configure the access to a cluster.
 type Options struct {
 	// Name of the cluster, for errors.
 	Name   string
 	Config *rest.Config
-	// Schemas are shared by all clusters of the process.
-	Schemas *SchemaCache
+	// Shared is what the clusters of the process share; nil: nothing.
+	Shared *Shared
 	// Reader of live objects; nil reads from the API server each time.
-	Reader Reader
+	Reader observe.Reader
 	// Progress is called after each finished step; may be nil.
 	Progress func(Step)
 	// Redactor receives the data of Secrets, wanted and live; nil: the data is not redacted.
@@ -77,7 +89,8 @@ func New(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", o.Name, err)
 	}
-	disco, err := discovery.NewDiscoveryClientForConfig(o.Config)
+	shared := cmp.Or(o.Shared, NewShared())
+	discovery, err := apis.NewDiscoverer(o.Config, shared.schemas)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", o.Name, err)
 	}
@@ -93,21 +106,21 @@ func New(o Options) (*Cluster, error) {
 		o.Writer.Identity = rand.Text()
 	}
 	if o.Reader == nil {
-		o.Reader = &directReader{dynamic: dyn}
+		o.Reader = observe.Direct(dyn)
 	}
 	if o.Progress == nil {
 		o.Progress = func(Step) {}
 	}
 	c := &Cluster{
 		name: o.Name, dynamic: dyn, metadata: meta, progress: o.Progress,
-		accounts: newAccounts(o.Config, dyn), discovery: newDiscoverer(disco, o.Schemas), live: newLiveObjects(o.Reader, dyn),
+		accounts: newAccounts(o.Config, dyn), discovery: discovery, live: observe.NewObjects(o.Reader, dyn),
 		nodes: &nodeReader{client: dyn}, dryRuns: newDryRuns(o.SkipDryRuns), customResources: newCustomResourceReader(dyn),
 		secrets: newSecretRegister(o.Redactor, o.Name), diagnoser: health.NewDiagnoser(dyn),
 	}
 	c.namespaces = newNamespaces(o.Name, c.accounts.own)
 	c.clusterName = &clusterName{name: o.Name, secrets: secrets, client: dyn, namespaces: c.namespaces}
 	c.records = records.NewStore(records.Options{
-		Cluster: o.Name, Secrets: secrets, Packer: &c.discovery.schemas.packer, Writer: o.Writer,
+		Cluster: o.Name, Secrets: secrets, Packer: &shared.packer, Writer: o.Writer,
 		Check: func(ctx context.Context) error { _, err := c.clusterName.maskKey(ctx); return err },
 	})
 	c.settled = newSettledComponents(o.Reader, c.records)
@@ -159,25 +172,25 @@ func (c *Cluster) Predict(ctx context.Context, p *Prepared) error {
 // Mapping finds the resource of a kind that the cluster serves. See
 // [IsNotServed].
 func (c *Cluster) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	s, err := c.discovery.surface(ctx)
+	s, err := c.discovery.Surface(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", c.name, err)
 	}
-	return s.mapping(gvk)
+	return s.Mapping(gvk)
 }
 
 // Capabilities returns what a chart may read about the cluster.
 func (c *Cluster) Capabilities(ctx context.Context) (renderer.Capabilities, error) {
-	s, err := c.discovery.surface(ctx)
+	s, err := c.discovery.Surface(ctx)
 	if err != nil {
 		return renderer.Capabilities{}, fmt.Errorf("cluster %s: %w", c.name, err)
 	}
-	return s.capabilities, nil
+	return s.Capabilities(), nil
 }
 
 // Forget drops what is known about the cluster's API, because another API server may answer.
 func (c *Cluster) Forget() {
-	c.discovery.forget()
+	c.discovery.Forget()
 	c.dryRuns.reset()
 }
 
@@ -189,7 +202,7 @@ func (c *Cluster) Restart() {
 	c.records.Drop()
 	c.nodes.forget()
 	c.namespaces.reset()
-	c.live.reset()
+	c.live.Reset()
 	c.customResources.reset()
 	c.settled.reset()
 	c.clusterName.reset()
@@ -198,6 +211,92 @@ func (c *Cluster) Restart() {
 // Rediscover makes the next calls ask what the cluster serves, and read the schemas of the given
 // groups: one of their CRDs or APIServices has changed.
 func (c *Cluster) Rediscover(groups ...string) {
-	c.discovery.rediscover(groups...)
+	c.discovery.Rediscover(groups...)
 	c.dryRuns.reset()
+}
+
+// Diagnose explains why the objects of a plan are not healthy: which object, which condition, which
+// pod, and their last events. Empty: all are healthy. It reads pods and events, so call it at the
+// end of a wait. The text names what can't be read.
+func (c *Cluster) Diagnose(ctx context.Context, p *Prepared) string {
+	return c.diagnoser.Diagnose(ctx, p.unhealthy()...)
+}
+
+// PodTrouble returns which pod of an unhealthy object does not start, and why: for example a
+// missing image, which the object's own status shows only after its deadline. Empty: no such pod is
+// known. It only lists pods, so it may be called during a wait. It ignores read errors, which
+// Diagnose reports.
+func (c *Cluster) PodTrouble(ctx context.Context, p *Prepared) string {
+	return c.diagnoser.PodTrouble(ctx, p.unhealthy())
+}
+
+// Examine explains why one object is not healthy, as Diagnose does, given its last health and
+// content.
+func (c *Cluster) Examine(ctx context.Context, h health.Result, live map[string]any) string {
+	return c.diagnoser.Diagnose(ctx, health.Unhealthy{Result: h, Live: live})
+}
+
+// Record returns what the cluster stores about a component. Objects and History are empty when
+// nothing was ever applied.
+func (c *Cluster) Record(ctx context.Context, component string) (records.Record, error) {
+	r, err := c.records.Read(ctx, component)
+	if err != nil {
+		return records.Record{}, err
+	}
+	return r.Record, nil
+}
+
+// Pin returns the pin in a component's record; nil: not pinned.
+func (c *Cluster) Pin(ctx context.Context, component string) (*records.Pin, error) {
+	return c.records.Pin(ctx, component)
+}
+
+// RecordVersion returns the known resourceVersion of a component's record; empty: no record. For a
+// settled component it makes no request. Called before [Cluster.Pin] and [Cluster.Delivered], it
+// returns the version of their answers, or an earlier one.
+func (c *Cluster) RecordVersion(ctx context.Context, component string) (string, error) {
+	return c.records.Version(ctx, component)
+}
+
+// Recorded returns the components that have a record in the cluster, in order,
+// and remembers their records.
+func (c *Cluster) Recorded(ctx context.Context) ([]string, error) {
+	return c.records.List(ctx)
+}
+
+// RecordSeen receives the resourceVersion of a component's record from a watch. When the remembered
+// record is older, or none is known, RecordSeen forgets it and returns true: another writer wrote
+// it, so plan again.
+func (c *Cluster) RecordSeen(component, version string) bool {
+	return c.records.Seen(component, version)
+}
+
+// Delivered returns the last delivery of a component that was applied in whole, from its record.
+// For a settled component it makes no request.
+func (c *Cluster) Delivered(ctx context.Context, component string) (records.Delivered, error) {
+	return c.records.Delivered(ctx, component)
+}
+
+// DeliveredAs returns the last delivery of a component that had a target; false: its history has
+// none.
+func (c *Cluster) DeliveredAs(ctx context.Context, component, targetHash string) (records.Delivered, bool, error) {
+	last, err := c.Delivered(ctx, component)
+	if err != nil || last.TargetHash == targetHash {
+		return last, err == nil, err
+	}
+	r, err := c.Record(ctx, component)
+	if err != nil {
+		return records.Delivered{}, false, err
+	}
+	then, found := r.DeliveredAs(targetHash)
+	return then, found, nil
+}
+
+// Tidy removes objects that other components have taken over from the record of a component that is
+// no longer in git. It returns the number of remaining objects, and deletes a record without
+// objects. Only records that this process knows count; the record of a settled component is read if
+// it may hold an object. The error wraps [ErrStale] when another writer wrote the record.
+func (c *Cluster) Tidy(ctx context.Context, component string) (int, error) {
+	left, err := c.records.Tidy(ctx, component)
+	return left, stale(err)
 }

@@ -62,7 +62,7 @@ func TestOtherCluster(t *testing.T) {
 	}
 	connect := func(t *testing.T, name string, config *rest.Config) *applier.Cluster {
 		t.Helper()
-		c, err := applier.New(applier.Options{Name: name, Config: config, Schemas: schemas})
+		c, err := applier.New(applier.Options{Name: name, Config: config, Shared: shared})
 		if err != nil {
 			t.Fatal(err)
 		}

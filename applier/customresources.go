@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -100,7 +101,7 @@ func (c *customResourceReader) stillRefused(ctx context.Context, judge *differ.C
 	if r.Namespace != "" {
 		m.Scope = meta.RESTScopeNamespace
 	}
-	o, err := Get(ctx, c.client, m, differ.ID{Group: gvr.Group, Kind: gvr.Resource, Namespace: r.Namespace, Name: r.Name})
+	o, err := observe.Get(ctx, c.client, m, differ.ID{Group: gvr.Group, Kind: gvr.Resource, Namespace: r.Namespace, Name: r.Name})
 	if o == nil || err != nil {
 		return false, err
 	}

@@ -2,7 +2,6 @@ package applier
 
 import (
 	"context"
-	"crypto/sha512"
 	"strconv"
 	"time"
 
@@ -11,19 +10,6 @@ import (
 
 	"github.com/keelson-io/keelson/differ"
 )
-
-// Batches returns the order in which a plan is carried out, as object names.
-func Batches(plan *differ.Plan) [][]string {
-	var out [][]string
-	for _, b := range batches(plan) {
-		var names []string
-		for _, c := range b.changes {
-			names = append(names, c.ID.String())
-		}
-		out = append(out, names)
-	}
-	return out
-}
 
 // SetInstanceLimits makes pages and the limit of what is read small.
 func (c *Cluster) SetInstanceLimits(page int64, all int) {
@@ -44,16 +30,8 @@ func Soonest(words ...time.Duration) time.Duration {
 
 // SchemasFor returns the schemas that the cluster publishes for some groups and versions.
 func (c *Cluster) SchemasFor(ctx context.Context, wanted ...schema.GroupVersion) (differ.Schemas, error) {
-	return c.discovery.schemasFor(ctx, wanted)
+	return c.discovery.Schemas(ctx, wanted)
 }
-
-// Parse returns the schema of a document.
-func (c *SchemaCache) Parse(document []byte) (*differ.Schema, error) {
-	return c.parse(context.Background(), document)
-}
-
-// Knows reports whether the schema of a document is remembered.
-func (c *SchemaCache) Knows(document []byte) bool { return c.find(sha512.Sum512(document)) != nil }
 
 // ObserveObjects reads n objects as a plan does.
 func (c *Cluster) ObserveObjects(ctx context.Context, n int, get func(context.Context, differ.ID) (map[string]any, error)) error {
@@ -62,7 +40,7 @@ func (c *Cluster) ObserveObjects(ctx context.Context, n int, get func(context.Co
 		states[i].ID = differ.ID{Kind: "ConfigMap", Name: strconv.Itoa(i)}
 		mappings[states[i].ID] = &meta.RESTMapping{}
 	}
-	return c.live.observe(ctx, mappings, states, func(ctx context.Context, _ *meta.RESTMapping, s *differ.State) (map[string]any, error) {
+	return c.live.Observe(ctx, mappings, states, func(ctx context.Context, _ *meta.RESTMapping, s *differ.State) (map[string]any, error) {
 		return get(ctx, s.ID)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -145,11 +146,11 @@ type readerOf struct {
 }
 
 func (r readerOf) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
-	return applier.Get(ctx, r.dynamic, m, id)
+	return observe.Get(ctx, r.dynamic, m, id)
 }
 
 func (r readerOf) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
-	return applier.Get(ctx, r.dynamic, m, id)
+	return observe.Get(ctx, r.dynamic, m, id)
 }
 
 // A Secret's data is in no plan and no record.

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/apis"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
@@ -43,7 +45,7 @@ func (a *applying) fence(ctx context.Context) error {
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel)
+	g.SetLimit(observe.Parallel)
 	for _, o := range rec.Objects {
 		if o.Intent != "" && (o.Intent != records.IntentCreate || o.UID != "") { // a creation changes nothing that exists
 			g.Go(func() error { return a.touch(gctx, o.ID, o.APIVersion, a.record.Epoch) })
@@ -58,13 +60,13 @@ func (a *applying) fence(ctx context.Context) error {
 
 // touch gives an object, if it exists, a new resourceVersion.
 func (a *applying) touch(ctx context.Context, id differ.ID, apiVersion string, epoch int64) error {
-	s, err := a.cluster.discovery.surface(ctx)
+	s, err := a.cluster.discovery.Surface(ctx)
 	if err != nil {
 		return err
 	}
-	m, err := s.mapping(schema.FromAPIVersionAndKind(apiVersion, id.Kind))
+	m, err := s.Mapping(schema.FromAPIVersionAndKind(apiVersion, id.Kind))
 	if err != nil {
-		if gone, ok := notServed(err); ok && gone.Unknown == nil {
+		if gone, ok := apis.AsNotServed(err); ok && gone.Unknown == nil {
 			return nil // its CRD is missing: no write can reach the object
 		}
 		return fmt.Errorf("%s: %w", id, err)

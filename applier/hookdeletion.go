@@ -12,7 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/applier/deletion"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
@@ -20,7 +22,7 @@ import (
 // replace makes room for a hook's object: it deletes what an earlier run left behind, if the
 // policy allows.
 func (hr *hookRunner) replace(ctx context.Context, m *meta.RESTMapping, h hook, r *records.Hook) error {
-	live, err := Get(ctx, hr.client, m, h.id)
+	live, err := observe.Get(ctx, hr.client, m, h.id)
 	if err != nil {
 		return fmt.Errorf("hook %s: %w", h.event, err)
 	}
@@ -62,13 +64,13 @@ func (hr *hookRunner) remove(ctx context.Context, r records.Hook, when string) e
 		return nil
 	}
 	m, err := hr.plan.mapping(ctx, hr.discovery, r.ID, r.APIVersion)
-	if gone, ok := notServed(err); ok && gone.Unknown == nil {
+	if gone, ok := apis.AsNotServed(err); ok && gone.Unknown == nil {
 		return nil // the kind is gone, and the object with it
 	}
 	if err != nil {
 		return fmt.Errorf("hook %s: %w", r.Event, err)
 	}
-	live, err := Get(ctx, hr.client, m, r.ID)
+	live, err := observe.Get(ctx, hr.client, m, r.ID)
 	if err != nil {
 		return fmt.Errorf("hook %s: %w", r.Event, err)
 	}
@@ -104,7 +106,7 @@ func (hr *hookRunner) delete(ctx context.Context, m *meta.RESTMapping, event str
 		case !apierrors.IsConflict(err) || try == tries:
 			return stale(fmt.Errorf("delete hook %s: %w", id, hr.plan.forbidden(ctx, m, id, err, "delete")))
 		}
-		now, err := Get(ctx, hr.client, m, id)
+		now, err := observe.Get(ctx, hr.client, m, id)
 		if err != nil {
 			return fmt.Errorf("delete hook %s: %w", id, err)
 		}
@@ -120,7 +122,7 @@ func (hr *hookRunner) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook
 	waiting, cancel := context.WithTimeout(ctx, hr.options.Timeout)
 	defer cancel()
 	finalizers := old.GetFinalizers()
-	err := Follow(waiting, hr.client, m, ObservedObject{ID: h.id}, func(live map[string]any) bool {
+	err := observe.Follow(waiting, hr.client, m, observe.Object{ID: h.id}, func(live map[string]any) bool {
 		u := unstructured.Unstructured{Object: live}
 		finalizers = u.GetFinalizers()
 		return live == nil || u.GetUID() != old.GetUID()
@@ -147,7 +149,7 @@ func (hr *hookRunner) permit(ctx context.Context, event string, id differ.ID, li
 	}
 	if c == nil || c.Op == differ.OpDelete {
 		var err error
-		if c, err = hr.judge.deletion(ctx, ObservedObject{ID: id, Live: live.Object}, state, hr.plan.policy.Among(hr.plan.states)); err != nil {
+		if c, err = hr.judge.deletion(ctx, observe.Object{ID: id, Live: live.Object}, state, hr.plan.policy.Among(hr.plan.states)); err != nil {
 			return deletion.Permit{}, fmt.Errorf("hook %s: %w", event, err)
 		}
 	}

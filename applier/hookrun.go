@@ -13,7 +13,9 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
@@ -22,8 +24,8 @@ import (
 type hookRunner struct {
 	plan      *Prepared
 	client    dynamic.Interface // with Keelson's own rights
-	discovery *discoverer
-	reader    Reader
+	discovery *apis.Discoverer
+	reader    observe.Reader
 	judge     objectJudge
 	diagnoser health.Diagnoser
 	report    func(Step)
@@ -179,7 +181,7 @@ func (hr *hookRunner) runOne(ctx context.Context, h hook) error {
 			return &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Again: again, Message: r.Message}
 		}
 	case records.HookIntended: // a session ended before it knew whether it had created the hook
-		if live, err = Get(ctx, hr.client, m, h.id); err != nil {
+		if live, err = observe.Get(ctx, hr.client, m, h.id); err != nil {
 			return fmt.Errorf("hook %s: %w", h.event, err)
 		}
 		r.Contested = runOf(live) != runIDOf(&r)
@@ -302,7 +304,7 @@ func (hr *hookRunner) await(ctx context.Context, m *meta.RESTMapping, h awaiting
 	defer cancel()
 	var last map[string]any
 	var end health.End
-	err := Follow(waiting, hr.client, m, ObservedObject{h.id, live}, func(live map[string]any) bool {
+	err := observe.Follow(waiting, hr.client, m, observe.Object{ID: h.id, Live: live}, func(live map[string]any) bool {
 		switch {
 		case live == nil && last == nil:
 			end = health.End{Over: true, Message: "it was deleted before it was seen to come to its end"}

@@ -633,7 +633,7 @@ func TestHooksSurvive(t *testing.T) {
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 					return &mortal{RoundTripper: next, answered: answered, left: n}
 				})
-				c, err := applier.New(applier.Options{Name: "test", Config: config, Schemas: schemas})
+				c, err := applier.New(applier.Options{Name: "test", Config: config, Shared: shared})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -7,20 +7,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/keelson-io/keelson/applier/apis"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
 )
 
 // objectJudge applies the danger rules to objects outside of a plan: those of hooks and of checks.
 type objectJudge struct {
-	discovery *discoverer
+	discovery *apis.Discoverer
 	nodes     *nodeReader
 }
 
 // creation applies the danger rules to the creation of an object.
 func (j objectJudge) creation(ctx context.Context, o *renderer.Object, policy differ.Policy) (*differ.Change, error) {
 	id, gvk := differ.Identify(o.Content)
-	schemas, err := j.discovery.schemasOf(ctx, map[differ.ID]schema.GroupVersionKind{id: gvk})
+	schemas, err := schemasOf(ctx, j.discovery, map[differ.ID]schema.GroupVersionKind{id: gvk})
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +39,8 @@ func (j objectJudge) creation(ctx context.Context, o *renderer.Object, policy di
 // is compared again: it may have been protected, or taken over, since. For any other object only
 // the danger rules decide. A hook of this component made it, or Helm did and the component adopts
 // Helm's objects.
-func (j objectJudge) deletion(ctx context.Context, o ObservedObject, planned *differ.State, policy differ.Policy) (*differ.Change, error) {
-	schemas, err := j.discovery.schemasOf(ctx, map[differ.ID]schema.GroupVersionKind{o.ID: (&unstructured.Unstructured{Object: o.Live}).GroupVersionKind()})
+func (j objectJudge) deletion(ctx context.Context, o observe.Object, planned *differ.State, policy differ.Policy) (*differ.Change, error) {
+	schemas, err := schemasOf(ctx, j.discovery, map[differ.ID]schema.GroupVersionKind{o.ID: (&unstructured.Unstructured{Object: o.Live}).GroupVersionKind()})
 	if err != nil {
 		return nil, err
 	}

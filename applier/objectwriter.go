@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/applier/deletion"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
@@ -40,8 +42,8 @@ func (n *Counts) wrote(c *differ.Change) {
 // objectWriter carries out the changes of a plan, each on its own. It is safe for concurrent use.
 type objectWriter struct {
 	plan       *Prepared
-	discovery  *discoverer
-	live       *liveObjects
+	discovery  *apis.Discoverer
+	live       *observe.Objects
 	dryRuns    *dryRuns
 	namespaces *namespaces
 	objects    *appliedObjects
@@ -173,7 +175,7 @@ func (w *objectWriter) unlearn(c *differ.Change, err error) error {
 // failed withdraws the intent of a write that was refused for certain.
 func (w *objectWriter) failed(c *differ.Change, err error) {
 	if errors.Is(err, ErrStale) && c.Op == differ.OpCreate {
-		w.live.distrust(c.ID)
+		w.live.Distrust(c.ID)
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		w.namespaces.forget(c.ID.Namespace) // it may be deleted, or terminating

@@ -74,7 +74,7 @@ func (b *batch) check(err error) bool {
 
 func (b *batch) restart() bool {
 	b.t.Helper()
-	c, err := applier.New(applier.Options{Name: "test", Config: b.config, Schemas: b.schemas, Reader: b.reader, Progress: b.progress})
+	c, err := applier.New(applier.Options{Name: "test", Config: b.config, Shared: b.shared, Reader: b.reader, Progress: b.progress})
 	if !b.check(err) {
 		return false
 	}

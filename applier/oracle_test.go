@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -48,7 +49,7 @@ func TestOracle(t *testing.T) {
 	if os.Getenv("KEELSON_TRIPLES") != "" {
 		seed = uint64(rand.Uint32())
 	}
-	o := &oracle{t: t, seed: envNumber(t, "KEELSON_SEED", seed), schemas: applier.NewSchemaCache()}
+	o := &oracle{t: t, seed: envNumber(t, "KEELSON_SEED", seed), shared: applier.NewShared()}
 	o.config = rest.CopyConfig(server)
 	o.config.WarningHandler = rest.NoWarnings{} // what is drawn need not be wise
 	var err error
@@ -105,7 +106,7 @@ type oracle struct {
 	seed    uint64
 	config  *rest.Config
 	dynamic dynamic.Interface
-	schemas *applier.SchemaCache
+	shared  *applier.Shared
 
 	mu                           sync.Mutex
 	triples, skipped, violations int
@@ -219,11 +220,11 @@ type oracleReader struct {
 }
 
 func (r *oracleReader) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
-	return applier.Get(ctx, r.dynamic, m, id)
+	return observe.Get(ctx, r.dynamic, m, id)
 }
 
 func (r *oracleReader) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
-	return applier.Get(ctx, r.dynamic, m, id)
+	return observe.Get(ctx, r.dynamic, m, id)
 }
 
 func (r *oracleReader) Scaled(context.Context, []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {

@@ -15,9 +15,6 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// parallel bounds the requests of one component to a cluster that run at the same time.
-const parallel = 8
-
 // Desired is one component as git wants it on a cluster.
 type Desired struct {
 	Component string
@@ -158,4 +155,19 @@ func (p *Prepared) compare(ctx context.Context) (err error) {
 
 func resourceVersionOf(live map[string]any) string {
 	return (&unstructured.Unstructured{Object: live}).GetResourceVersion()
+}
+
+// unhealthy returns the objects of a plan that are not healthy.
+func (p *Prepared) unhealthy() []health.Unhealthy {
+	live := map[differ.ID]map[string]any{}
+	for i := range p.Plan.Changes {
+		live[p.Plan.Changes[i].ID] = p.Plan.Changes[i].Live
+	}
+	var out []health.Unhealthy
+	for _, h := range p.Health {
+		if h.Health != v1alpha1.HealthHealthy {
+			out = append(out, health.Unhealthy{Result: h, Live: live[h.ID]})
+		}
+	}
+	return out
 }

@@ -10,7 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
@@ -20,8 +22,8 @@ type planner struct {
 	name            *clusterName
 	records         *records.Store
 	accounts        *accounts
-	discovery       *discoverer
-	live            *liveObjects
+	discovery       *apis.Discoverer
+	live            *observe.Objects
 	nodes           *nodeReader
 	dryRuns         *dryRuns
 	customResources *customResourceReader
@@ -55,18 +57,18 @@ func (pl *planner) plan(ctx context.Context, w Desired) (*Prepared, error) {
 	slices.SortFunc(states, func(a, b differ.State) int { return differ.CompareIDs(a.ID, b.ID) })
 	p.states = states
 	if p.deletesNow() {
-		pl.discovery.rediscover()
+		pl.discovery.Rediscover()
 	}
-	if p.mappings, err = pl.discovery.find(ctx, states, versions); err != nil {
+	if p.mappings, err = findMappings(ctx, pl.discovery, states, versions); err != nil {
 		return nil, err
 	}
 	if p.policy, err = pl.policy(ctx, w); err != nil {
 		return nil, err
 	}
-	if p.schemas, err = pl.discovery.schemasOf(ctx, versions); err != nil {
+	if p.schemas, err = schemasOf(ctx, pl.discovery, versions); err != nil {
 		return nil, err
 	}
-	if err := pl.live.observe(ctx, p.mappings, states, pl.get(p)); err != nil {
+	if err := pl.live.Observe(ctx, p.mappings, states, pl.get(p)); err != nil {
 		return nil, err
 	}
 	if err := pl.recordedElsewhere(ctx, p); err != nil {
@@ -143,13 +145,13 @@ func (pl *planner) settledPlan(ctx context.Context, w Desired) *Prepared {
 	states, versions := statesOf(nil, w.Target)
 	var err error
 	// An error shows in the full plan.
-	if p.mappings, err = pl.discovery.find(ctx, states, versions); err != nil {
+	if p.mappings, err = findMappings(ctx, pl.discovery, states, versions); err != nil {
 		return nil
 	}
 	if p.policy, err = pl.policy(ctx, w); err != nil {
 		return nil
 	}
-	if p.schemas, err = pl.discovery.schemasOf(ctx, versions); err != nil {
+	if p.schemas, err = schemasOf(ctx, pl.discovery, versions); err != nil {
 		return nil
 	}
 	if p.fingerprint(states, versions) != inputs {
@@ -186,7 +188,7 @@ func (pl *planner) policy(ctx context.Context, w Desired) (differ.Policy, error)
 
 // scaled returns what autoscalers own, for the autoscaler kinds that the cluster serves.
 func (pl *planner) scaled(ctx context.Context) (map[differ.ID]differ.Scaling, error) {
-	served, err := pl.discovery.autoscalers(ctx)
+	served, err := autoscalers(ctx, pl.discovery)
 	if err != nil {
 		return nil, err
 	}
@@ -199,12 +201,12 @@ func (pl *planner) scaled(ctx context.Context) (map[differ.ID]differ.Scaling, er
 
 // get reads an object for the plan. An object that may be deleted is read from the API server, with
 // its managedFields.
-func (pl *planner) get(p *Prepared) getFunc {
+func (pl *planner) get(p *Prepared) observe.GetFunc {
 	return func(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
 		if s.Target == nil && p.due(s.ID) {
-			return pl.live.fresh(ctx, m, s)
+			return pl.live.Owned(ctx, m, s)
 		}
-		return pl.live.current(ctx, m, s)
+		return pl.live.Current(ctx, m, s)
 	}
 }
 
@@ -224,7 +226,7 @@ func (pl *planner) readOwners(ctx context.Context, p *Prepared) error {
 	for id := range unread {
 		mappings[id] = p.mappings[id]
 	}
-	if err := pl.live.observe(ctx, mappings, p.states, pl.live.fresh); err != nil {
+	if err := pl.live.Observe(ctx, mappings, p.states, pl.live.Owned); err != nil {
 		return err
 	}
 	for i := range p.states {
@@ -284,7 +286,7 @@ func (pl *planner) readCustomResources(ctx context.Context, p *Prepared) error {
 // predict makes dry runs, and compares again with their answers.
 func (pl *planner) predict(ctx context.Context, p *Prepared, op differ.Op) error {
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel)
+	g.SetLimit(observe.Parallel)
 	asked := false
 	for i := range p.Plan.Changes {
 		ch, s := &p.Plan.Changes[i], &p.states[i]

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/csaupgrade"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/order"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -118,7 +119,7 @@ func send(ctx context.Context, objects dynamic.ResourceInterface, patch map[stri
 // learns of a new role some moments after its creation, and can't check before whether the role may
 // be bound. An account that may bind every role skips this check.
 func bind(ctx context.Context, id differ.ID, send func() (*unstructured.Unstructured, error)) (answer *unstructured.Unstructured, err error) {
-	if !isBinding(id) {
+	if !order.IsBinding(id) {
 		return send()
 	}
 	_ = wait.PollUntilContextTimeout(ctx, bindInterval, bindTimeout, true, func(context.Context) (bool, error) {

@@ -3,12 +3,13 @@ package applier
 import (
 	"slices"
 
+	"github.com/keelson-io/keelson/applier/order"
 	"github.com/keelson-io/keelson/differ"
 )
 
 // scope is what one pass of an apply carries out.
 type scope struct {
-	batches []batch // in order
+	batches []order.Batch // in order
 	// held: hooks are pending and must not run. Only objects that were deleted in the cluster are
 	// created again, as they were recorded.
 	held bool
@@ -36,7 +37,7 @@ func scopeOf(p *Prepared, hooks *hookRunner) scope {
 func (s scope) ids() []differ.ID {
 	var out []differ.ID
 	for _, b := range s.batches {
-		for _, c := range b.changes {
+		for _, c := range b.Changes {
 			out = append(out, c.ID)
 		}
 	}
@@ -45,10 +46,10 @@ func (s scope) ids() []differ.ID {
 
 // reachable returns the batches that this pass carries out: all before the first wave whose
 // predecessors a danger rule holds.
-func (p *Prepared) reachable() []batch {
-	list := batches(p.thisPass())
+func (p *Prepared) reachable() []order.Batch {
+	list := order.Batches(p.thisPass())
 	for i := range list {
-		if opensWave(list, i) && anyHeld(p.needed(list[i].wave)) {
+		if opensWave(list, i) && anyHeld(p.needed(list[i].Wave)) {
 			return list[:i]
 		}
 	}
@@ -56,19 +57,19 @@ func (p *Prepared) reachable() []batch {
 }
 
 // opensWave reports whether a batch is the first of a wave that creates or changes objects.
-func opensWave(list []batch, i int) bool {
-	return !list[i].removes() && (i == 0 || list[i-1].wave != list[i].wave)
+func opensWave(list []order.Batch, i int) bool {
+	return !list[i].Removes() && (i == 0 || list[i-1].Wave != list[i].Wave)
 }
 
 // recreations returns the batches that create objects again as they were recorded, while their
 // changes are held or denied.
-func recreations(plan differ.Plan) []batch {
-	var out []batch
-	for _, b := range batches(&plan) {
-		b.changes = slices.DeleteFunc(slices.Clone(b.changes), func(c *differ.Change) bool {
+func recreations(plan differ.Plan) []order.Batch {
+	var out []order.Batch
+	for _, b := range order.Batches(&plan) {
+		b.Changes = slices.DeleteFunc(slices.Clone(b.Changes), func(c *differ.Change) bool {
 			return c.Op != differ.OpCreate || c.State == differ.StateChanged
 		})
-		if len(b.changes) > 0 {
+		if len(b.Changes) > 0 {
 			out = append(out, b)
 		}
 	}

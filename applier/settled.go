@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/fingerprint"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 )
@@ -17,7 +18,7 @@ import (
 // healthy. A settled component is planned without a request, and only a summary of its record and a
 // fingerprint of its inputs stay in memory.
 type settledComponents struct {
-	keeper  Keeper // nil: objects are not kept, and no component rests
+	keeper  observe.Keeper // nil: objects are not kept, and no component rests
 	records *records.Store
 
 	mu sync.Mutex
@@ -27,8 +28,8 @@ type settledComponents struct {
 	inputs map[string]map[differ.ID]differ.Inputs
 }
 
-func newSettledComponents(reader Reader, store *records.Store) *settledComponents {
-	keeper, _ := reader.(Keeper)
+func newSettledComponents(reader observe.Reader, store *records.Store) *settledComponents {
+	keeper, _ := reader.(observe.Keeper)
 	return &settledComponents{
 		keeper: keeper, records: store,
 		healthy: map[string]unique.Handle[records.Delivered]{}, inputs: map[string]map[differ.ID]differ.Inputs{},

@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/keelson-io/keelson/applier/observe"
+	"github.com/keelson-io/keelson/applier/order"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/applier/span"
 	"github.com/keelson-io/keelson/differ"
@@ -40,7 +42,7 @@ func (a *applying) steps() []step {
 	}
 	before, after := a.events()
 	// Helm, too, installs CRDs before the first hook, which may need them.
-	late := before == preInstall && len(a.scope.batches) > 0 && a.scope.batches[0].phase == phaseCRD && !a.scope.batches[0].removes()
+	late := before == preInstall && len(a.scope.batches) > 0 && a.scope.batches[0].Phase == order.CRD && !a.scope.batches[0].Removes()
 	if !late {
 		out = append(out, a.hookSteps(before)...)
 	}
@@ -49,8 +51,8 @@ func (a *applying) steps() []step {
 			out = append(out, a.batchSteps(b)...)
 			continue
 		}
-		if needed := a.needed(b.wave); len(needed) > 0 {
-			name := fmt.Sprintf("wave %d", b.wave)
+		if needed := a.needed(b.Wave); len(needed) > 0 {
+			name := fmt.Sprintf("wave %d", b.Wave)
 			out = append(out, step{name: "health before " + name, checkpoint: true, run: func(ctx context.Context) error {
 				return a.healthy.await(ctx, name, needed)
 			}})
@@ -72,12 +74,12 @@ func (a *applying) steps() []step {
 	return out
 }
 
-func (a *applying) batchSteps(b batch) []step {
-	out := []step{{name: fmt.Sprintf("wave %d, phase %d", b.wave, b.phase), run: func(ctx context.Context) error {
+func (a *applying) batchSteps(b order.Batch) []step {
+	out := []step{{name: fmt.Sprintf("wave %d, phase %d", b.Wave, b.Phase), run: func(ctx context.Context) error {
 		return a.batch(ctx, b)
 	}}}
-	if b.phase == phaseCRD {
-		out = append(out, step{name: "establish", run: func(ctx context.Context) error { return a.kinds.await(ctx, b.changes) }})
+	if b.Phase == order.CRD {
+		out = append(out, step{name: "establish", run: func(ctx context.Context) error { return a.kinds.await(ctx, b.Changes) }})
 	}
 	return out
 }
@@ -91,7 +93,7 @@ func (a *applying) hookSteps(event string) []step {
 
 func (a *applying) createsInNamespace() bool {
 	created := func(c *differ.Change) bool { return c.Op == differ.OpCreate && c.ID.Namespace == a.want.Namespace }
-	return a.hooksPending(a.events()) || slices.ContainsFunc(a.scope.batches, func(b batch) bool { return slices.ContainsFunc(b.changes, created) })
+	return a.hooksPending(a.events()) || slices.ContainsFunc(a.scope.batches, func(b order.Batch) bool { return slices.ContainsFunc(b.Changes, created) })
 }
 
 // carryOut runs one step after another. It withdraws the intents of writes that were not sent.
@@ -128,7 +130,7 @@ func (a *applying) intend(ctx context.Context) error {
 	}
 	announced := a.announce(ctx)
 	for _, b := range a.scope.batches {
-		for _, ch := range b.changes {
+		for _, ch := range b.Changes {
 			a.objects.put(a.intended(ch))
 		}
 	}
@@ -190,11 +192,11 @@ func intentOf(op differ.Op) records.Intent {
 	return ""
 }
 
-func (a *applying) batch(ctx context.Context, b batch) error {
+func (a *applying) batch(ctx context.Context, b order.Batch) error {
 	var g errgroup.Group
-	g.SetLimit(parallel)
-	errs := make([]error, len(b.changes))
-	for i, c := range b.changes {
+	g.SetLimit(observe.Parallel)
+	errs := make([]error, len(b.Changes))
+	for i, c := range b.Changes {
 		a.objects.send(c.ID)
 		g.Go(func() error {
 			errs[i] = a.writer.write(ctx, c)

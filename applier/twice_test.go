@@ -150,7 +150,7 @@ func TestTwiceFleet(t *testing.T) {
 func twice(t *testing.T, config *rest.Config, wanted func(*applier.Cluster) applier.Desired) {
 	t.Helper()
 	connect := func() *applier.Cluster {
-		c, err := applier.New(applier.Options{Name: "test", Config: config, Schemas: schemas})
+		c, err := applier.New(applier.Options{Name: "test", Config: config, Shared: shared})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,9 +29,9 @@ import (
 // server is a real API server, one for the package; nil in -short runs.
 var server *rest.Config
 
-// schemas are parsed once for the package: a process that restarts would parse the same
+// shared: schemas are parsed once for the package: a process that restarts would parse the same
 // documents again, which takes most of the time of these tests.
-var schemas = applier.NewSchemaCache()
+var shared = applier.NewShared()
 
 // patience ends a wait for what must happen. It is not a bound: only a test that hangs
 // reaches it.
@@ -72,7 +72,7 @@ func (w *world) reconnect() {
 
 func (w *world) connect(config *rest.Config, options ...func(*applier.Options)) {
 	w.t.Helper()
-	o := applier.Options{Name: "test", Config: config, Schemas: schemas}
+	o := applier.Options{Name: "test", Config: config, Shared: shared}
 	for _, set := range options {
 		set(&o)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
@@ -254,7 +255,7 @@ func readLine(ctx context.Context, in io.Reader) (string, error) {
 
 // unserved reports whether a plan failed only because a kind is not served yet.
 func unserved(err error) bool {
-	var not *applier.NotServedError
+	var not *apis.NotServedError
 	return errors.As(err, &not) && not.Unknown == nil
 }
 

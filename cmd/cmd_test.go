@@ -34,7 +34,7 @@ var kubeconfig string
 
 // schemas are parsed once for the package: every command would parse the same documents
 // again.
-var schemas = applier.NewSchemaCache()
+var schemas = applier.NewShared()
 
 // versions are the newest and the oldest Kubernetes that Keelson is tested with.
 var versions []apiservertest.Kubernetes

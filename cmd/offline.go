@@ -20,7 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry/yamlfile"
@@ -171,7 +171,7 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 		if s.Live == nil {
 			continue
 		}
-		if id, scaling := applier.ScaleTarget(&unstructured.Unstructured{Object: s.Live}); scaling != 0 {
+		if id, scaling := observe.ScaleTarget(&unstructured.Unstructured{Object: s.Live}); scaling != 0 {
 			p.Scaled[id] |= scaling
 		}
 	}

@@ -44,7 +44,7 @@ func (a *app) connect(ctx context.Context, c *registry.Cluster, progress func(ap
 		return nil, err
 	}
 	return applier.New(applier.Options{
-		Name: c.Name, Config: config, Redactor: a.Env.Redactor, Schemas: a.Env.Schemas, Progress: progress,
+		Name: c.Name, Config: config, Redactor: a.Env.Redactor, Shared: a.Env.Schemas, Progress: progress,
 		Writer: records.Writer{Identity: identity},
 	})
 }

@@ -21,7 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/apis"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
@@ -202,12 +203,12 @@ func (p *planner) define(o *renderer.Object) error {
 
 // autoscalers adds the right to watch all autoscalers: the fields that they own are not written.
 func (p *planner) autoscalers() error {
-	for _, gvk := range slices.SortedFunc(maps.Keys(applier.Autoscalers()), func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.String(), b.String()) }) {
+	for _, gvk := range slices.SortedFunc(maps.Keys(observe.Autoscalers()), func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.String(), b.String()) }) {
 		m, err := p.mapping(gvk)
 		switch {
 		case err == nil:
 			p.add("", m.Resource.Group, m.Resource.Resource, nil, watchVerbs()...)
-		case !applier.IsNotServed(err):
+		case !apis.IsNotServed(err):
 			return fmt.Errorf("autoscalers: %w", err)
 		}
 	}
@@ -243,7 +244,7 @@ func (p *planner) component(c Component) error {
 	}
 	for _, r := range c.Recorded {
 		err := p.object(c, schema.FromAPIVersionAndKind(r.APIVersion, r.Kind), r.Namespace)
-		if err != nil && !applier.IsNotServed(err) { // its CRD is gone, and the object with it
+		if err != nil && !apis.IsNotServed(err) { // its CRD is gone, and the object with it
 			return fmt.Errorf("recorded %s: %w", r.ID, err)
 		}
 	}
@@ -364,7 +365,7 @@ func (r *Rights) Allow(p Probe, served Served) error {
 	r.namespaces[p.Namespace] = true
 	for _, gvk := range p.Kinds {
 		m, err := served.Mapping(gvk)
-		if applier.IsNotServed(err) {
+		if apis.IsNotServed(err) {
 			continue
 		}
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/applier/rights"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
@@ -31,7 +31,7 @@ func served() rights.Served {
 			if plural, ok := namespaced[gvk.Kind]; ok {
 				return &meta.RESTMapping{Resource: gvk.GroupVersion().WithResource(plural), Scope: meta.RESTScopeNamespace}, nil
 			}
-			return nil, &applier.NotServedError{GVK: gvk}
+			return nil, &apis.NotServedError{GVK: gvk}
 		},
 		Role: func(namespace, name string) ([]rbacv1.PolicyRule, error) {
 			switch namespace + "/" + name {
@@ -209,7 +209,7 @@ func TestForCluster(t *testing.T) {
 func TestForClusterKnowsAllKinds(t *testing.T) {
 	t.Parallel()
 	_, _, err := rights.ForCluster([]rights.Component{component(t, "", `{apiVersion: x/v1, kind: Gadget, metadata: {name: g}}`)}, served())
-	if !applier.IsNotServed(err) || !strings.Contains(err.Error(), "component app: components/app/template/templates/app.yaml:1") {
+	if !apis.IsNotServed(err) || !strings.Contains(err.Error(), "component app: components/app/template/templates/app.yaml:1") {
 		t.Errorf("got %v", err)
 	}
 }

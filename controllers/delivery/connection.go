@@ -34,7 +34,7 @@ type connection struct {
 	// a problem of the connection's credentials; an empty text means that the problem is over.
 	moved             func(cluster string)
 	reportCredentials func(cluster, text string)
-	schemas           *applier.SchemaCache
+	schemas           *applier.Shared
 	session           records.Writer
 	redactor          *redact.Redactor
 	limiters          queue.Limiters
@@ -152,7 +152,7 @@ func (c *connection) dial(ctx context.Context) error {
 	if err := ping(ctx); err != nil { // an unreachable cluster must not take a slot
 		return fmt.Errorf("connection: %w", err)
 	}
-	cluster, err = applier.New(applier.Options{Name: c.name, Config: config, Schemas: c.schemas, Reader: live, Writer: c.session, Redactor: c.redactor, SkipDryRuns: true})
+	cluster, err = applier.New(applier.Options{Name: c.name, Config: config, Shared: c.schemas, Reader: live, Writer: c.session, Redactor: c.redactor, SkipDryRuns: true})
 	if err != nil {
 		return err
 	}

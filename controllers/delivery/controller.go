@@ -47,7 +47,7 @@ type Options struct {
 	// Renderer is shared by all clusters.
 	Renderer *renderer.Cache
 	// Schemas are shared by all clusters; nil: the controller makes its own cache.
-	Schemas *applier.SchemaCache
+	Schemas *applier.Shared
 	// Identity names this process in records.
 	Identity string
 	// Shard assigns clusters to this process; nil: all clusters. Connections must use its gate.

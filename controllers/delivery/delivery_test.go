@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 
 // schemas are parsed once for the package: every controller of a test would parse the same
 // documents again.
-var schemas = applier.NewSchemaCache()
+var schemas = applier.NewShared()
 
 const (
 	patience = 3 * time.Minute

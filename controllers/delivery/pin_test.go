@@ -29,7 +29,7 @@ func (f *fleet) rollBack(number int) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	cluster, err := applier.New(applier.Options{Name: f.name, Config: server, Schemas: applier.NewSchemaCache()})
+	cluster, err := applier.New(applier.Options{Name: f.name, Config: server, Shared: applier.NewShared()})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ type shared struct {
 	connect  func(context.Context, v1alpha1.Connection) (*rest.Config, error)
 	follow   func(ctx context.Context, of v1alpha1.Connection, changed func())
 	renderer renderer.Renderer
-	schemas  *applier.SchemaCache
+	schemas  *applier.Shared
 	redactor *redact.Redactor
 	tracer   trace.TracerProvider // nil: no tracing
 	past     *past
@@ -44,7 +44,7 @@ type shared struct {
 func newShared(o Options, board *rollout.Cache, writer *hubstatus.Writer, queued func(time.Duration)) shared {
 	return shared{
 		log: o.Log, now: o.Now, connect: o.Connect, follow: o.Follow, renderer: o.Renderer,
-		schemas: cmp.Or(o.Schemas, applier.NewSchemaCache()), redactor: o.Redactor, tracer: o.Tracer,
+		schemas: cmp.Or(o.Schemas, applier.NewShared()), redactor: o.Redactor, tracer: o.Tracer,
 		past: &past{repo: o.Repo}, wants: &applier.DesiredBuilder{}, limiters: queue.NewLimiters(),
 		bursts: queue.NewBurstDetector(queue.NewGCTuner(o.Renderer.Pack)), board: board, writer: writer, queued: queued,
 	}

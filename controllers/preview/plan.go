@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -58,7 +58,7 @@ func (p *plan) compute(ctx context.Context, all *schemas, before, after *rendere
 		if states[i].Live == nil {
 			continue
 		}
-		if id, scaling := applier.ScaleTarget(&unstructured.Unstructured{Object: states[i].Live}); scaling != 0 {
+		if id, scaling := observe.ScaleTarget(&unstructured.Unstructured{Object: states[i].Live}); scaling != 0 {
 			policy.Scaled[id] |= scaling
 		}
 	}

@@ -18,8 +18,9 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -156,7 +157,7 @@ func (r *runner) await(ctx context.Context, m *meta.RESTMapping, s *Subject, liv
 	uid := (&unstructured.Unstructured{Object: live}).GetUID()
 	var health health.Result
 	gone := false
-	err := applier.Follow(ctx, r.Dynamic, m, applier.ObservedObject{ID: s.ID, Live: live}, func(now map[string]any) bool {
+	err := observe.Follow(ctx, r.Dynamic, m, observe.Object{ID: s.ID, Live: live}, func(now map[string]any) bool {
 		if gone = now == nil || (&unstructured.Unstructured{Object: now}).GetUID() != uid; gone {
 			return true
 		}
@@ -194,7 +195,7 @@ func (r *runner) remove(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 		return err
 	}
 	finalizers := u.GetFinalizers()
-	err = applier.Follow(ctx, r.Dynamic, m, applier.ObservedObject{ID: id}, func(now map[string]any) bool {
+	err = observe.Follow(ctx, r.Dynamic, m, observe.Object{ID: id}, func(now map[string]any) bool {
 		live := unstructured.Unstructured{Object: now}
 		finalizers = live.GetFinalizers()
 		return now == nil || live.GetUID() != u.GetUID()
@@ -210,7 +211,7 @@ func (r *runner) remove(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 
 // delete deletes an object, and returns it; nil: there was none.
 func (r *runner) delete(ctx context.Context, m *meta.RESTMapping, id differ.ID) (*unstructured.Unstructured, error) {
-	live, err := applier.Get(ctx, r.Dynamic, m, id)
+	live, err := observe.Get(ctx, r.Dynamic, m, id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -253,7 +254,7 @@ func (r *runner) sweep(ctx context.Context, objects []v1alpha1.ProbeObject) erro
 	for _, o := range objects {
 		gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
 		m, err := r.Mapping(ctx, gvk)
-		if applier.IsNotServed(err) {
+		if apis.IsNotServed(err) {
 			continue
 		}
 		if err == nil {

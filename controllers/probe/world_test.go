@@ -376,7 +376,7 @@ func (w *world) now() time.Time {
 // restrict has the probe run with the rights that it is granted.
 func (w *world) restrict(f *registry.Fleet) {
 	w.t.Helper()
-	cluster, err := applier.New(applier.Options{Name: w.cluster(), Config: server, Schemas: applier.NewSchemaCache()})
+	cluster, err := applier.New(applier.Options{Name: w.cluster(), Config: server, Shared: applier.NewShared()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -427,7 +427,7 @@ func (w *world) start(f *registry.Fleet, killed *atomic.Bool) (p *probe.Prober, 
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cluster, err := applier.New(applier.Options{Name: w.cluster(), Config: target, Schemas: applier.NewSchemaCache()})
+	cluster, err := applier.New(applier.Options{Name: w.cluster(), Config: target, Shared: applier.NewShared()})
 	if err != nil {
 		w.t.Fatal(err)
 	}

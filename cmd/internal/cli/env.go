@@ -30,7 +30,7 @@ type Env struct {
 	// Completion bounds the time of a shell completion; 0: 3 seconds.
 	Completion time.Duration
 	// Schemas are shared by all connections to clusters. Nil: a new cache.
-	Schemas *applier.SchemaCache
+	Schemas *applier.Shared
 }
 
 // behind returns an Env that writes all output through the redactor.

@@ -37,7 +37,7 @@ func NewInvocation(env Env) *Invocation {
 	if env.Asks == nil {
 		env.Asks = func() bool { return false }
 	}
-	env.Schemas = cmp.Or(env.Schemas, applier.NewSchemaCache())
+	env.Schemas = cmp.Or(env.Schemas, applier.NewShared())
 	if env.Redactor == nil {
 		env.Redactor = redact.New()
 	}

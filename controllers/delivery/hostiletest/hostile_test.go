@@ -504,7 +504,7 @@ func (f *fleet) run(name string) (peak int64) {
 	}
 	hidden := redact.New()
 	c, err := delivery.New(delivery.Options{
-		Schemas: applier.NewSchemaCache(), Redactor: hidden, Repo: repo, Interval: 200 * time.Millisecond, Hub: server,
+		Schemas: applier.NewShared(), Redactor: hidden, Repo: repo, Interval: 200 * time.Millisecond, Hub: server,
 		Connect: func(ctx context.Context, of v1alpha1.Connection) (*rest.Config, error) {
 			switch of.Context {
 			case "first":

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
@@ -43,7 +43,7 @@ const (
 	maxKinds = 1_000
 )
 
-// Cache is an [applier.Keeper] on watches. It watches the kinds that are managed, and of these
+// Cache is an [observe.Keeper] on watches. It watches the kinds that are managed, and of these
 // only objects that carry Keelson's label. Autoscalers are watched without a label, too.
 //
 // Of an object of a component at rest it keeps a name, a resourceVersion and a digest: about 100
@@ -281,10 +281,10 @@ func (l *Cache) caughtUp(id differ.ID, version uint64) {
 	}
 }
 
-// Get implements [applier.Reader]. An object without Keelson's label is in no watch, and its result
+// Get implements [observe.Reader]. An object without Keelson's label is in no watch, and its result
 // is nil.
 func (l *Cache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
-	_, whole := applier.Autoscalers()[m.GroupVersionKind]
+	_, whole := observe.Autoscalers()[m.GroupVersionKind]
 	w, err := l.kind(ctx, m.Resource, whole)
 	if err != nil {
 		return nil, err
@@ -298,7 +298,7 @@ func (l *Cache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map
 	if o, there := l.lookup(at, id); o != nil || !there {
 		return o, nil
 	}
-	live, err := applier.Get(ctx, l.dynamic, m, id)
+	live, err := observe.Get(ctx, l.dynamic, m, id)
 	if err != nil || live == nil {
 		return nil, err
 	}
@@ -366,10 +366,10 @@ func (l *Cache) dropWritten(id differ.ID) {
 	delete(l.written, id)
 }
 
-// Fresh implements [applier.Reader]. The answer is kept with its managedFields until the object
+// Fresh implements [observe.Reader]. The answer is kept with its managedFields until the object
 // changes. So a field that a controller owns is looked up once.
 func (l *Cache) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
-	live, err := applier.Get(ctx, l.dynamic, m, id)
+	live, err := observe.Get(ctx, l.dynamic, m, id)
 	if err != nil {
 		return nil, err
 	}
@@ -383,7 +383,7 @@ func (l *Cache) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (m
 	return live, nil
 }
 
-// Scaled implements [applier.Reader].
+// Scaled implements [observe.Reader].
 func (l *Cache) Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {
 	kinds := make([]*watched, 0, len(served))
 	for _, gvr := range served {
@@ -406,7 +406,7 @@ func (l *Cache) Scaled(ctx context.Context, served []schema.GroupVersionResource
 	return l.scaled, nil
 }
 
-// Wrote implements [applier.Reader]. The watch may already have a newer version than the answer.
+// Wrote implements [observe.Reader]. The watch may already have a newer version than the answer.
 func (l *Cache) Wrote(id differ.ID, object map[string]any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -428,7 +428,7 @@ func (l *Cache) Wrote(id differ.ID, object map[string]any) {
 	}
 }
 
-// Wake implements [applier.Keeper].
+// Wake implements [observe.Keeper].
 func (l *Cache) Wake(component string) (mark uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -454,7 +454,7 @@ func (l *Cache) Forget(component string) {
 	}
 }
 
-// Rest implements [applier.Keeper].
+// Rest implements [observe.Keeper].
 func (l *Cache) Rest(component string, mark uint64, ids []differ.ID, health health.Rules) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -481,7 +481,7 @@ func (l *Cache) Rest(component string, mark uint64, ids []differ.ID, health heal
 	return true
 }
 
-// AtRest implements [applier.Keeper].
+// AtRest implements [observe.Keeper].
 func (l *Cache) AtRest(component string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

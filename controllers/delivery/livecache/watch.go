@@ -18,8 +18,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/observe"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
@@ -192,7 +192,7 @@ func (f *feed) observe(u *unstructured.Unstructured) runtime.Object {
 		component:  interned(u.GetLabels()[v1alpha1.LabelComponent]), content: f.cache.digests.digest(u.Object),
 	}
 	if f.whole {
-		if id, what := applier.ScaleTarget(u); what != 0 {
+		if id, what := observe.ScaleTarget(u); what != 0 {
 			o.scales = &scales{id, what}
 		}
 	}

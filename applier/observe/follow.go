@@ -1,4 +1,4 @@
-package applier
+package observe
 
 import (
 	"context"
@@ -15,14 +15,17 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
+// The backoff between two reads of an object grows from MinBackoff to MaxBackoff.
+const MinBackoff, MaxBackoff = 250 * time.Millisecond, 2 * time.Second
+
 // Follow calls enough with one object after each change, nil while the object does not exist, until
 // enough returns true. The error is of ctx or of a read.
 //
 // It watches instead of polling: a finished Job with a short time to live exists only for a moment.
-func Follow(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, from ObservedObject, enough func(live map[string]any) bool) error {
+func Follow(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, from Object, enough func(live map[string]any) bool) error {
 	id, live := from.ID, from.Live
-	objects := resourceOf(d, m, id)
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	objects := Resource(d, m, id)
+	for backoff := MinBackoff; ; backoff = min(2*backoff, MaxBackoff) {
 		if live == nil {
 			var err error
 			if live, err = Get(ctx, d, m, id); err != nil {
@@ -37,7 +40,7 @@ func Follow(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, from 
 		if done || err != nil {
 			return err
 		}
-		again := time.NewTimer(pause)
+		again := time.NewTimer(backoff)
 		select {
 		case <-again.C:
 		case <-ctx.Done():
@@ -47,8 +50,8 @@ func Follow(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, from 
 	}
 }
 
-// ObservedObject is an object in a known state, after which no change may be missed; nil: it is read first.
-type ObservedObject struct {
+// Object is an object in a known state, after which no change may be missed; nil: it is read first.
+type Object struct {
 	ID   differ.ID
 	Live map[string]any
 }
@@ -58,7 +61,7 @@ type ObservedObject struct {
 func watchOne(ctx context.Context, objects dynamic.ResourceInterface, name string, live map[string]any, enough func(map[string]any) bool) (done bool, err error) {
 	w, err := objects.Watch(ctx, metav1.ListOptions{
 		FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
-		ResourceVersion: resourceVersionOf(live),
+		ResourceVersion: (&unstructured.Unstructured{Object: live}).GetResourceVersion(),
 	})
 	if err != nil {
 		return false, fmt.Errorf("watch %s: %w", name, err)

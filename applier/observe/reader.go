@@ -1,4 +1,7 @@
-package applier
+// Package observe reads the live objects of a cluster, from a cache or from the API server.
+//
+// A failed read is an error and never an absence.
+package observe
 
 import (
 	"cmp"
@@ -47,6 +50,9 @@ type Keeper interface {
 	AtRest(component string) bool
 }
 
+// Direct returns a Reader without a cache.
+func Direct(client dynamic.Interface) Reader { return &directReader{dynamic: client} }
+
 // directReader reads from the API server each time.
 type directReader struct {
 	dynamic dynamic.Interface
@@ -94,7 +100,7 @@ func (r *directReader) Wrote(differ.ID, map[string]any) {}
 // Get reads one object; nil without an error means that the API server
 // answered 404 for the object itself.
 func Get(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
-	o, err := resourceOf(d, m, id).Get(ctx, id.Name, metav1.GetOptions{})
+	o, err := Resource(d, m, id).Get(ctx, id.Name, metav1.GetOptions{})
 	// The 404 of a path that is not served, or of a proxy, says nothing about
 	// the object.
 	if apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
@@ -162,7 +168,8 @@ func verticalScaling(vpa *unstructured.Unstructured) differ.Scaling {
 	return differ.ScalesRequests | differ.ScalesLimits
 }
 
-func resourceOf(d dynamic.Interface, m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {
+// Resource returns the client of an object's kind, in its namespace if it has one.
+func Resource(d dynamic.Interface, m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {
 	if m.Scope.Name() == meta.RESTScopeNameNamespace {
 		return d.Resource(m.Resource).Namespace(id.Namespace)
 	}

@@ -1,4 +1,4 @@
-package applier
+package observe
 
 import (
 	"context"
@@ -14,10 +14,11 @@ import (
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
-type getFunc func(context.Context, *meta.RESTMapping, *differ.State) (map[string]any, error)
+// GetFunc reads an object of a plan.
+type GetFunc func(context.Context, *meta.RESTMapping, *differ.State) (map[string]any, error)
 
-// liveObjects reads the objects of a cluster for plans.
-type liveObjects struct {
+// Objects reads the objects of a cluster for plans.
+type Objects struct {
 	Reader
 	client dynamic.Interface
 
@@ -26,27 +27,28 @@ type liveObjects struct {
 	distrusted map[differ.ID]bool
 }
 
-func newLiveObjects(reader Reader, client dynamic.Interface) *liveObjects {
-	return &liveObjects{Reader: reader, client: client, distrusted: map[differ.ID]bool{}}
+// NewObjects returns the objects of a cluster.
+func NewObjects(reader Reader, client dynamic.Interface) *Objects {
+	return &Objects{Reader: reader, client: client, distrusted: map[differ.ID]bool{}}
 }
 
-// reset forgets what was learned of the reader's cache.
-func (l *liveObjects) reset() {
+// Reset forgets what was learned of the reader's cache.
+func (l *Objects) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.distrusted)
 }
 
-// distrust makes later reads ask the API server for an object that the cache lacks.
-func (l *liveObjects) distrust(id differ.ID) {
+// Distrust makes later reads ask the API server for an object that the cache lacks.
+func (l *Objects) Distrust(id differ.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.distrusted[id] = true
 }
 
-// current reads an object. An object that the cache lacks counts as new without a request, unless
+// Current reads an object. An object that the cache lacks counts as new without a request, unless
 // it is recorded or doubted. Its creation fails if the object exists.
-func (l *liveObjects) current(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
+func (l *Objects) Current(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
 	l.mu.Lock()
 	doubted := l.distrusted[s.ID]
 	l.mu.Unlock()
@@ -57,19 +59,22 @@ func (l *liveObjects) current(ctx context.Context, m *meta.RESTMapping, s *diffe
 	return Get(ctx, l.client, m, s.ID)
 }
 
-// fresh reads an object with its managedFields.
-func (l *liveObjects) fresh(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
+// Owned reads an object with its managedFields.
+func (l *Objects) Owned(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
 	return l.Fresh(ctx, m, s.ID)
 }
+
+// Parallel bounds the requests of one component to a cluster that run at the same time.
+const Parallel = 8
 
 // observedBytes is how much memory the live objects of one component may take together: a
 // plan holds them all. 1,000 Deployments take 20 MiB, ten CRDs of half a megabyte 30 MiB.
 const observedBytes = 96 << 20
 
-// observe reads the live objects of all states that have a mapping.
-func (l *liveObjects) observe(ctx context.Context, mappings map[differ.ID]*meta.RESTMapping, states []differ.State, get getFunc) error {
+// Observe reads the live objects of all states that have a mapping.
+func (l *Objects) Observe(ctx context.Context, mappings map[differ.ID]*meta.RESTMapping, states []differ.State, get GetFunc) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel)
+	g.SetLimit(Parallel)
 	var total atomic.Int64
 	for i := range states {
 		s := &states[i]

@@ -2,7 +2,7 @@
 
 // One goroutine parses 60 MiB: the race detector finds nothing there, and takes minutes.
 
-package applier_test
+package apis_test
 
 import (
 	"bytes"
@@ -10,14 +10,14 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/apis"
 )
 
 // A cluster that publishes one document after another fills no memory: what no cluster
 // uses is forgotten, but for the last.
 func TestSchemasAreForgotten(t *testing.T) {
 	t.Parallel()
-	cache := applier.NewSchemaCache()
+	cache := apis.NewSchemaCache()
 	document := func(i int) []byte {
 		return fmt.Appendf(nil, `{"components":{"schemas":{"a":{"type":"object","description":"%d%s"}}}}`, i, bytes.Repeat([]byte("x"), 3<<20))
 	}

@@ -1,4 +1,4 @@
-package applier
+package apis
 
 import (
 	"cmp"
@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/applier/fingerprint"
-	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
@@ -45,21 +44,20 @@ const clusterValues = 500_000
 // document (k8s.io/kube-openapi, pkg/handler3). The zero digest: no document.
 type digest [sha512.Size]byte
 
-// SchemaCache shares parsed OpenAPI documents, discovered surfaces and packed records
-// between clusters of one Kubernetes version.
+// SchemaCache shares parsed OpenAPI documents and discovered surfaces between clusters of one
+// Kubernetes version.
 //
 // A schema is stored under the digest of the bytes that were parsed, never under the
 // digest that an API server claims. So a cluster that publishes a wrong document, or a document
 // under a wrong hash, changes nothing for the other clusters.
 type SchemaCache struct {
-	packer  records.Packer
 	parsing singleflight.Group
 	slots   *semaphore.Weighted // of parsingValues
 
 	mu       sync.Mutex
 	parsed   map[digest]weak.Pointer[differ.Schema]
 	recent   []retained // oldest first; at most retainedBytes together, or one
-	surfaces map[fingerprint.Sum]weak.Pointer[surface]
+	surfaces map[fingerprint.Sum]weak.Pointer[Surface]
 }
 
 // retained keeps a schema that no cluster may use at the moment.
@@ -70,7 +68,7 @@ type retained struct {
 
 // NewSchemaCache returns an empty cache.
 func NewSchemaCache() *SchemaCache {
-	return &SchemaCache{slots: semaphore.NewWeighted(parsingValues), parsed: map[digest]weak.Pointer[differ.Schema]{}, surfaces: map[fingerprint.Sum]weak.Pointer[surface]{}}
+	return &SchemaCache{slots: semaphore.NewWeighted(parsingValues), parsed: map[digest]weak.Pointer[differ.Schema]{}, surfaces: map[fingerprint.Sum]weak.Pointer[Surface]{}}
 }
 
 // publishedDigest reads the hash from the path of a document; the zero digest: the path has
@@ -138,7 +136,7 @@ func (c *SchemaCache) retain(of digest, s *differ.Schema, size int) {
 }
 
 // share returns the surface of another cluster that serves the same, if there is one.
-func (c *SchemaCache) share(s *surface) *surface {
+func (c *SchemaCache) share(s *Surface) *Surface {
 	if len(s.failed) > 0 {
 		return s // incomplete, so not shared
 	}
@@ -148,7 +146,7 @@ func (c *SchemaCache) share(s *surface) *surface {
 	if other := c.surfaces[of].Value(); other != nil {
 		return other
 	}
-	maps.DeleteFunc(c.surfaces, func(_ fingerprint.Sum, p weak.Pointer[surface]) bool { return p.Value() == nil })
+	maps.DeleteFunc(c.surfaces, func(_ fingerprint.Sum, p weak.Pointer[Surface]) bool { return p.Value() == nil })
 	c.surfaces[of] = weak.Make(s)
 	return s
 }
@@ -157,7 +155,7 @@ func compareKinds(a, b schema.GroupKind) int { return cmp.Compare(a.String(), b.
 
 // sum hashes everything that is served and its mappings: two clusters with the same sum share one
 // surface.
-func (s *surface) sum() fingerprint.Sum {
+func (s *Surface) sum() fingerprint.Sum {
 	h := fingerprint.New(s.capabilities.KubeVersion)
 	h.Add(s.capabilities.APIVersions...)
 	name := func(m *meta.RESTMapping) string {

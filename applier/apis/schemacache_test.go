@@ -1,4 +1,4 @@
-package applier_test
+package apis_test
 
 import (
 	"crypto/sha512"
@@ -7,14 +7,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/keelson-io/keelson/applier"
-	"github.com/keelson-io/keelson/applier/apiservertest"
+	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -22,7 +20,7 @@ import (
 var appsV1 = schema.GroupVersion{Group: "apps", Version: "v1"}
 
 // publisher is an API server that publishes one document under a hash.
-func publisher(t *testing.T, hash string, document []byte, cache *applier.SchemaCache) *applier.Cluster {
+func publisher(t *testing.T, hash string, document []byte, cache *apis.SchemaCache) *apis.Discoverer {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -36,7 +34,7 @@ func publisher(t *testing.T, hash string, document []byte, cache *applier.Schema
 		}
 	}))
 	t.Cleanup(s.Close)
-	c, err := applier.New(applier.Options{Name: "published", Config: &rest.Config{Host: s.URL}, Schemas: cache})
+	c, err := apis.NewDiscoverer(&rest.Config{Host: s.URL}, cache)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +81,9 @@ func TestSchemasOfHostileCluster(t *testing.T) {
 			},
 		}
 	}
-	compare := func(t *testing.T, c *applier.Cluster) string {
+	compare := func(t *testing.T, c *apis.Discoverer) string {
 		t.Helper()
-		schemas, err := c.SchemasFor(t.Context(), appsV1)
+		schemas, err := c.Schemas(t.Context(), []schema.GroupVersion{appsV1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,51 +118,13 @@ func TestSchemasOfHostileCluster(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				cache := applier.NewSchemaCache()
+				cache := apis.NewSchemaCache()
 				// What becomes of the hostile cluster itself is not of interest.
-				_, _ = publisher(t, hash, evil, cache).SchemasFor(t.Context(), appsV1)
+				_, _ = publisher(t, hash, evil, cache).Schemas(t.Context(), []schema.GroupVersion{appsV1})
 				if got := compare(t, publisher(t, hash, honest, cache)); got != want {
 					t.Errorf("the other cluster's plan is\n%s\nwant\n%s", got, want)
 				}
 			})
-		}
-	}
-}
-
-// reads counts the OpenAPI documents that are read.
-type reads struct {
-	next  http.RoundTripper
-	count *atomic.Int64
-}
-
-func (r reads) RoundTrip(req *http.Request) (*http.Response, error) {
-	if strings.HasPrefix(req.URL.Path, "/openapi/v3/") {
-		r.count.Add(1)
-	}
-	return r.next.RoundTrip(req)
-}
-
-// Real API servers publish the digest of what they serve, so a second cluster of the same
-// version reads no document.
-func TestSchemasAreShared(t *testing.T) {
-	t.Parallel()
-	apiservertest.Need(t, server)
-	cache := applier.NewSchemaCache()
-	core := schema.GroupVersion{Version: "v1"}
-	for i, want := range []int64{2, 0} {
-		var count atomic.Int64
-		config := rest.CopyConfig(server)
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return reads{next, &count} })
-		c, err := applier.New(applier.Options{Name: fmt.Sprint(i), Config: config, Schemas: cache})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := c.SchemasFor(t.Context(), core, appsV1)
-		if err != nil || len(got) != 2 {
-			t.Fatalf("%d schemas, %v", len(got), err)
-		}
-		if count.Load() != want {
-			t.Errorf("cluster %d reads %d documents, want %d", i, count.Load(), want)
 		}
 	}
 }
@@ -174,7 +134,7 @@ func TestSchemasAreShared(t *testing.T) {
 func TestSurfaceOfHostileCluster(t *testing.T) {
 	t.Parallel()
 	type object = map[string]any
-	discovered := func(cache *applier.SchemaCache, v1 ...object) *applier.Cluster {
+	discovered := func(cache *apis.SchemaCache, v1 ...object) *apis.Discoverer {
 		list := func(gv string, resources ...object) object {
 			return object{"kind": "APIResourceList", "groupVersion": gv, "resources": resources}
 		}
@@ -197,25 +157,25 @@ func TestSurfaceOfHostileCluster(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(answer)
 		}))
 		t.Cleanup(s.Close)
-		c, err := applier.New(applier.Options{Name: "discovered", Config: &rest.Config{Host: s.URL}, Schemas: cache})
+		c, err := apis.NewDiscoverer(&rest.Config{Host: s.URL}, cache)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	cache := applier.NewSchemaCache()
+	cache := apis.NewSchemaCache()
 	evil := discovered(cache, autoscalers(false), autoscalers(true))
-	if _, err := evil.Capabilities(t.Context()); err != nil {
+	if _, err := evil.Surface(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got, err := discovered(cache, autoscalers(true)).Capabilities(t.Context())
+	got, err := discovered(cache, autoscalers(true)).Surface(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.ClusterScoped[schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}] {
+	if got.Capabilities().ClusterScoped[schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}] {
 		t.Error("another cluster decides that the kind has no namespace")
 	}
-	if _, err := evil.Capabilities(t.Context()); err != nil { // it is in use until here
+	if _, err := evil.Surface(t.Context()); err != nil { // it is in use until here
 		t.Fatal(err)
 	}
 }

@@ -1,4 +1,6 @@
-package applier
+// Package apis knows what API servers serve: kinds, their resources, and their schemas. Clusters share
+// what is the same in several of them, under the hash of its content.
+package apis
 
 import (
 	"context"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/openapi"
+	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
@@ -36,23 +39,24 @@ func (e *NotServedError) Error() string {
 
 func (e *NotServedError) Unwrap() error { return e.Unknown }
 
-func notServed(err error) (*NotServedError, bool) { return errors.AsType[*NotServedError](err) }
+// AsNotServed returns the [NotServedError] that an error wraps.
+func AsNotServed(err error) (*NotServedError, bool) { return errors.AsType[*NotServedError](err) }
 
-// surface is what an API server serves, from one discovery.
-type surface struct {
+// Surface is what an API server serves, from one discovery.
+type Surface struct {
 	capabilities renderer.Capabilities
 	mappings     map[schema.GroupVersionKind]*meta.RESTMapping
 	preferred    map[schema.GroupKind]*meta.RESTMapping
 	failed       map[schema.GroupVersion]error
 }
 
-// discoverer reads and remembers what an API server serves.
-type discoverer struct {
+// Discoverer reads and remembers what an API server serves.
+type Discoverer struct {
 	client  *discovery.DiscoveryClient
 	schemas *SchemaCache
 
 	mu      sync.Mutex
-	current *surface
+	current *Surface
 	// documents are the published OpenAPI documents by group and version;
 	// their paths carry a hash of the content.
 	documents map[schema.GroupVersion]*differ.Schema
@@ -65,18 +69,24 @@ type discoverer struct {
 // time.
 const maxMisses = 3
 
-func newDiscoverer(client *discovery.DiscoveryClient, schemas *SchemaCache) *discoverer {
+// NewDiscoverer returns the Discoverer of the cluster of a connection; nil: it shares schemas with no
+// other cluster. It makes no request.
+func NewDiscoverer(config *rest.Config, schemas *SchemaCache) (*Discoverer, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller names the cluster
+	}
 	if schemas == nil {
 		schemas = NewSchemaCache()
 	}
-	d := &discoverer{client: client, schemas: schemas}
-	d.forget()
-	return d
+	d := &Discoverer{client: client, schemas: schemas}
+	d.Forget()
+	return d, nil
 }
 
-// rediscover makes the next call ask the API server what it serves. It also drops the schemas of
+// Rediscover makes the next call ask the API server what it serves. It also drops the schemas of
 // the given groups, because one of their CRDs has changed.
-func (d *discoverer) rediscover(groups ...string) {
+func (d *Discoverer) Rediscover(groups ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.current = nil
@@ -85,8 +95,8 @@ func (d *discoverer) rediscover(groups ...string) {
 	maps.DeleteFunc(d.misses, func(gv schema.GroupVersion, _ int) bool { return of(gv) })
 }
 
-// forget drops everything, because another version of the API server may answer now.
-func (d *discoverer) forget() {
+// Forget drops everything, because another version of the API server may answer now.
+func (d *Discoverer) Forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.current = nil
@@ -94,7 +104,8 @@ func (d *discoverer) forget() {
 	d.misses = map[schema.GroupVersion]int{}
 }
 
-func (d *discoverer) surface(ctx context.Context) (*surface, error) {
+// Surface returns what the API server serves, as it was discovered last.
+func (d *Discoverer) Surface(ctx context.Context) (*Surface, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.current != nil {
@@ -108,13 +119,13 @@ func (d *discoverer) surface(ctx context.Context) (*surface, error) {
 	return d.current, nil
 }
 
-func discover(ctx context.Context, client *discovery.DiscoveryClient) (*surface, error) {
+func discover(ctx context.Context, client *discovery.DiscoveryClient) (*Surface, error) {
 	version, err := client.ServerVersionWithContext(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the API server's version: %w", err)
 	}
 	_, lists, err := client.ServerGroupsAndResourcesWithContext(ctx)
-	s := &surface{
+	s := &Surface{
 		capabilities: renderer.Capabilities{KubeVersion: version.GitVersion, ClusterScoped: map[schema.GroupKind]bool{}},
 		mappings:     map[schema.GroupVersionKind]*meta.RESTMapping{},
 		preferred:    map[schema.GroupKind]*meta.RESTMapping{},
@@ -141,7 +152,7 @@ func discover(ctx context.Context, client *discovery.DiscoveryClient) (*surface,
 	return s, nil
 }
 
-func (s *surface) add(list *metav1.APIResourceList, versions map[string]bool) error {
+func (s *Surface) add(list *metav1.APIResourceList, versions map[string]bool) error {
 	gv, err := schema.ParseGroupVersion(list.GroupVersion)
 	if err != nil {
 		return fmt.Errorf("discover the API: %w", err)
@@ -167,16 +178,28 @@ func (s *surface) add(list *metav1.APIResourceList, versions map[string]bool) er
 	return nil
 }
 
-// mapping finds a kind, at another version of its group when its own is no longer served. The error
+// Capabilities returns what a chart may read about the API server.
+func (s *Surface) Capabilities() renderer.Capabilities { return s.capabilities }
+
+// Undiscovered returns a version of a group that could not be discovered, with the reason; nil: the
+// group is known.
+func (s *Surface) Undiscovered(group string) (schema.GroupVersion, error) {
+	for gv, err := range s.failed {
+		if gv.Group == group {
+			return gv, err
+		}
+	}
+	return schema.GroupVersion{}, nil
+}
+
+// Mapping finds a kind, at another version of its group when its own is no longer served. The error
 // is a [*NotServedError].
-func (s *surface) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+func (s *Surface) Mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	if m, ok := s.mappings[gvk]; ok {
 		return m, nil
 	}
-	for gv, err := range s.failed {
-		if gv.Group == gvk.Group {
-			return nil, &NotServedError{GVK: gvk, Unknown: err}
-		}
+	if _, err := s.Undiscovered(gvk.Group); err != nil {
+		return nil, &NotServedError{GVK: gvk, Unknown: err}
 	}
 	if m, ok := s.preferred[gvk.GroupKind()]; ok {
 		return m, nil
@@ -186,13 +209,13 @@ func (s *surface) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error
 
 // IsNotServed reports whether an error says that a kind is certainly not served.
 func IsNotServed(err error) bool {
-	not, ok := notServed(err)
+	not, ok := AsNotServed(err)
 	return ok && not.Unknown == nil
 }
 
-// schemasFor returns the schemas of the given groups and versions. It leaves out schemas that are
+// Schemas returns the schemas of the given groups and versions. It leaves out schemas that are
 // not published (yet): differ then deduces types.
-func (d *discoverer) schemasFor(ctx context.Context, wanted []schema.GroupVersion) (differ.Schemas, error) {
+func (d *Discoverer) Schemas(ctx context.Context, wanted []schema.GroupVersion) (differ.Schemas, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := differ.Schemas{}
@@ -231,7 +254,7 @@ func (d *discoverer) schemasFor(ctx context.Context, wanted []schema.GroupVersio
 
 // schemaOf returns the schema of a document. It reads the document if no cluster has it. The caller
 // holds the lock.
-func (d *discoverer) schemaOf(ctx context.Context, doc openapi.GroupVersionWithContext) (*differ.Schema, error) {
+func (d *Discoverer) schemaOf(ctx context.Context, doc openapi.GroupVersionWithContext) (*differ.Schema, error) {
 	s := d.schemas.find(publishedDigest(doc.ServerRelativeURL()))
 	if s == nil {
 		data, err := doc.SchemaWithContext(ctx, runtime.ContentTypeJSON)
@@ -246,7 +269,7 @@ func (d *discoverer) schemaOf(ctx context.Context, doc openapi.GroupVersionWithC
 }
 
 // fits returns an error when one more schema may not be kept. The caller holds the lock.
-func (d *discoverer) fits(s *differ.Schema) error {
+func (d *Discoverer) fits(s *differ.Schema) error {
 	values := s.Values()
 	for _, other := range d.documents {
 		values += other.Values()

@@ -6,13 +6,16 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/applier/health"
+	"github.com/keelson-io/keelson/applier/observe"
+	"github.com/keelson-io/keelson/applier/order"
 	"github.com/keelson-io/keelson/differ"
 )
-
-// The pause between two reads of the health grows from the first to the last.
-const firstPause, lastPause = pollInterval, 2 * time.Second
 
 // UnhealthyError reports that an apply stopped because needed objects were not healthy in time, or
 // can't become healthy by waiting.
@@ -37,7 +40,7 @@ func (p *Prepared) needed(before int) []*differ.Change {
 	whole := p.record.TargetHash == p.want.Target.Hash
 	var out []*differ.Change
 	for _, c := range p.wanted() {
-		if waveOf(c) < before && (!whole || c.Op != differ.OpNone) {
+		if order.WaveOf(c) < before && (!whole || c.Op != differ.OpNone) {
 			out = append(out, c)
 		}
 	}
@@ -85,8 +88,8 @@ func stillWaited(changes []*differ.Change, unhealthy []health.Unhealthy) []*diff
 // healthWait waits until objects that an apply wrote are healthy.
 type healthWait struct {
 	plan      *Prepared
-	discovery *discoverer
-	reader    Reader
+	discovery *apis.Discoverer
+	reader    observe.Reader
 	objects   *appliedObjects
 	diagnoser health.Diagnoser
 	timeout   time.Duration
@@ -98,7 +101,7 @@ type healthWait struct {
 func (w healthWait) await(ctx context.Context, before string, changes []*differ.Change) error {
 	deadline := time.NewTimer(w.timeout)
 	defer deadline.Stop()
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for backoff := observe.MinBackoff; ; backoff = min(2*backoff, observe.MaxBackoff) {
 		unhealthy, err := w.unhealthy(ctx, changes)
 		if err != nil {
 			return fmt.Errorf("%s: %w", before, err)
@@ -112,7 +115,7 @@ func (w healthWait) await(ctx context.Context, before string, changes []*differ.
 				return &UnhealthyError{Before: before, Message: w.diagnoser.Diagnose(ctx, unhealthy...)}
 			}
 		}
-		look := time.NewTimer(pause)
+		look := time.NewTimer(backoff)
 		select {
 		case <-look.C:
 		case <-deadline.C:
@@ -149,4 +152,97 @@ func (w healthWait) unhealthy(ctx context.Context, changes []*differ.Change) ([]
 		}
 	}
 	return out, nil
+}
+
+const (
+	// establishTimeout bounds the wait for new CRDs to be served.
+	establishTimeout = time.Minute
+	// publishTimeout bounds the wait for their schemas.
+	publishTimeout = 10 * time.Second
+)
+
+// kindWait waits until the kinds of new CRDs can be used.
+type kindWait struct {
+	plan      *Prepared
+	discovery *apis.Discoverer
+	reader    observe.Reader
+}
+
+// await waits until new CRDs are served, and then reads their schemas for the rest of the plan.
+func (w kindWait) await(ctx context.Context, crds []*differ.Change) error {
+	for _, c := range crds {
+		if c.Op == differ.OpDelete {
+			continue
+		}
+		err := wait.PollUntilContextTimeout(ctx, pollInterval, establishTimeout, true, func(ctx context.Context) (bool, error) {
+			live, err := w.reader.Fresh(ctx, w.plan.mappings[c.ID], c.ID)
+			if err != nil || live == nil {
+				return false, err
+			}
+			return w.plan.want.Health.Of(c.ID, live).Health == v1alpha1.HealthHealthy, nil
+		})
+		if err != nil {
+			return fmt.Errorf("%s was not established within %s: %w", c.ID, establishTimeout, err)
+		}
+	}
+	if err := w.published(ctx, crds); err != nil {
+		return err
+	}
+	versions := map[differ.ID]schema.GroupVersionKind{}
+	for i := range w.plan.Plan.Changes {
+		c := &w.plan.Plan.Changes[i]
+		versions[c.ID] = schema.FromAPIVersionAndKind(c.APIVersion, c.ID.Kind)
+	}
+	schemas, err := schemasOf(ctx, w.discovery, versions)
+	if err != nil {
+		return err
+	}
+	w.plan.schemas = schemas
+	return nil
+}
+
+// published waits until the API server publishes the schemas of new kinds, some moments after it
+// serves them. Without schemas types are deduced, so a timeout is no error.
+func (w kindWait) published(ctx context.Context, crds []*differ.Change) error {
+	var versions []schema.GroupVersion
+	var kinds []schema.GroupVersionKind
+	var groups []string
+	for _, c := range crds {
+		for _, gv := range servedVersions(c.Patch) {
+			versions, groups = append(versions, gv), append(groups, gv.Group)
+			kinds = append(kinds, gv.WithKind(definedKind(c.Patch).Kind))
+		}
+	}
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, publishTimeout, true, func(ctx context.Context) (bool, error) {
+		w.discovery.Rediscover(groups...)
+		schemas, err := w.discovery.Schemas(ctx, versions)
+		if err != nil {
+			return false, err
+		}
+		unknown := func(gvk schema.GroupVersionKind) bool { return !schemas.Knows(gvk) }
+		return !slices.ContainsFunc(kinds, unknown), nil
+	})
+	if err != nil && (!wait.Interrupted(err) || ctx.Err() != nil) {
+		return fmt.Errorf("schemas of new kinds: %w", err)
+	}
+	// Discovered now, so that the next plan of a settled cluster needs no request.
+	if _, err := w.discovery.Surface(ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+// servedVersions returns the served versions of the kind that a CRD defines.
+func servedVersions(crd map[string]any) []schema.GroupVersion {
+	spec, _ := crd["spec"].(map[string]any)
+	versions, _ := spec["versions"].([]any)
+	group := definedKind(crd).Group
+	var out []schema.GroupVersion
+	for _, v := range versions {
+		version, _ := v.(map[string]any)
+		if name, ok := version["name"].(string); ok && version["served"] == true {
+			out = append(out, schema.GroupVersion{Group: group, Version: name})
+		}
+	}
+	return out
 }

@@ -1,11 +1,11 @@
-package applier_test
+package order_test
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/order"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -53,7 +53,15 @@ func TestOrder(t *testing.T) {
 		{"Deployment.apps gone"},
 		{"ConfigMap gone"},
 	}
-	if diff := cmp.Diff(want, applier.Batches(&plan)); diff != "" {
+	var got [][]string
+	for _, b := range order.Batches(&plan) {
+		var names []string
+		for _, c := range b.Changes {
+			names = append(names, c.ID.String())
+		}
+		got = append(got, names)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
