@@ -127,7 +127,7 @@ func ofComponents() map[string]attempt {
 		},
 		"OtherComponent": {
 			"A component that no project names.", "components/new/component.yaml", fileHeader + "Component\nnamespace: web\n",
-			"new is of no project, and fleet.yaml says that every component is of one",
+			"new belongs to no project, but fleet.yaml requires a project for every component",
 		},
 	}
 }

@@ -218,7 +218,7 @@ func (c chartChecker) source(s v1alpha1.ChartSource) {
 		c.value([]string{"files"}, wrong, "")
 	}
 	if s.Digest == "" && s.Files == "" && !c.doc.Wrong("digest") && !c.doc.Wrong("files") {
-		c.key(nil, "neither digest nor files is set, so nothing says which chart is meant", "let keelson vendor write this file")
+		c.key(nil, "neither digest nor files is set, so the chart is not identified", "let keelson vendor write this file")
 	}
 	for i, d := range s.Dependencies {
 		c.origin([]string{"dependencies", strconv.Itoa(i)}, d)

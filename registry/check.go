@@ -242,7 +242,7 @@ func (c checker) name(path []string, name string, seen map[string]bool) {
 	case wrong != "":
 		c.value(path, wrong, "")
 	case seen[name]:
-		c.value(path, fmt.Sprintf("%q stands above already", name), "")
+		c.value(path, fmt.Sprintf("%q is already defined above", name), "")
 	}
 	seen[name] = true
 }
@@ -289,7 +289,7 @@ func (c checker) address(path []string, address string) {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		c.value(path, fmt.Sprintf("%s %q is not an http or https URL", path[len(path)-1], address), "")
 	case u.User != nil:
-		c.value(path, path[len(path)-1]+" holds credentials: what stands in git can be read by many", "")
+		c.value(path, path[len(path)-1]+" holds credentials: many people can read what is in git", "")
 	}
 }
 

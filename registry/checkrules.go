@@ -36,7 +36,7 @@ func (c ruleChecker) danger(rules []v1alpha1.DangerRule, lockable bool) {
 			return
 		}
 		if rule.Name != "" && seen[rule.Name] {
-			c.value(yamlfile.Below(path, "name"), fmt.Sprintf("a rule called %q stands above already", rule.Name), "")
+			c.value(yamlfile.Below(path, "name"), fmt.Sprintf("a rule called %q is already defined above", rule.Name), "")
 		}
 		seen[rule.Name] = true
 		if rule.Locked && !lockable {

@@ -261,7 +261,7 @@ func (r *clusterReader) readFile(ctx context.Context, e gitrepo.Entry) error {
 	case e.Kind != gitrepo.EntryFile:
 		r.block(yamlfile.Problem{
 			At:      yamlfile.Position{File: e.Path},
-			Message: fmt.Sprintf("this is %s; a cluster's files stand right below its folder", e.Kind),
+			Message: fmt.Sprintf("this is %s; a cluster's files must be directly in its folder", e.Kind),
 		})
 	}
 	return nil

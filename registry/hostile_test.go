@@ -67,7 +67,7 @@ func TestHostileRepository(t *testing.T) {
 		"BlobLies": {"It says ten bytes, and inflates to 128 MiB.", delivery, func(g *gittest.Repo) {
 			g.Files[evil] = gittest.File{Mode: filemode.Regular, Hash: zero}
 			g.Loose(zero, "blob 10\x00", io.LimitReader(gittest.Endless(0), 128<<20))
-		}, nil, "components/evil/template/evil@evil/v1.0.0: can't be read: read object 1234567890123456789012345678901234567890: it is said to have 10 bytes"},
+		}, nil, "components/evil/template/evil@evil/v1.0.0: can't be read: read object 1234567890123456789012345678901234567890: its header gives 10 bytes"},
 		"HeaderWithoutEnd": {"An object whose header is 128 MiB.", delivery, func(g *gittest.Repo) {
 			g.Files[evil] = gittest.File{Mode: filemode.Regular, Hash: zero}
 			g.Loose(zero, "blob ", io.LimitReader(gittest.Endless('1'), 128<<20))
@@ -196,7 +196,7 @@ func TestHostileRepository(t *testing.T) {
 			g.Files["clusters/a/evil.yaml"] = gittest.File{Mode: filemode.Regular, Hash: h}
 			content := header + "version: v9.9.9\n"
 			g.Loose(h, fmt.Sprintf("blob %d\x00", len(content)), strings.NewReader(content))
-		}, nil, "is damaged: it holds what"},
+		}, nil, "is damaged: its content is that of object"},
 		"TruncatedBlob": {"A file that a full disk cut off.", delivery, func(g *gittest.Repo) {
 			h := g.Blob([]byte(strings.Repeat(header, 100)))
 			g.Files["clusters/a/evil.yaml"] = gittest.File{Mode: filemode.Regular, Hash: h}

@@ -151,7 +151,7 @@ func (c jobChecker) jobSpec(spec *batchv1.JobSpec) {
 	refuse(spec.Suspend != nil, "suspend", "it would not run")
 	refuse(spec.Selector != nil, "selector", "the API server sets it")
 	refuse(spec.ManualSelector != nil, "manualSelector", "the API server sets its selector")
-	refuse(spec.ManagedBy != nil, "managedBy", "its outcome would be another controller's to say")
+	refuse(spec.ManagedBy != nil, "managedBy", "another controller would decide its outcome")
 	atLeastOne := func(n *int32, key string) {
 		if n != nil && *n < 1 {
 			c.value(at(key), fmt.Sprintf("with %s %d the Job runs nothing", key, *n), "")

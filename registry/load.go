@@ -121,7 +121,7 @@ func (l *loader) readFleet(ctx context.Context) error {
 	l.versions.verify = f.spec.Verify
 	l.fleet.Spec, l.pipelineAt = f.spec, f.pipelineAt.In(name, "")
 	if f.spec.Verify != "" && l.versions.trust == nil && !l.workTree {
-		return errors.Join(errors.New("fleet.yaml says that this repository is signed (verify), and no trusted keys were given "+
+		return errors.Join(errors.New("fleet.yaml requires signatures (verify), but no trusted keys were given "+
 			"to check it with: give --trusted-keys FILE"), problems.Err())
 	}
 	l.block(problems...)

@@ -277,7 +277,7 @@ func (r *clusterReader) checkStage(d *Delivery) {
 		problem := yamlfile.Problem{
 			At:      yamlfile.Position{File: p.file, Line: 1, Column: 1},
 			Message: fmt.Sprintf("pipeline %s has no stage for", p.Name),
-			Hint:    "its last stage can be for all others: clusterSelector: {}",
+			Hint:    "its last stage can select the remaining clusters: clusterSelector: {}",
 		}
 		if !slices.Contains(r.now.absent, problem) { // once for all components
 			r.now.absent = append(r.now.absent, problem)

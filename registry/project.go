@@ -158,7 +158,7 @@ func (r *clusterReader) overstepped(d *Delivery) (out yamlfile.Problems) {
 		if r.fleet.Spec.Projects == v1alpha1.ProjectsRequired {
 			out = append(out, yamlfile.Problem{
 				At:      d.VersionAt,
-				Message: d.Component + " is of no project, and fleet.yaml says that every component is of one",
+				Message: d.Component + " belongs to no project, but fleet.yaml requires a project for every component",
 				Hint:    "add it to the components of a file in projects/",
 			})
 		}

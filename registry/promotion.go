@@ -204,7 +204,7 @@ func checkPromoted(f *Fleet, versions *versionIndex) (problems yamlfile.Problems
 				case wrong != nil && len(versions.snapshot.Versions(name)) == 0:
 					problems = append(problems, *wrong)
 				case f.PipelineOf(name) != p:
-					problems = append(problems, yamlfile.Problem{At: at, Message: fmt.Sprintf("%s does not go by pipeline %s, so nothing of it is promoted here", name, p.Name)})
+					problems = append(problems, yamlfile.Problem{At: at, Message: fmt.Sprintf("%s does not use pipeline %s, so it is not promoted here", name, p.Name)})
 				}
 			}
 		}

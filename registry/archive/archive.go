@@ -219,7 +219,7 @@ func (u *unpacker) name(full string, isFolder bool) (string, error) {
 	}
 	folder, name, inside := strings.Cut(clean, "/")
 	if !inside && !isFolder {
-		return "", fmt.Errorf("%q stands beside the chart's folder, not in it", full)
+		return "", fmt.Errorf("%q is beside the chart's folder, not in it", full)
 	}
 	if u.folder == "" {
 		u.folder = folder
@@ -270,7 +270,7 @@ func CheckEntry(name string) string {
 // claim records a name. It refuses a repeated file, and a name of both a file and a folder.
 func (u *unpacker) claim(name string, isFolder bool) error {
 	if was, ok := u.kinds[name]; ok && (!was || !isFolder) {
-		return fmt.Errorf("%q stands in it twice", name)
+		return fmt.Errorf("%q is in it twice", name)
 	}
 	u.kinds[name] = isFolder
 	for i := strings.LastIndex(name, "/"); i > 0; i = strings.LastIndex(name[:i], "/") {

@@ -174,17 +174,17 @@ func (c *Client) fromRegistry(ctx context.Context, source *v1alpha1.ChartSource)
 	case pinned == "":
 		source.Digest = desc.Digest.String()
 	case notFound(err):
-		warnings = append(warnings, fmt.Sprintf("%s has no tag %s any more; what is pinned is still there", source.URL, tagOf(source.Version)))
+		warnings = append(warnings, fmt.Sprintf("%s has no tag %s any more; the pinned content is still available", source.URL, tagOf(source.Version)))
 	case err != nil:
 		return nil, nil, err
 	case desc.Digest.String() != pinned:
-		warnings = append(warnings, fmt.Sprintf("tag %s of %s was moved: it is %s now; what is pinned is still there",
+		warnings = append(warnings, fmt.Sprintf("tag %s of %s was moved: it is %s now; the pinned content is still available",
 			tagOf(source.Version), source.URL, desc.Digest))
 	}
 	c.log("read %s@%.19s…", source.URL, source.Digest)
 	data, err = o.read(ctx, source.Digest)
 	if notFound(err) && len(warnings) > 0 {
-		err = fmt.Errorf("%w: %s %s of %s: what was pinned is gone: %w", ErrMoved, source.Name, source.Version, source.URL, err)
+		err = fmt.Errorf("%w: %s %s of %s: the pinned content is gone: %w", ErrMoved, source.Name, source.Version, source.URL, err)
 	}
 	return data, warnings, err
 }

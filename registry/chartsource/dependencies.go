@@ -92,7 +92,7 @@ func (c *Client) dependency(ctx context.Context, d dependency, from Wanted, pins
 		return nil, err
 	}
 	if sub.Source.Name != d.Name || !satisfies(d.Version, sub.Source.Version) && !same(d.Version, sub.Source.Version) {
-		return nil, fmt.Errorf("what is there is %s %s", sub.Source.Name, sub.Source.Version)
+		return nil, fmt.Errorf("it contains %s %s", sub.Source.Name, sub.Source.Version)
 	}
 	return selfContained(sub)
 }

@@ -111,7 +111,7 @@ func (o *ociChart) findLayer(ctx context.Context, version string) (ocispec.Descr
 		}
 	}
 	if len(found) != 1 {
-		return none, fmt.Errorf("what is there is no chart: it has %d layers of type %s, and should have one", len(found), chartLayer)
+		return none, fmt.Errorf("the artifact is not a chart: it has %d layers of type %s, and should have one", len(found), chartLayer)
 	}
 	if err := found[0].Digest.Validate(); err != nil || found[0].Digest.Algorithm() != digest.SHA256 {
 		return none, fmt.Errorf("the digest %q of its chart is no SHA-256", found[0].Digest)

@@ -25,12 +25,12 @@ func Version(data []byte, component, from, to string) (edited []byte, line int, 
 	case kind.Value == v1alpha1.KindLayer:
 		path = []string{"components", component, "version"}
 	case kind.Value != v1alpha1.KindMetaConfig:
-		return nil, 0, fmt.Errorf("its kind is %q, and says no version", kind.Value)
+		return nil, 0, fmt.Errorf("its kind is %q, which has no version", kind.Value)
 	}
 	is := below(f.root, path)
 	switch {
 	case is == nil || is.Kind != yaml.ScalarNode:
-		return nil, 0, fmt.Errorf("it says no version of %s", component)
+		return nil, 0, fmt.Errorf("it sets no version of %s", component)
 	case is.Value != from:
 		return nil, 0, fmt.Errorf("line %d: the version of %s is %s, and not %s", is.Line, component, is.Value, from)
 	}

@@ -90,7 +90,7 @@ func (l login) check(address string) error {
 	case password && token:
 		return fmt.Errorf("give a password or a token, and not both")
 	case ssh && (password || token || l.Username != "" || l.CAFile != "" || l.PlainHTTP):
-		return fmt.Errorf("ssh takes keyFile, passphraseFile and knownHostsFile; the user stands in the repository's URL")
+		return fmt.Errorf("ssh takes keyFile, passphraseFile and knownHostsFile; the repository's URL has the user")
 	case !ssh && (l.KeyFile != "" || l.PassphraseFile != "" || l.KnownHostsFile != ""):
 		return fmt.Errorf("keyFile, passphraseFile and knownHostsFile are for ssh")
 	case l.PlainHTTP && !strings.HasPrefix(address, "http:"):

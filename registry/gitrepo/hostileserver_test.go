@@ -165,7 +165,7 @@ func TestHostileServer(t *testing.T) {
 			d := delta(5, 5, 0x90, 5)
 			p.object(packOFS, uint64(len(d)), ofs(p.Len()-base-1), bytes.NewReader(d))
 			return p.done()
-		}, "it is damaged: a delta is made from what is no object"},
+		}, "it is damaged: the base of a delta is not an object"},
 		"DeltaChain": {"A delta of a delta of a delta …", func() []byte {
 			p := newPack(2001)
 			last := p.object(packBlob, 5, nil, strings.NewReader("hello"))

@@ -165,7 +165,7 @@ func parseSigner(line string) (sshKey, error) {
 		return k, err
 	}
 	if principals == "" {
-		return k, errors.New("no principal stands in front of the key")
+		return k, errors.New("no principal precedes the key")
 	}
 	key, _, options, more, err := ssh.ParseAuthorizedKey([]byte(rest))
 	if err != nil {
@@ -440,7 +440,7 @@ func parsePGPSignature(armored []byte) (raw []byte, sig *packet.Signature, err e
 		return nil, nil, errors.New("it is not over bytes")
 	}
 	if sig.SigLifetimeSecs != nil && *sig.SigLifetimeSecs != 0 {
-		return nil, nil, errors.New("it is one that expires, and what runs must not depend on the day: sign without an expiry")
+		return nil, nil, errors.New("it expires, and what runs must not depend on the date: sign without an expiry")
 	}
 	return raw, sig, nil
 }

@@ -70,7 +70,7 @@ func (o *objects) read(h plumbing.Hash, limit int64) (plumbing.ObjectType, []byt
 		return t, nil, fmt.Errorf("read object %s: %w", h, err)
 	}
 	if got := plumbing.ComputeHash(t, data); got != h {
-		return t, nil, fmt.Errorf("object %s is damaged: it holds what %s should", h, got)
+		return t, nil, fmt.Errorf("object %s is damaged: its content is that of object %s", h, got)
 	}
 	return t, data, nil
 }
@@ -150,7 +150,7 @@ func (o *objects) readLoose(h plumbing.Hash, limit int64) (t plumbing.ObjectType
 		return t, nil, err //nolint:wrapcheck // the caller wraps it
 	}
 	if int64(len(data)) != size {
-		return t, nil, fmt.Errorf("it is said to have %d bytes, and has others", size)
+		return t, nil, fmt.Errorf("its header gives %d bytes, but its content has another length", size)
 	}
 	return t, data, nil
 }

@@ -162,7 +162,7 @@ func (p *packIndexer) scan() error {
 func (p *packIndexer) attach(e *packEntry, offset int64) error {
 	i, ok := slices.BinarySearchFunc(p.entries, offset, func(e packEntry, offset int64) int { return cmp.Compare(e.offset, offset) })
 	if !ok {
-		return errors.New("it is damaged: a delta is made from what is no object")
+		return errors.New("it is damaged: the base of a delta is not an object")
 	}
 	base := &p.entries[i]
 	e.base, e.next, e.depth = int32(i), base.child, base.depth+1

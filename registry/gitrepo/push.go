@@ -208,7 +208,7 @@ func (u pusher) send(ctx context.Context, dog *watchdog, objects *memory.Storage
 	}
 	switch can := offered.Capabilities; {
 	case !can.Supports(capability.ReportStatus):
-		return false, errors.New("the server would not say whether it has taken a commit")
+		return false, errors.New("the server did not report whether it accepted a commit")
 	case tip.IsZero() && !can.Supports(capability.DeleteRefs):
 		return false, errors.New("the server deletes no branches")
 	}
@@ -224,7 +224,7 @@ func (u pusher) send(ctx context.Context, dog *watchdog, objects *memory.Storage
 	report, err := server.update(ctx, req)
 	switch {
 	case report == nil && err == nil:
-		return true, errors.New("the server did not say whether it has taken the commit")
+		return true, errors.New("the server did not report whether it accepted the commit")
 	case err != nil && report != nil:
 		return true, fmt.Errorf("the server refuses it: %w", err)
 	}

@@ -149,7 +149,7 @@ func (t *gitTree) entries(ctx context.Context, h plumbing.Hash) ([]Entry, error)
 		slices.SortFunc(out, func(a, b Entry) int { return cmp.Compare(a.Name, b.Name) })
 		for i := 1; i < len(out); i++ {
 			if out[i].Name == out[i-1].Name {
-				return nil, fmt.Errorf("%q stands twice in git tree %s", out[i].Name, h)
+				return nil, fmt.Errorf("%q is twice in git tree %s", out[i].Name, h)
 			}
 		}
 		return out, nil

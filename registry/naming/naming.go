@@ -153,7 +153,7 @@ func CheckChartURL(place string) string {
 		case u.Host == "" || u.Opaque != "":
 			return fmt.Sprintf("url %q names no host", place)
 		case u.User != nil:
-			return "a url must not hold credentials: what stands in git can be read by many"
+			return "a url must not hold credentials: many people can read what is in git"
 		case u.RawQuery != "" || u.Fragment != "":
 			return fmt.Sprintf("url %q must end with its path", place)
 		}

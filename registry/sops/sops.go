@@ -377,9 +377,9 @@ func (p *parser) scalar(n *yaml.Node, at place) error {
 	}
 	switch {
 	case l.encrypted && value != "" && !IsEncrypted(value):
-		return failAt(n, "a value stands in clear text that is to be encrypted", "put the encrypted value back, and change it with: sops edit FILE")
+		return failAt(n, "a value that must be encrypted is in clear text", "put the encrypted value back, and change it with: sops edit FILE")
 	case !l.encrypted && IsEncrypted(value):
-		return failAt(n, "a value is encrypted that is to stay in clear text by what the file says below "+Key+":", "encrypt the file anew")
+		return failAt(n, "a value is encrypted, but the file's own rules below keep it in clear text "+Key+":", "encrypt the file anew")
 	}
 	p.file.leaves = append(p.file.leaves, l)
 	return nil
