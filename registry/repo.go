@@ -147,15 +147,16 @@ func (r *Repo) loadCommit(ctx context.Context, commit string) (*Fleet, error) {
 	return l.fleet, nil
 }
 
-// Refuses returns why a version can't be used, or nil. A version with a tag can be refused, for
-// example because the tag was moved or has no signature of a trusted key.
-func (r *Repo) Refuses(component, version string) (*yamlfile.Problem, error) {
+// Refuses returns why a version can't be used in a fleet, or nil. A version with a tag can be
+// refused, for example because the tag was moved or lacks a signature that the fleet requires. It
+// refuses the versions that a Load of the fleet refuses.
+func (r *Repo) Refuses(f *Fleet, component, version string) (*yamlfile.Problem, error) {
 	now := r.git.Snapshot()
 	trust, err := r.git.Trust(now)
 	if err != nil {
 		return nil, err
 	}
-	x := &versionIndex{snapshot: now, trust: trust, published: map[string][]string{}}
+	x := &versionIndex{snapshot: now, trust: trust, verify: f.Spec.Verify, published: map[string][]string{}}
 	return x.unpublished(component, version, yamlfile.Position{}), nil
 }
 

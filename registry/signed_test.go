@@ -284,6 +284,11 @@ func TestSignedTags(t *testing.T) {
 			if len(b.Problems) > 0 || b.Version == nil {
 				t.Errorf("%s: the other cluster's version is blocked, too: %v", c.why, b.Problems)
 			}
+			refused, err := r.Refuses(f, "coredns", "v2.0.0")
+			fatal(t, err)
+			if (refused == nil) != (c.want == "") || refused != nil && !strings.Contains(refused.Message, c.want) {
+				t.Errorf("%s: a promotion gets %v, which is not what the load says: %q", c.why, refused, c.want)
+			}
 			switch got := a.Problems.Error(); {
 			case c.want == "" && (got != "" || a.Version == nil):
 				t.Errorf("%s: %s", c.why, got)

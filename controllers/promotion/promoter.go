@@ -166,7 +166,7 @@ func (p *Promoter) refused(ctx context.Context, f *registry.Fleet, facts *Facts)
 // without a review, so a tag alone is not enough. Its commit must be on the branch, unless
 // promotableTags is all.
 func (p *Promoter) refuses(ctx context.Context, f *registry.Fleet, component, version string) (string, error) {
-	wrong, err := p.Repo.Refuses(component, version)
+	wrong, err := p.Repo.Refuses(f, component, version)
 	if err != nil {
 		return "", err
 	}
