@@ -170,10 +170,10 @@ func TestHostileRepository(t *testing.T) {
 		"Mode":       {"A mode that is no number.", delivery, entry("10x644", "a"), nil, "has the mode"},
 		"TreeTwice": {"A name twice: which of the two would be used?", delivery, func(g *gittest.Repo) {
 			g.Graft(evil, g.RawTree(gittest.TreeEntry{Mode: "100644", Name: "a", Hash: g.Blob([]byte("1"))}, gittest.TreeEntry{Mode: "100644", Name: "a", Hash: g.Blob([]byte("2"))}))
-		}, nil, `"a" stands twice in git tree`},
+		}, nil, `"a" is twice in git tree`},
 		"FileAndFolder": {"A name as a file and as a folder.", delivery, func(g *gittest.Repo) {
 			g.Graft(evil, g.RawTree(gittest.TreeEntry{Mode: "100644", Name: "a", Hash: g.Blob([]byte("1"))}, gittest.TreeEntry{Mode: "40000", Name: "a", Hash: g.RawTree()}))
-		}, nil, `"a" stands twice in git tree`},
+		}, nil, `"a" is twice in git tree`},
 		"TruncatedTree": {"A tree that was cut off.", delivery, func(g *gittest.Repo) {
 			g.Graft(evil, g.Raw(plumbing.TreeObject, []byte("100644 a\x0012345")))
 		}, nil, "is malformed"},

@@ -164,11 +164,11 @@ func TestHostile(t *testing.T) {
 		"Device":     {"Reading it might never end.", with(special(tar.TypeChar, "web/zero", "")), "a device"},
 		"Pipe":       {"Nor this.", with(special(tar.TypeFifo, "web/pipe", "")), "a device"},
 		"Sparse":     {"A terabyte in a header.", sparse(), "a sparse file"},
-		"Twice":      {"Readers disagree which one counts.", with(file("web/values.yaml", "replicas: 9\n")), "stands in it twice"},
+		"Twice":      {"Readers disagree which one counts.", with(file("web/values.yaml", "replicas: 9\n")), "is in it twice"},
 		"FileFolder": {"A file can't be a folder.", with(file("web/values.yaml/x", "x")), "is a file, and a folder"},
-		"FolderFile": {"Nor a folder a file.", with(file("web/a/b", "x"), file("web/a", "x")), "stands in it twice"},
+		"FolderFile": {"Nor a folder a file.", with(file("web/a/b", "x"), file("web/a", "x")), "is in it twice"},
 		"TwoFolders": {"One of them would be hidden.", with(file("other/Chart.yaml", "x")), `more than one folder: "web" and "other"`},
-		"NoFolder":   {"Packed from inside of the chart.", func(t testing.TB) []byte { t.Helper(); return packed(t, file("Chart.yaml", "x")) }, "stands beside the chart's folder"},
+		"NoFolder":   {"Packed from inside of the chart.", func(t testing.TB) []byte { t.Helper(); return packed(t, file("Chart.yaml", "x")) }, "is beside the chart's folder"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -126,7 +126,7 @@ func TestRefused(t *testing.T) {
 		"Image": {why: "A registry holds more than charts.", push: func(t testing.TB, s *server) {
 			t.Helper()
 			s.pushManifest(t, "web", "1.0.0", map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": s.blob(t, "web", "application/vnd.oci.image.config.v1+json", []byte(`{}`)), "layers": []any{s.blob(t, "web", "application/vnd.oci.image.layer.v1.tar+gzip", good)}})
-		}, fails: "is no chart"},
+		}, fails: "is not a chart"},
 		"TwoCharts": {why: "Which one?", push: func(t testing.TB, s *server) {
 			t.Helper()
 			l := s.blob(t, "web", "application/vnd.cncf.helm.chart.content.v1.tar+gzip", good)
@@ -531,7 +531,7 @@ func TestDependencies(t *testing.T) {
 		"Alias":    {why: "The name is known only in the local helm configuration of the author.", files: map[string]string{"web/Chart.yaml": chart("- {name: lib, version: 1.0.0, repository: '@stable'}\n")}, fails: "a name of a local helm configuration"},
 		"Name":     {why: "The name of the dependency would be a path.", files: map[string]string{"web/Chart.yaml": chart("- {name: ../../x, version: 1.0.0, repository: OCI}\n")}, fails: "is no name for a chart"},
 		"Deeper":   {why: "One level, as helm dependency build.", files: map[string]string{"web/Chart.yaml": chart("- {name: hungry, version: 1.0.0, repository: OCI}\n")}, fails: "its own dependency more is not in it"},
-		"OtherOne": {why: "The folder beside is another chart.", files: map[string]string{"web/Chart.yaml": chart("- {name: lib, version: ^2, repository: 'file://../lib'}\n"), "lib/Chart.yaml": "apiVersion: v2\nname: lib\nversion: 1.0.0\n"}, fails: "what is there is lib 1.0.0"},
+		"OtherOne": {why: "The folder beside is another chart.", files: map[string]string{"web/Chart.yaml": chart("- {name: lib, version: ^2, repository: 'file://../lib'}\n"), "lib/Chart.yaml": "apiVersion: v2\nname: lib\nversion: 1.0.0\n"}, fails: "it contains lib 1.0.0"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -108,7 +108,7 @@ func TestTampered(t *testing.T) {
 		"EncryptedByClear": {
 			why:  "A clear value at a path that must be encrypted may come from a person without the key.",
 			file: "encrypted-regex.yaml", old: `password: ENC\S+`, new: "password: known-to-me",
-			want: "stands in clear text", wantLine: true,
+			want: "is in clear text", wantLine: true,
 		},
 		"EncryptedByNothing": {
 			why:  "SOPS leaves empty values as they are, so only the MAC tells.",
@@ -118,7 +118,7 @@ func TestTampered(t *testing.T) {
 		"RuleChanged": {
 			why:  "A chart must never get the encrypted text for the value.",
 			file: "encrypted-regex.yaml", old: `encrypted_regex: .*`, new: `encrypted_regex: ^token$`,
-			want: "is to stay in clear text", wantLine: true,
+			want: "keep it in clear text", wantLine: true,
 		},
 		"TurnedIntoAComment": {
 			why:  "The type is bound to nothing; an item that is left out is missed in the MAC.",
