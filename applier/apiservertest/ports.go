@@ -56,7 +56,8 @@ func (p *ports) try(folder string, port int) error {
 	if err != nil {
 		return fmt.Errorf("reserve a port: %w", err)
 	}
-	if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil || !isFree(port) {
+	locked := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+	if !locked || !isFree(port) {
 		_ = file.Close() // nothing was written
 		return nil
 	}
