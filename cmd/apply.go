@@ -17,6 +17,8 @@ import (
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
+	"github.com/keelson-io/keelson/cmd/internal/planning"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 )
@@ -39,7 +41,8 @@ type applyOptions struct {
 	timeout                                  time.Duration
 }
 
-func newApply(a *app) *cobra.Command {
+func newApply(inv *cli.Invocation) *cobra.Command {
+	sessions := planning.NewOpener(inv)
 	var o applyOptions
 	cmd := &cobra.Command{
 		Use:     "apply CLUSTER [COMPONENT...]",
@@ -57,16 +60,16 @@ paused, frozen or not healthy, 2 something failed.`,
   keelson apply prod-hz-01
   keelson apply prod-hz-01 coredns --yes --timeout 2m`,
 		Args:              cli.Args("CLUSTER [COMPONENT...]", 1, -1),
-		ValidArgsFunction: a.completeNames(-1),
+		ValidArgsFunction: sessions.Fleets.CompleteNames(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(cli.FormatPatch); err != nil {
+			if err := inv.CheckFormat(cli.FormatPatch); err != nil {
 				return err
 			}
-			if a.Output != cli.FormatText && !o.dryRun {
-				return cli.Usagef("-o %s is for --dry-run: what was done is told as text", a.Output)
+			if inv.Output != cli.FormatText && !o.dryRun {
+				return cli.Usagef("-o %s is for --dry-run: what was done is told as text", inv.Output)
 			}
 			o.wait = o.wait && !o.noWait
-			r := &applyRun{app: a, options: o, results: map[string]applyResult{}}
+			r := &applyRun{planOutput: planOutput{inv}, sessions: sessions, options: o, results: map[string]applyResult{}}
 			return r.run(cmd.Context(), args[0], args[1:])
 		},
 	}
@@ -76,7 +79,7 @@ paused, frozen or not healthy, 2 something failed.`,
 	f.BoolVar(&o.noWait, "no-wait", false, "don't wait, not even for dependencies")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long to wait for a component\n(default: its component.yaml's, else 5m)")
 	f.BoolVar(&o.despiteFreeze, "despite-freeze", false, "apply what a freeze in git holds, too")
-	a.renderFlags(cmd)
+	sessions.Renders.AddFlags(cmd)
 	f.BoolVarP(&o.yes, "yes", "y", false, "don't ask; needed where there is no terminal")
 	return cmd
 }
@@ -121,12 +124,13 @@ func (s applyState) style() cli.Style {
 
 // applyRun is one run of apply.
 type applyRun struct {
-	*app
-	*session
-	options applyOptions
-	steps   *stepPrinter
-	results map[string]applyResult
-	failed  []error
+	planOutput
+	*planning.Session
+	sessions planning.Opener
+	options  applyOptions
+	steps    *stepPrinter
+	results  map[string]applyResult
+	failed   []error
 	// last means that no component follows this one.
 	last bool
 }
@@ -134,27 +138,27 @@ type applyRun struct {
 func (r *applyRun) run(ctx context.Context, cluster string, components []string) error {
 	r.steps = &stepPrinter{out: r.Env.Out, paint: r.Painter(r.Env.Out)}
 	var err error
-	if r.session, err = r.openSession(ctx, cluster, r.steps.step); err != nil {
+	if r.Session, err = r.sessions.Open(ctx, cluster, r.steps.step); err != nil {
 		return err
 	}
-	deliveries, err := findDeliveries(r.cluster, components)
+	deliveries, err := fleetrepo.FindDeliveries(r.Cluster, components)
 	if err != nil {
 		return err
 	}
-	deliveries = inOrder(r.cluster, deliveries)
-	plans, err := r.planAll(ctx, deliveries)
+	deliveries = planning.InOrder(r.Cluster, deliveries)
+	plans, err := r.PlanAll(ctx, deliveries)
 	if err != nil {
 		return err
 	}
 	if r.options.dryRun {
-		r.predictAll(ctx, plans)
-		return r.showDiff(r.cluster.Name, plans)
+		r.PredictAll(ctx, plans)
+		return r.showDiff(r.Cluster.Name, plans)
 	}
 	if err := r.confirm(ctx, plans); err != nil {
 		return err
 	}
 	// A component that waits for a later one is applied again at the end.
-	var later []planned
+	var later []planning.Planned
 	for i := range plans {
 		result := r.component(ctx, plans[i])
 		if err := ctx.Err(); err != nil {
@@ -168,7 +172,7 @@ func (r *applyRun) run(ctx context.Context, cluster string, components []string)
 	}
 	r.last = true
 	for i := range later {
-		r.results[later[i].Component] = r.component(ctx, r.plan(ctx, later[i].Delivery))
+		r.results[later[i].Component] = r.component(ctx, r.Plan(ctx, later[i].Delivery))
 		r.report(&later[i], r.results[later[i].Component])
 	}
 	if len(components) == 0 {
@@ -182,12 +186,12 @@ func (r *applyRun) run(ctx context.Context, cluster string, components []string)
 // tidy removes objects that other components have taken over from the records of components that
 // left git.
 func (r *applyRun) tidy(ctx context.Context) error {
-	orphans, err := r.orphans(ctx)
+	orphans, err := r.Orphans(ctx)
 	if err != nil {
 		return err
 	}
 	for _, name := range orphans {
-		if _, err := r.live.Tidy(ctx, name); err != nil {
+		if _, err := r.Live.Tidy(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -195,7 +199,7 @@ func (r *applyRun) tidy(ctx context.Context) error {
 }
 
 // confirm shows the planned changes and asks for permission.
-func (r *applyRun) confirm(ctx context.Context, plans []planned) error {
+func (r *applyRun) confirm(ctx context.Context, plans []planning.Planned) error {
 	paint := r.Painter(r.Env.Err)
 	var b strings.Builder
 	writes := false
@@ -207,24 +211,24 @@ func (r *applyRun) confirm(ctx context.Context, plans []planned) error {
 			summary = "paused in git"
 		case r.frozen(p) != "":
 			summary = "frozen: " + r.frozen(p)
-		case p.err != nil && !unserved(p.err):
+		case p.Err != nil && !unserved(p.Err):
 			summary = "can't be compared"
-		case p.err != nil:
+		case p.Err != nil:
 			summary, writes = "its kinds come with what it depends on", true
 		default:
 			summary, writes = p.Plan.Summary(), writes || !p.Settled()
 		}
-		if p.err != nil || p.Paused || !p.Settled() {
-			b.WriteString("  " + p.title() + ": " + summary + "\n")
+		if p.Err != nil || p.Paused || !p.Settled() {
+			b.WriteString("  " + p.Title() + ": " + summary + "\n")
 		}
 	}
 	if !writes || r.options.yes {
 		return nil
 	}
 	if !r.Env.Asks() {
-		return cli.Usagef("there is no terminal to ask whether to write to %s: give --yes, or --dry-run to see what would change", r.cluster.Name)
+		return cli.Usagef("there is no terminal to ask whether to write to %s: give --yes, or --dry-run to see what would change", r.Cluster.Name)
 	}
-	fmt.Fprint(r.Env.Err, paint.Paint(cli.Bold, r.cluster.Name+":")+"\n"+b.String()+"Apply this to "+r.cluster.Name+"? [y/N] ")
+	fmt.Fprint(r.Env.Err, paint.Paint(cli.Bold, r.Cluster.Name+":")+"\n"+b.String()+"Apply this to "+r.Cluster.Name+"? [y/N] ")
 	answer, err := readLine(ctx, r.Env.In)
 	if err != nil {
 		return err
@@ -260,18 +264,18 @@ func unserved(err error) bool {
 }
 
 // component applies one component and returns the result.
-func (r *applyRun) component(ctx context.Context, p planned) applyResult {
+func (r *applyRun) component(ctx context.Context, p planning.Planned) applyResult {
 	if err := p.Blocked(); err != nil {
 		return r.fail(err)
 	}
 	if result, ok := r.dependencies(ctx, p.Delivery); !ok {
 		return result
 	}
-	if p.err != nil && unserved(p.err) {
-		p = r.plan(ctx, p.Delivery) // its dependencies are applied now
+	if p.Err != nil && unserved(p.Err) {
+		p = r.Plan(ctx, p.Delivery) // its dependencies are applied now
 	}
-	if p.err != nil {
-		return r.fail(p.err)
+	if p.Err != nil {
+		return r.fail(p.Err)
 	}
 	if p.Paused {
 		if p.Plan.Differs() {
@@ -293,11 +297,11 @@ func (r *applyRun) component(ctx context.Context, p planned) applyResult {
 }
 
 // frozen returns why no change of a component may be applied now; empty: changes may be applied.
-func (r *applyRun) frozen(p *planned) string {
+func (r *applyRun) frozen(p *planning.Planned) string {
 	if r.options.despiteFreeze {
 		return ""
 	}
-	reason, _ := r.fleet.Frozen(r.cluster, p.Component, r.Env.Now())
+	reason, _ := r.Fleet.Frozen(r.Cluster, p.Component, r.Env.Now())
 	return reason
 }
 
@@ -322,14 +326,14 @@ func (r *applyRun) dependencies(ctx context.Context, d *registry.Delivery) (appl
 		if r.options.noWait {
 			continue
 		}
-		p := r.plan(ctx, r.cluster.Delivery(name))
-		if p.err != nil {
-			return r.fail(p.err), false
+		p := r.Plan(ctx, r.Cluster.Delivery(name))
+		if p.Err != nil {
+			return r.fail(p.Err), false
 		}
 		if p.Plan.Differs() {
 			return applyResult{state: applyWaiting, message: fmt.Sprintf("it depends on %s, which is not as git says (%s): apply that, too", name, p.Plan.Summary())}, false
 		}
-		if health, why := p.health(); health != v1alpha1.HealthHealthy {
+		if health, why := p.WorstHealth(); health != v1alpha1.HealthHealthy {
 			return applyResult{state: applyWaiting, message: fmt.Sprintf("it depends on %s, which is %s: %s", name, strings.ToLower(string(health)), why)}, false
 		}
 	}
@@ -338,15 +342,15 @@ func (r *applyRun) dependencies(ctx context.Context, d *registry.Delivery) (appl
 
 // dependents reports whether all that depend on a delivery to be removed are gone.
 func (r *applyRun) dependents(ctx context.Context, d *registry.Delivery) (applyResult, bool) {
-	for _, o := range r.cluster.Deliveries {
+	for _, o := range r.Cluster.Deliveries {
 		if o.Version == nil || !slices.Contains(o.Version.Spec.DependsOn, d.Component) {
 			continue
 		}
 		if result, ok := r.results[o.Component]; ok && result.state == applyDone && !r.options.noWait {
 			continue
 		}
-		if p := r.plan(ctx, o); p.err != nil {
-			return r.fail(p.err), false
+		if p := r.Plan(ctx, o); p.Err != nil {
+			return r.fail(p.Err), false
 		} else if !p.Settled() {
 			return applyResult{state: applyWaiting, message: o.Component + " depends on it, and is not gone yet"}, false
 		}
@@ -356,16 +360,16 @@ func (r *applyRun) dependents(ctx context.Context, d *registry.Delivery) (applyR
 
 // apply carries out a plan, and makes a new one after a write of another client. It returns the
 // plan that was carried out last.
-func (r *applyRun) apply(ctx context.Context, p planned) (planned, error) {
+func (r *applyRun) apply(ctx context.Context, p planning.Planned) (planning.Planned, error) {
 	pause := replanPause
 	for try := 0; ; try++ {
-		_, err := r.live.Apply(ctx, p.Prepared, applier.ApplyOptions{
+		_, err := r.Live.Apply(ctx, p.Prepared, applier.ApplyOptions{
 			Now: r.Env.Now(), Timeout: r.timeout(p.Delivery), RetryHooks: true,
 		})
 		if err == nil {
 			if definesKinds(p.Plan) {
-				r.live.Forget()
-				err = r.learn(ctx)
+				r.Live.Forget()
+				err = r.Learn(ctx)
 			}
 			return p, err
 		}
@@ -377,8 +381,8 @@ func (r *applyRun) apply(ctx context.Context, p planned) (planned, error) {
 			return p, err
 		}
 		pause *= 2
-		if p = r.plan(ctx, p.Delivery); p.err != nil {
-			return p, p.err
+		if p = r.Plan(ctx, p.Delivery); p.Err != nil {
+			return p, p.Err
 		}
 		r.steps.begin(&p)
 	}
@@ -399,8 +403,8 @@ func (r *applyRun) timeout(d *registry.Delivery) time.Duration {
 }
 
 // settle waits until the applied objects exist and are healthy.
-func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
-	if held := stopped(p.Plan); len(held) > 0 {
+func (r *applyRun) settle(ctx context.Context, p planning.Planned) applyResult {
+	if held := planning.Stopped(p.Plan); len(held) > 0 {
 		if result := r.finish(ctx, p); result.state != applyDone {
 			return result
 		}
@@ -416,8 +420,8 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 	defer deadline.Stop()
 	var err error
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		if p = r.plan(ctx, p.Delivery); p.err != nil {
-			return r.fail(p.err)
+		if p = r.Plan(ctx, p.Delivery); p.Err != nil {
+			return r.fail(p.Err)
 		}
 		var soon bool
 		if p, soon, err = r.secondPass(ctx, p); err != nil {
@@ -437,7 +441,7 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 		case <-deadline.C:
 			look.Stop()
 			if !p.Plan.Differs() {
-				why = cmp.Or(r.live.Diagnose(ctx, p.Prepared), why)
+				why = cmp.Or(r.Live.Diagnose(ctx, p.Prepared), why)
 			}
 			return applyResult{state: applyUnhealthy, message: fmt.Sprintf("not after %s: %s", timeout, why)}
 		case <-ctx.Done():
@@ -448,16 +452,16 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 }
 
 // lasting returns why a component is still not healthy after several checks.
-func (r *applyRun) lasting(ctx context.Context, p planned, pause time.Duration, why string) string {
+func (r *applyRun) lasting(ctx context.Context, p planning.Planned, pause time.Duration, why string) string {
 	if pause < lastLook || p.Plan.Differs() {
 		return why
 	}
-	return cmp.Or(r.live.PodTrouble(ctx, p.Prepared), why)
+	return cmp.Or(r.Live.PodTrouble(ctx, p.Prepared), why)
 }
 
 // secondPass carries out or records the deletions of a plan. The result soon means that the next
 // check should follow at once.
-func (r *applyRun) secondPass(ctx context.Context, p planned) (after planned, soon bool, err error) {
+func (r *applyRun) secondPass(ctx context.Context, p planning.Planned) (after planning.Planned, soon bool, err error) {
 	if !leaves(p) {
 		return p, false, nil
 	}
@@ -466,10 +470,10 @@ func (r *applyRun) secondPass(ctx context.Context, p planned) (after planned, so
 }
 
 // resultOf returns the result of a component, or why it has none yet.
-func (r *applyRun) resultOf(ctx context.Context, p planned) (result applyResult, why string) {
-	health, why := p.health()
+func (r *applyRun) resultOf(ctx context.Context, p planning.Planned) (result applyResult, why string) {
+	health, why := p.WorstHealth()
 	switch {
-	case len(stopped(p.Plan)) > 0:
+	case len(planning.Stopped(p.Plan)) > 0:
 		return applyResult{state: applyHeld, message: p.Plan.Summary()}, ""
 	case p.Waits() != "" && r.last:
 		return applyResult{state: applyWaiting, message: p.Waits()}, ""
@@ -480,13 +484,13 @@ func (r *applyRun) resultOf(ctx context.Context, p planned) (result applyResult,
 	case health == v1alpha1.HealthHealthy:
 		return applyResult{state: applyDone}, ""
 	case health == v1alpha1.HealthDegraded:
-		return applyResult{state: applyUnhealthy, message: r.live.Diagnose(ctx, p.Prepared)}, ""
+		return applyResult{state: applyUnhealthy, message: r.Live.Diagnose(ctx, p.Prepared)}, ""
 	}
 	return applyResult{}, cmp.Or(why, "health")
 }
 
 // leaves reports whether a plan has deletions to carry out or to record.
-func leaves(p planned) bool {
+func leaves(p planning.Planned) bool {
 	return p.Absent && !p.Settled() && len(p.Plan.Changes) == 0 || slices.ContainsFunc(p.Plan.Changes, func(c differ.Change) bool {
 		return c.Op == differ.OpDelete || c.Op == differ.OpForget
 	})
@@ -506,12 +510,12 @@ func unfinished(p differ.Plan) string {
 }
 
 // finish runs the second pass of deletions, and does not wait for their end.
-func (r *applyRun) finish(ctx context.Context, p planned) applyResult {
+func (r *applyRun) finish(ctx context.Context, p planning.Planned) applyResult {
 	if p.Plan.Count(differ.OpDelete) == 0 {
 		return applyResult{state: applyDone}
 	}
-	if p = r.plan(ctx, p.Delivery); p.err != nil {
-		return r.fail(p.err)
+	if p = r.Plan(ctx, p.Delivery); p.Err != nil {
+		return r.fail(p.Err)
 	}
 	if _, err := r.apply(ctx, p); err != nil {
 		return r.fail(err)
@@ -520,8 +524,8 @@ func (r *applyRun) finish(ctx context.Context, p planned) applyResult {
 }
 
 // report prints the result of a component.
-func (r *applyRun) report(p *planned, result applyResult) {
-	line := r.steps.paint.Paint(cli.Bold, p.title()) + " " + r.steps.paint.Paint(result.state.style(), result.state.String())
+func (r *applyRun) report(p *planning.Planned, result applyResult) {
+	line := r.steps.paint.Paint(cli.Bold, p.Title()) + " " + r.steps.paint.Paint(result.state.style(), result.state.String())
 	if result.message != "" {
 		line += ": " + cli.OneLine(result.message)
 	}
@@ -533,11 +537,11 @@ func (r *applyRun) report(p *planned, result applyResult) {
 		return
 	}
 	if pin := p.Pin(); pin != nil && result.state != applyFailed {
-		r.Warn("%s is %s; 'keelson rollback %s %s --unpin' delivers what git says", p.Component, pin, r.cluster.Name, p.Component)
+		r.Warn("%s is %s; 'keelson rollback %s %s --unpin' delivers what git says", p.Component, pin, r.Cluster.Name, p.Component)
 	}
 }
 
-func (r *applyRun) outcome(plans []planned) error {
+func (r *applyRun) outcome(plans []planning.Planned) error {
 	if err := errors.Join(r.failed...); err != nil {
 		return err
 	}

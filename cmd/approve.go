@@ -12,8 +12,9 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
+	"github.com/keelson-io/keelson/cmd/internal/planning"
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/edit"
 )
 
@@ -22,7 +23,15 @@ type approveOptions struct {
 	all           bool
 }
 
-func newApprove(a *app) *cobra.Command {
+// approveRun is one run of approve.
+type approveRun struct {
+	*cli.Invocation
+	fleets   *fleetrepo.Opener
+	sessions planning.Opener
+}
+
+func newApprove(inv *cli.Invocation) *cobra.Command {
+	run := &approveRun{Invocation: inv, fleets: fleetrepo.New(inv), sessions: planning.NewOpener(inv)}
 	var o approveOptions
 	cmd := &cobra.Command{
 		Use:     "approve CLUSTER [COMPONENT] [OBJECT]",
@@ -42,22 +51,22 @@ was written; 2 it can't be compared or written.`,
   keelson approve prod-hz-01 coredns --all --because CHG-1234 \
     --file approvals/2026-11-coredns.yaml`,
 		Args:              cli.Args("CLUSTER [COMPONENT] [OBJECT]", 1, 3),
-		ValidArgsFunction: a.completeNames(1),
+		ValidArgsFunction: run.fleets.CompleteNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := run.CheckFormat(); err != nil {
 				return err
 			}
 			if err := o.validate(args); err != nil {
 				return err
 			}
-			return a.approve(cmd.Context(), args, o)
+			return run.approve(cmd.Context(), args, o)
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "approve all that is held and shown")
 	f.StringVar(&o.because, "because", "", "the `REASON`, for those who review and read it")
 	f.StringVar(&o.file, "file", "", "`FILE` to write (default approvals/CLUSTER.yaml)")
-	a.renderFlags(cmd)
+	run.sessions.Renders.AddFlags(cmd)
 	return cmd
 }
 
@@ -81,58 +90,58 @@ func (o *approveOptions) validate(args []string) error {
 
 // heldChange is a change that an approval would release.
 type heldChange struct {
-	planned *planned
+	planned *planning.Planned
 	change  differ.Change
 }
 
-func (a *app) approve(ctx context.Context, args []string, o approveOptions) error {
-	tree, err := a.openWorkTree(ctx, "approve")
+func (run *approveRun) approve(ctx context.Context, args []string, o approveOptions) error {
+	tree, err := run.fleets.OpenWorkTree(ctx, "approve")
 	if err != nil {
 		return err
 	}
-	defer tree.close()
-	s, err := a.openSession(ctx, args[0], nil)
+	defer tree.Close()
+	s, err := run.sessions.Open(ctx, args[0], nil)
 	if err != nil {
 		return err
 	}
-	deliveries, err := findDeliveries(s.cluster, args[1:min(len(args), 2)])
+	deliveries, err := fleetrepo.FindDeliveries(s.Cluster, args[1:min(len(args), 2)])
 	if err != nil {
 		return err
 	}
-	plans, err := s.planAll(ctx, deliveries)
+	plans, err := s.PlanAll(ctx, deliveries)
 	if err != nil {
 		return err
 	}
-	held, err := a.held(plans, args)
+	held, err := run.held(plans, args)
 	if err != nil {
 		return err
 	}
-	if err := a.showHeld(s.cluster.Name, held); err != nil {
+	if err := run.showHeld(s.Cluster.Name, held); err != nil {
 		return err
 	}
 	switch {
 	case len(held) == 0:
 		return nil
 	case !o.all && len(args) < 3:
-		if a.Output == cli.FormatText {
-			a.Warn("nothing was written: name the object, or give --all, and --because")
+		if run.Output == cli.FormatText {
+			run.Warn("nothing was written: name the object, or give --all, and --because")
 		}
 		return cli.ErrFound
 	}
-	return a.writeApprovals(tree, s.cluster.Name, held, o)
+	return run.writeApprovals(tree, s.Cluster.Name, held, o)
 }
 
 // held returns the changes that an approval would release; if args name an object, its changes
 // alone.
-func (a *app) held(plans []planned, args []string) ([]heldChange, error) {
+func (run *approveRun) held(plans []planning.Planned, args []string) ([]heldChange, error) {
 	var held []heldChange
 	for i := range plans {
 		p := &plans[i]
-		if p.err != nil && len(plans) == 1 {
-			return nil, p.err
+		if p.Err != nil && len(plans) == 1 {
+			return nil, p.Err
 		}
-		if p.err != nil {
-			a.Warn("%s can't be compared: %v", p.Component, p.err)
+		if p.Err != nil {
+			run.Warn("%s can't be compared: %v", p.Component, p.Err)
 			continue
 		}
 		for _, c := range p.Plan.Changes {
@@ -148,65 +157,55 @@ func (a *app) held(plans []planned, args []string) ([]heldChange, error) {
 }
 
 // showHeld prints the held changes, with their differences and hashes.
-func (a *app) showHeld(cluster string, held []heldChange) error {
-	if a.Output != cli.FormatText {
+func (run *approveRun) showHeld(cluster string, held []heldChange) error {
+	if run.Output != cli.FormatText {
 		all := differ.Plan{Changes: []differ.Change{}}
 		for _, h := range held {
 			all.Changes = append(all.Changes, h.change)
 		}
-		return a.Encode(all)
+		return run.Encode(all)
 	}
-	paint := a.Painter(a.Env.Out)
+	paint := run.Painter(run.Env.Out)
 	var b bytes.Buffer
 	for i, h := range held {
 		if i == 0 || held[i-1].planned != h.planned {
-			b.WriteString(paint.Paint(cli.Bold, h.planned.title()) + "\n\n")
+			b.WriteString(paint.Paint(cli.Bold, h.planned.Title()) + "\n\n")
 		}
 		if err := (differ.Plan{Changes: []differ.Change{h.change}}).WriteText(&b, bool(paint)); err != nil {
 			return fmt.Errorf("show what is held: %w", err)
 		}
 	}
 	b.WriteString(paint.Paint(cli.OutcomeStyle(len(held) == 0), cluster+": "+cli.Plural(len(held), "object is", "objects are")+" held") + "\n")
-	return a.Write(b.Bytes())
+	return run.Write(b.Bytes())
 }
 
-func (a *app) writeApprovals(tree *workTree, cluster string, held []heldChange, o approveOptions) error {
+func (run *approveRun) writeApprovals(tree *fleetrepo.WorkTree, cluster string, held []heldChange, o approveOptions) error {
 	var lines []v1alpha1.Approval
 	for _, h := range held {
 		line := v1alpha1.Approval{
 			Cluster: cluster, Component: h.planned.Component, Object: h.change.ID.String(), Hash: h.change.Hash, Because: o.because,
 		}
-		if !tree.approved(line) {
+		if !tree.Approved(line) {
 			lines = append(lines, line)
 		}
 	}
-	e := edited{Cluster: cluster, File: path.Clean(o.file)}
+	e := fleetrepo.Edited{Cluster: cluster, File: path.Clean(o.file)}
 	if len(lines) > 0 {
 		var err error
-		if e.Changed, err = tree.edit(e.File, func(data []byte) ([]byte, error) { return edit.Approve(data, lines) }); err != nil {
+		if e.Changed, err = tree.Edit(e.File, func(data []byte) ([]byte, error) { return edit.Approve(data, lines) }); err != nil {
 			return err
 		}
 	}
-	if a.Output != cli.FormatText {
+	if run.Output != cli.FormatText {
 		return nil // showHeld has printed the plan, with its hashes
 	}
 	if !e.Changed {
-		fmt.Fprintln(a.Env.Out, "the work tree approves it already: commit and push it")
+		fmt.Fprintln(run.Env.Out, "the work tree approves it already: commit and push it")
 		return nil
 	}
-	fmt.Fprintf(a.Env.Out, "%s: %s\n", e.File, cli.Plural(len(lines), "approval added", "approvals added"))
-	a.commit(e, "approve "+strings.Join(componentsOf(held), ", ")+" on "+cluster+": "+o.because)
+	fmt.Fprintf(run.Env.Out, "%s: %s\n", e.File, cli.Plural(len(lines), "approval added", "approvals added"))
+	run.fleets.Commit(e, "approve "+strings.Join(componentsOf(held), ", ")+" on "+cluster+": "+o.because)
 	return nil
-}
-
-// approved reports whether a file of the work tree already approves a change.
-func (w *workTree) approved(a v1alpha1.Approval) bool {
-	c := w.fleet.Cluster(a.Cluster)
-	if c == nil {
-		return false
-	}
-	d := c.Delivery(a.Component)
-	return d != nil && slices.ContainsFunc(d.Approvals, func(b registry.Approval) bool { return b.Object == a.Object && b.Hash == a.Hash })
 }
 
 func componentsOf(held []heldChange) []string {

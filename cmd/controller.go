@@ -5,38 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
-	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
-	"golang.org/x/net/netutil"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/daemon"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
+	"github.com/keelson-io/keelson/cmd/internal/rendering"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/controllers/promotion"
+	"github.com/keelson-io/keelson/controllers/shard"
+	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
-)
-
-// shutdownTimeout bounds the shutdown of an HTTP server.
-const shutdownTimeout = 5 * time.Second
-
-// Limits for the clients of metrics and probes: any client that reaches the port. A
-// connection without a request ends soon, so that silent clients do not fill the memory.
-// The number of connections has no limit: with one, silent clients would keep a kubelet's
-// probe waiting, and the process would be restarted.
-const (
-	readTimeout, writeTimeout, idleTimeout = 10 * time.Second, 20 * time.Second, 5 * time.Second
-	headerBytes                            = 16 << 10
 )
 
 type controllerOptions struct {
@@ -46,9 +37,9 @@ type controllerOptions struct {
 	logFormat   string
 	cacheDir    string
 	renderCache int64
-	webhooks    webhookOptions
-	traces      traceOptions
-	share       shareOptions
+	webhooks    daemon.WebhookOptions
+	traces      daemon.TraceOptions
+	share       daemon.ShareOptions
 	forge       forgeOptions
 	promote     bool
 	push        pushOptions
@@ -56,8 +47,17 @@ type controllerOptions struct {
 	egress      []string
 }
 
-func newController(a *app) *cobra.Command {
-	o := controllerOptions{}
+// controllerRun is one run of controller.
+type controllerRun struct {
+	daemon.Process
+	controllerOptions
+	fleets  *fleetrepo.Opener
+	renders *rendering.Local
+}
+
+func newController(inv *cli.Invocation) *cobra.Command {
+	run := &controllerRun{Process: daemon.Process{Invocation: inv}, fleets: fleetrepo.New(inv), renders: rendering.New(inv)}
+	o := &run.controllerOptions
 	c := &cobra.Command{
 		Use:     "controller",
 		GroupID: cli.GroupLoops,
@@ -137,7 +137,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 			if cmd.Flags().Changed("egress") && len(o.egress) == 0 {
 				return cli.Usagef("--egress names no server: is a variable empty?") // it would allow all servers
 			}
-			return a.controller(cmd.Context(), o)
+			return run.controller(cmd.Context())
 		},
 	}
 	f := c.Flags()
@@ -150,195 +150,230 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.Int64Var(&o.renderCache, "render-cache", 256<<20, "`BYTES` of rendered objects to keep in memory")
 	f.StringVar(&o.cluster, "cluster", "", "work on this `CLUSTER` alone: the hub is that cluster")
 	f.StringSliceVar(&o.egress, "egress", nil, "servers that checks of pipelines and notifications may ask: a\n`HOST`, HOST:PORT, *.DOMAIN, IP address or CIDR (default: all, but\nno address of a cloud's metadata and no other link-local one)")
-	o.webhooks.add(f)
+	o.webhooks.AddFlags(f)
 	o.forge.add(f, "put previews on the pull requests of, and open those of promotions on,\n")
 	o.forge.addMemory(f)
 	f.BoolVar(&o.promote, "promote", false, "push the versions that stages of pipelines are promoted to")
 	o.push.add(f)
-	o.share.add(f)
-	o.traces.add(f)
-	a.renderFlags(c)
+	o.share.AddFlags(f)
+	o.traces.AddFlags(f)
+	run.renders.AddFlags(c)
 	return c
 }
 
-func (a *app) controller(ctx context.Context, o controllerOptions) error {
-	if err := cli.OneOf("--log-format", o.logFormat, "text", "json"); err != nil {
+// check reports flags with which the controller can't work.
+func (run *controllerRun) check() error {
+	if err := cli.OneOf("--log-format", run.logFormat, "text", "json"); err != nil {
 		return err
 	}
-	if o.interval < time.Second {
-		return cli.Usagef("--interval takes at least 1s, and not %s", o.interval)
+	if run.interval < time.Second {
+		return cli.Usagef("--interval takes at least 1s, and not %s", run.interval)
 	}
-	if _, err := o.traces.url(); err != nil {
+	if _, err := run.traces.Url(); err != nil {
 		return err
 	}
-	if err := errors.Join(o.forge.check(), o.forge.checkMemory(), a.checkPromote(o)); err != nil {
+	return errors.Join(run.forge.check(), run.forge.checkMemory(), run.checkPromote())
+}
+
+func (run *controllerRun) controller(ctx context.Context) error {
+	if err := run.check(); err != nil {
 		return err
 	}
-	allowed, err := egress.Parse(o.egress)
+	allowed, err := egress.Parse(run.egress)
 	if err != nil {
 		return cli.Usagef("--egress: %w", err)
 	}
-	log := a.controllerLog(o.logFormat)
-	a.Env.SetLog(log)
-	if err := closeMemory(); err != nil {
+	log := run.OpenLog(run.logFormat)
+	if err := daemon.CloseMemory(); err != nil {
 		return err
 	}
-	source, hub, err := a.followedHub(ctx, log)
+	source, hub, err := run.FollowedHub(ctx, log)
 	if err != nil {
 		return err
 	}
-	a.delivers = true
-	repo, err := a.openRemembered(ctx, o.cacheDir, hub)
+	run.fleets.Delivers = true
+	repo, err := run.fleets.OpenRemembered(ctx, run.cacheDir, hub)
 	if err != nil {
 		return err
 	}
-	workers, err := a.renderer()
+	workers, err := run.renders.Renderer()
 	if err != nil {
 		return err
 	}
-	connect, follow := source.Config, source.Follow
-	if o.cluster != "" {
+	connect, follow, group := source.Config, source.Follow, ""
+	if run.cluster != "" {
 		connect = func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return rest.CopyConfig(hub), nil }
 		follow = nil // the hub's own connection renews its credentials
+		group = shard.Single
 	}
-	share, err := a.share(o, hub, log)
+	share, err := run.share.Start(run.Process, hub, group, log)
 	if err != nil {
 		return err
 	}
-	asking := share.through(allowed.Transport())
-	tracer, endTraces, err := a.traces(ctx, o.traces, share.identity, log)
+	asking := share.Through(allowed.Transport())
+	tracer, endTraces, err := run.StartTraces(ctx, run.traces, share.Identity, log)
 	if err != nil {
 		return err
 	}
 	defer endTraces()
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	renders := newTimed(workers, a.Env.Now)
-	a.ownMetrics(metrics, renders, share)
-	var c *delivery.Controller
-	requests, err := a.openForge(o.forge, share.wrap(), metrics)
+	renders := rendering.NewTimed(workers, run.Env.Now)
+	run.ownMetrics(metrics, renders, share)
+	loops, err := run.openLoops(ctx, repo, share, metrics, log)
 	if err != nil {
 		return err
 	}
-	pulls, err := a.pulls(ctx, o, forge.LoopOptions{Forge: requests, Log: log, Registry: metrics, Told: func(err error) { c.Forge(err) }})
-	if err != nil {
-		return err
-	}
-	promotions, err := a.promotions(o, repo, requests, promotion.LoopOptions{
-		Log: log, Registry: metrics, Pushed: func() { c.FetchSoon() }, Told: func(err error) { c.Promotion(err) },
-	})
-	if err != nil {
-		return err
-	}
-	c, err = delivery.New(delivery.Options{
-		Repo: repo, Revision: a.Revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect), Follow: follow,
-		Schemas: a.Env.Schemas, Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.Env.Redactor, Log: log, Now: a.Env.Now, Registry: metrics, Tracer: tracer, Previews: pulls, Promotions: promotions,
-		Sender: notify.NewSender(notify.Sender{Secrets: source.Secrets, Hide: a.Env.Redactor.Hide, Now: a.Env.Now}, asking),
+	c, err := delivery.New(delivery.Options{
+		Repo: repo, Revision: run.Revision, Interval: run.interval, Hub: share.Guard(hub), Connect: share.Connect(connect), Follow: follow,
+		Schemas: run.Env.Schemas, Identity: share.Identity, Shard: share.Member, Only: run.cluster, Renderer: renderer.NewCache(renders, run.renderCache), Redactor: run.Env.Redactor, Log: log, Now: run.Env.Now, Registry: metrics, Tracer: tracer,
+		Previews: loops.previews, Promotions: loops.promotions,
+		Sender: notify.NewSender(notify.Sender{Secrets: source.Secrets, Hide: run.Env.Redactor.Hide, Now: run.Env.Now}, asking),
 		Egress: asking,
 	})
 	if err != nil {
 		return err
 	}
-	stop, err := a.serve(ctx, log, o.listen, metrics, share.ready(c.Ready))
+	loops.reports.setObserver(c)
+	stop, err := run.serveAll(ctx, log, metrics, share.Ready(c.Ready), c.FetchSoon)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	closeProfiles, err := a.serveProfiles(ctx, o.profiles, log)
-	if err != nil {
-		return err
-	}
-	defer closeProfiles()
-	closeHooks, err := a.takeWebhooks(ctx, o.webhooks, log, metrics, c.FetchSoon)
-	if err != nil {
-		return err
-	}
-	defer closeHooks()
-	log.Info("keelson controller", "version", a.Env.Version, "repo", shownURL(a.Repo), "hub", hub.Host, "interval", o.interval, "identity", share.identity)
-	if err := share.run(ctx, c); err != nil {
+	log.Info("keelson controller", "version", run.Env.Version, "repo", fleetrepo.ShownURL(run.Repo), "hub", hub.Host, "interval", run.interval, "identity", share.Identity)
+	if err := share.Run(ctx, c); err != nil {
 		return err
 	}
 	log.Info("stopped")
 	return nil
 }
 
-// ownMetrics registers the metrics that no package registers itself.
-func (a *app) ownMetrics(r prometheus.Registerer, renders *timed, share *share) {
-	r.MustRegister(renders.took)
-	r.MustRegister(a.rendering.metrics()...)
-	r.MustRegister(share.metrics()...)
-}
-
-// shownURL returns the URL of a repository without its password.
-func shownURL(repo string) string {
-	if u, err := url.Parse(repo); err == nil && u.User != nil {
-		return u.Redacted()
+// serveAll starts the HTTP servers: metrics and health, profiles, and webhooks. The returned
+// function ends them.
+func (run *controllerRun) serveAll(ctx context.Context, log *slog.Logger, metrics *prometheus.Registry, ready func() (string, error), fetch func()) (func(), error) {
+	var stops []func()
+	stop := func() {
+		for _, f := range slices.Backward(stops) {
+			f()
+		}
 	}
-	return repo
-}
-
-func (a *app) controllerLog(format string) *slog.Logger {
-	level := slog.LevelInfo
-	if a.Verbose {
-		level = slog.LevelDebug
-	}
-	o := &slog.HandlerOptions{Level: level}
-	if format == "json" {
-		return slog.New(slog.NewJSONHandler(a.Env.Err, o))
-	}
-	return slog.New(slog.NewTextHandler(a.Env.Err, o))
-}
-
-// serve serves metrics and probes until the returned function is called.
-func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metrics prometheus.Gatherer, ready func() (string, error)) (func(), error) {
-	if address == "" {
-		return func() {}, nil
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		what, err := ready()
+	for _, start := range []func() (func(), error){
+		func() (func(), error) { return run.Serve(ctx, log, run.listen, metrics, ready) },
+		func() (func(), error) { return run.ServeProfiles(ctx, run.profiles, log) },
+		func() (func(), error) { return run.TakeWebhooks(ctx, run.webhooks, log, metrics, fetch) },
+	} {
+		one, err := start()
 		if err != nil {
-			http.Error(w, a.Env.Redactor.Text(err.Error()), http.StatusServiceUnavailable)
-			return
+			stop()
+			return nil, err
 		}
-		fmt.Fprintln(w, what)
-	})
-	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: shutdownTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
+		stops = append(stops, one)
 	}
-	return listen(ctx, log, endpoint{what: "/metrics, /healthz and /readyz", address: address}, server)
+	return stop, nil
 }
 
-// endpoint describes a server and its address.
-type endpoint struct {
-	what, address string
-	// connections bounds the open connections; 0: any number.
-	connections int
+// loopObserver gets what the loops of pull requests and of promotions report.
+type loopObserver interface {
+	// Forge reports whether the forge answers; Promotion, whether promotions work. Nil: yes.
+	Forge(err error)
+	Promotion(err error)
+	// FetchSoon has the repository fetched.
+	FetchSoon()
 }
 
-// listen runs a server until the returned function is called.
-func listen(ctx context.Context, log *slog.Logger, at endpoint, server *http.Server) (func(), error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.address)
+// loopReports passes reports of the loops on to an observer.
+type loopReports struct{ observer loopObserver }
+
+// setObserver names the observer, which is the controller. The controller runs the loops, so it can
+// only be constructed after them. The loops report nothing before the controller runs.
+func (r *loopReports) setObserver(o loopObserver) { r.observer = o }
+
+// controllerLoops are the loops that the controller runs besides its own. A loop that no flag asks
+// for is nil.
+type controllerLoops struct {
+	previews   delivery.Previews
+	promotions delivery.Promotions
+	reports    *loopReports
+}
+
+func (run *controllerRun) openLoops(ctx context.Context, repo *registry.Repo, share *daemon.Share, metrics *prometheus.Registry, log *slog.Logger) (controllerLoops, error) {
+	reports := &loopReports{}
+	requests, err := run.forge.open(run.Invocation, share.Wrap(), metrics)
 	if err != nil {
-		return nil, fmt.Errorf("serve %s: %w; choose another address", at.what, err)
+		return controllerLoops{}, err
 	}
-	log.Info("serving "+at.what, "address", listener.Addr().String())
-	if at.connections > 0 {
-		listener = netutil.LimitListener(listener, at.connections)
+	pulls, err := run.pulls(ctx, forge.LoopOptions{
+		Forge: requests, Log: log, Registry: metrics, Told: func(err error) { reports.observer.Forge(err) },
+	})
+	if err != nil {
+		return controllerLoops{}, err
 	}
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("an HTTP server ended", "serving", at.what, "error", err)
+	promotions, err := run.promotions(repo, requests, promotion.LoopOptions{
+		Log: log, Registry: metrics,
+		Pushed: func() { reports.observer.FetchSoon() }, Told: func(err error) { reports.observer.Promotion(err) },
+	})
+	return controllerLoops{previews: pulls, promotions: promotions, reports: reports}, err
+}
+
+// ownMetrics registers the metrics that no package registers itself.
+func (run *controllerRun) ownMetrics(r prometheus.Registerer, renders *rendering.Timed, share *daemon.Share) {
+	r.MustRegister(renders.Took)
+	r.MustRegister(run.renders.Metrics()...)
+	r.MustRegister(share.Metrics()...)
+}
+
+// checkPromote rejects options with which promotion is impossible.
+func (run *controllerRun) checkPromote() error {
+	switch {
+	case !run.promote && (run.push.credentials != "" || run.push.signingKey != ""):
+		return cli.Usagef("--push-credentials and --push-signing-key are for promotions: give --promote, too")
+	case !run.promote:
+		return nil
+	case run.cluster != "":
+		return cli.Usagef("--promote and --cluster contradict each other: what passes a stage is seen by who knows all clusters")
+	case !run.fleets.Remote():
+		return cli.Usagef("--promote pushes commits to a server, and %s is a folder: give --repo URL", run.Repo)
+	case run.push.credentials == "":
+		return cli.Usagef("--promote needs --push-credentials FILE, with a login that may push")
+	}
+	return nil
+}
+
+// promotions prepares the promotion loop with the given options; nil without --promote.
+func (run *controllerRun) promotions(repo *registry.Repo, requests forge.Proposer, l promotion.LoopOptions) (delivery.Promotions, error) {
+	if !run.promote {
+		return nil, nil //nolint:nilnil // nothing was asked for
+	}
+	var err error
+	if l.Promoter, err = run.push.promoter(run.Invocation, repo, requests); err != nil {
+		return nil, err
+	}
+	return promotion.NewLoop(l)
+}
+
+// pulls prepares the loop that puts previews on pull requests; nil without a forge.
+func (run *controllerRun) pulls(ctx context.Context, l forge.LoopOptions) (delivery.Previews, error) {
+	if l.Forge == nil {
+		return nil, nil //nolint:nilnil // nothing was asked for
+	}
+	// A separate clone, so that pull requests, however large, can't disturb deliveries.
+	dir := run.cacheDir
+	if dir == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("find a folder for the cache: %w", err)
 		}
-	}()
-	return func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-		defer cancel()
-		if err := server.Shutdown(ctx); err != nil {
-			log.Warn("end an HTTP server", "serving", at.what, "error", err)
-		}
-	}, nil
+		dir = filepath.Join(user, "keelson")
+	}
+	options := run.fleets.RepoOptions(filepath.Join(dir, "proposals"))
+	options.Proposals = true
+	var err error
+	if l.Repo, err = registry.Open(ctx, options); err != nil {
+		return nil, err
+	}
+	if l.Preview, err = previewApart(l.Repo, options.CacheDir, run.TrustedKeys, previewLimits{render: run.renders.Limits(), memory: run.forge.memory.Value()}); err != nil {
+		return nil, err
+	}
+	l.Revision, l.Interval, l.Version, l.Now, l.Time = run.Revision, run.interval, run.Env.Version, run.Env.Now, previewTime
+	return forge.NewLoop(l)
 }

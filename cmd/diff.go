@@ -13,10 +13,16 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
+	"github.com/keelson-io/keelson/cmd/internal/planning"
 	"github.com/keelson-io/keelson/differ"
 )
 
-func newDiff(a *app) *cobra.Command {
+// planOutput prints plans.
+type planOutput struct{ *cli.Invocation }
+
+func newDiff(inv *cli.Invocation) *cobra.Command {
+	run, sessions := planOutput{inv}, planning.NewOpener(inv)
 	var files offline
 	cmd := &cobra.Command{
 		Use:     "diff CLUSTER [COMPONENT...] | --recorded R --target T --live L",
@@ -52,55 +58,55 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
   keelson diff --recorded old.yaml --target new.yaml --live live.yaml -o json
   keelson diff --target new.yaml --live live.yaml --schema crds.yaml`,
 		Args:              files.args,
-		ValidArgsFunction: a.completeNames(-1),
+		ValidArgsFunction: sessions.Fleets.CompleteNames(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(cli.FormatPatch, cli.FormatMarkdown); err != nil {
+			if err := run.CheckFormat(cli.FormatPatch, cli.FormatMarkdown); err != nil {
 				return err
 			}
 			if files.isSet() {
-				return a.diffFiles(cmd.Context(), files)
+				return run.diffFiles(cmd.Context(), files)
 			}
 			ctx := cmd.Context()
-			s, err := a.openSession(ctx, args[0], nil)
+			s, err := sessions.Open(ctx, args[0], nil)
 			if err != nil {
 				return err
 			}
-			deliveries, err := findDeliveries(s.cluster, args[1:])
+			deliveries, err := fleetrepo.FindDeliveries(s.Cluster, args[1:])
 			if err != nil {
 				return err
 			}
-			plans, err := s.planAll(ctx, deliveries)
+			plans, err := s.PlanAll(ctx, deliveries)
 			if err != nil {
 				return err
 			}
-			s.predictAll(ctx, plans)
+			s.PredictAll(ctx, plans)
 			if len(args) == 1 {
-				orphans, err := s.orphans(ctx)
+				orphans, err := s.Orphans(ctx)
 				if err != nil {
 					return err
 				}
 				for _, name := range orphans {
-					a.Warn("%s is no longer in git for %s; its objects were left in place", name, s.cluster.Name)
+					run.Warn("%s is no longer in git for %s; its objects were left in place", name, s.Cluster.Name)
 				}
 			}
-			return a.showDiff(s.cluster.Name, plans)
+			return run.showDiff(s.Cluster.Name, plans)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	files.add(f)
-	a.renderFlags(cmd)
+	sessions.Renders.AddFlags(cmd)
 	return cmd
 }
 
 // showDiff prints the plans, and returns the outcome of diff.
-func (a *app) showDiff(cluster string, plans []planned) error {
+func (out planOutput) showDiff(cluster string, plans []planning.Planned) error {
 	var (
 		all    differ.Plan
 		failed []error
 	)
 	for i := range plans {
-		if err := plans[i].err; err != nil {
+		if err := plans[i].Err; err != nil {
 			if unserved(err) {
 				err = fmt.Errorf("%s can't be compared before what it depends on is applied: %w", plans[i].Component, err)
 			}
@@ -110,15 +116,15 @@ func (a *app) showDiff(cluster string, plans []planned) error {
 		all.Changes = append(all.Changes, plans[i].Plan.Changes...)
 	}
 	var err error
-	switch a.Output {
+	switch out.Output {
 	case cli.FormatJSON, cli.FormatYAML:
-		err = a.Encode(all)
+		err = out.Encode(all)
 	case cli.FormatPatch:
-		err = a.showPatches(all)
+		err = out.showPatches(all)
 	case cli.FormatMarkdown:
-		err = a.showMarkdown(cluster, plans, all)
+		err = out.showMarkdown(cluster, plans, all)
 	default:
-		err = a.showPlans(cluster, plans, all)
+		err = out.showPlans(cluster, plans, all)
 	}
 	switch {
 	case err != nil:
@@ -132,13 +138,13 @@ func (a *app) showDiff(cluster string, plans []planned) error {
 	}
 }
 
-func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error {
-	paint := a.Painter(a.Env.Out)
+func (out planOutput) showPlans(cluster string, plans []planning.Planned, all differ.Plan) error {
+	paint := out.Painter(out.Env.Out)
 	var b bytes.Buffer
 	differing, compared := 0, 0
 	for i := range plans {
 		p := &plans[i]
-		if p.err != nil {
+		if p.Err != nil {
 			continue
 		}
 		compared++
@@ -159,7 +165,7 @@ func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error 
 		if text.Len() == 0 {
 			continue
 		}
-		b.WriteString(paint.Paint(cli.Bold, p.title()+": "+p.Plan.Summary()) + "\n\n")
+		b.WriteString(paint.Paint(cli.Bold, p.Title()+": "+p.Plan.Summary()) + "\n\n")
 		b.Write(text.Bytes())
 	}
 	what := cli.Plural(compared, "component", "components") + " in sync"
@@ -171,28 +177,28 @@ func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error 
 		what = fmt.Sprintf("%d of %s %s: %s", differing, cli.Plural(compared, "component", "components"), verb, all.Summary())
 	}
 	b.WriteString(paint.Paint(cli.OutcomeStyle(differing == 0), cluster+": "+what) + "\n")
-	return a.Write(b.Bytes())
+	return out.Write(b.Bytes())
 }
 
 // showMarkdown writes a section with a heading for each component that has content to show.
-func (a *app) showMarkdown(cluster string, plans []planned, all differ.Plan) error {
+func (out planOutput) showMarkdown(cluster string, plans []planning.Planned, all differ.Plan) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: %s\n\n", differ.MarkdownCode(cluster), all.Summary())
 	for i := range plans {
 		p := &plans[i]
-		if p.err != nil || !p.Plan.Shows() {
+		if p.Err != nil || !p.Plan.Shows() {
 			continue
 		}
-		fmt.Fprintf(&b, "## %s\n\n", differ.MarkdownCode(p.title()))
+		fmt.Fprintf(&b, "## %s\n\n", differ.MarkdownCode(p.Title()))
 		if err := p.Plan.WriteMarkdown(&b); err != nil {
 			return err
 		}
 		b.WriteString("\n")
 	}
-	return a.Write(b.Bytes())
+	return out.Write(b.Bytes())
 }
 
-func (a *app) showPatches(p differ.Plan) error {
+func (out planOutput) showPatches(p differ.Plan) error {
 	var b bytes.Buffer
 	for i := range p.Changes {
 		requests, err := requestsOf(&p.Changes[i])
@@ -200,7 +206,7 @@ func (a *app) showPatches(p differ.Plan) error {
 			return err
 		}
 		for _, r := range requests {
-			body, err := a.Masked(r.body)
+			body, err := out.Masked(r.body)
 			if err != nil {
 				return err
 			}
@@ -211,7 +217,7 @@ func (a *app) showPatches(p differ.Plan) error {
 			b.WriteString("---\n# " + cli.OneLine(r.what) + "\n" + string(text))
 		}
 	}
-	return a.Write(b.Bytes())
+	return out.Write(b.Bytes())
 }
 
 // request is a request that the applier sends for a change.

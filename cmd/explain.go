@@ -12,11 +12,19 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
-func newExplain(a *app) *cobra.Command {
+// explainRun is one run of explain.
+type explainRun struct {
+	*cli.Invocation
+	fleets *fleetrepo.Opener
+}
+
+func newExplain(inv *cli.Invocation) *cobra.Command {
+	run := &explainRun{Invocation: inv, fleets: fleetrepo.New(inv)}
 	var showSecrets, workTree bool
 	cmd := &cobra.Command{
 		Use:     "explain CLUSTER COMPONENT [PATH]",
@@ -43,23 +51,23 @@ Exit codes: 0 explained, 2 it can't be.`,
 		Args: cli.Args("CLUSTER COMPONENT [PATH]", 2, 3),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) == 2 {
-				return a.complete(completePaths)(cmd, args, prefix)
+				return run.fleets.Complete(completePaths)(cmd, args, prefix)
 			}
-			return a.completeNames(1)(cmd, args, prefix)
+			return run.fleets.CompleteNames(1)(cmd, args, prefix)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := run.CheckFormat(); err != nil {
 				return err
 			}
-			f, err := a.loadFleet(cmd.Context(), workTree)
+			f, err := run.fleets.LoadFleet(cmd.Context(), workTree)
 			if err != nil {
 				return err
 			}
-			c, err := findCluster(f, args[0])
+			c, err := fleetrepo.FindCluster(f, args[0])
 			if err != nil {
 				return err
 			}
-			d, err := findDeliveries(c, args[1:2])
+			d, err := fleetrepo.FindDeliveries(c, args[1:2])
 			if err != nil {
 				return err
 			}
@@ -71,11 +79,11 @@ Exit codes: 0 explained, 2 it can't be.`,
 			if err != nil {
 				return err
 			}
-			e.explainWay(f, c, a.Env.Now())
+			e.explainWay(f, c, run.Env.Now())
 			if !showSecrets {
 				e.mask()
 			}
-			return a.Show(e, e.text(a.Painter(a.Env.Out), a.Env.Columns(a.Env.Out)))
+			return run.Show(e, e.text(run.Painter(run.Env.Out), run.Env.Columns(run.Env.Out)))
 		},
 	}
 	cmd.Flags().BoolVar(&showSecrets, "show-secrets", false, "print values that may be secret")

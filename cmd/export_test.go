@@ -7,10 +7,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/daemon"
+	"github.com/keelson-io/keelson/cmd/internal/rendering"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/notify"
@@ -27,8 +28,8 @@ import (
 // runtime's and the process's own.
 func Described() ([]*prometheus.Desc, error) {
 	r := &describing{}
-	renders := newTimed(nil, nil)
-	(&app{Invocation: cli.NewInvocation(cli.Env{})}).ownMetrics(r, renders, &share{member: &shard.Member{}})
+	renders := rendering.NewTimed(nil, nil)
+	(&controllerRun{renders: rendering.New(cli.NewInvocation(Env{}))}).ownMetrics(r, renders, &daemon.Share{Member: &shard.Member{}})
 	_, err := delivery.New(delivery.Options{Hub: &rest.Config{}, Renderer: renderer.NewCache(renders, 0), Registry: r, Sender: &notify.Sender{}})
 	r.MustRegister(receiver.New(receiver.Options{}))
 	if err != nil {
@@ -68,20 +69,19 @@ func (d *describing) Unregister(prometheus.Collector) bool { return false }
 
 // Traces are those of a controller with --trace-endpoint.
 func Traces(ctx context.Context, endpoint string, hidden *redact.Redactor, log *slog.Logger) (trace.TracerProvider, func(), error) {
-	return (&app{Invocation: cli.NewInvocation(cli.Env{Redactor: hidden, Version: "v1.2.3"})}).traces(ctx, traceOptions{endpoint: endpoint}, "test", log)
+	return daemon.Process{Invocation: cli.NewInvocation(Env{Redactor: hidden, Version: "v1.2.3"})}.StartTraces(ctx, daemon.TraceOptions{Endpoint: endpoint}, "test", log)
 }
 
 // UntrustedPreview previews what anybody may propose, in a process whose redactor knows secrets.
-func UntrustedPreview(hidden *redact.Redactor) (func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error), func()) {
-	a := &app{Invocation: cli.NewInvocation(cli.Env{Redactor: hidden, Now: time.Now}), rendering: rendering{timeout: 10 * time.Minute, memory: resource.QuantityValue{Quantity: resource.MustParse("512Mi")}}}
-	preview := a.stranger(1 << 30)
-	return preview, a.rendering.untrusted.Close
+func UntrustedPreview(*redact.Redactor) (func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error), func()) {
+	u := newUntrustedPreviewer(time.Now, rendering.Limits{Time: 10 * time.Minute, Memory: 512 << 20}, 1<<30)
+	return u.previews(), u.pool.Close
 }
 
 // PreviewApart previews commits of a repository in a process of its own.
 func PreviewApart(repo *registry.Repo, cacheDir string, memory int64) (func(ctx context.Context, base, head string) (forge.Verdict, error), error) {
-	a := &app{Invocation: cli.NewInvocation(cli.Env{}), rendering: rendering{timeout: 10 * time.Minute, memory: resource.QuantityValue{Quantity: resource.MustParse("512Mi")}}}
-	return a.previewApart(repo, cacheDir, memory)
+	limits := previewLimits{render: rendering.Limits{Time: 10 * time.Minute, Memory: 512 << 20}, memory: memory}
+	return previewApart(repo, cacheDir, nil, limits)
 }
 
 // Unmirrored is unmirrored.

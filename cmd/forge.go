@@ -1,25 +1,14 @@
 package cmd
 
 import (
-	"context"
-	"crypto/rand"
-	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/keelson-io/keelson/cmd/internal/cli"
-	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/forge"
-	"github.com/keelson-io/keelson/controllers/preview"
-	"github.com/keelson-io/keelson/registry"
-	"github.com/keelson-io/keelson/registry/sops"
-	"github.com/keelson-io/keelson/renderer"
-	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 // forgeOptions locate the pull requests.
@@ -63,80 +52,17 @@ func (o *forgeOptions) check() error {
 	return cli.OneOf("--forge", o.kind, forge.Kinds()...)
 }
 
-// openForge connects to a forge; nil without --forge.
-func (a *app) openForge(o forgeOptions, wrap func(http.RoundTripper) http.RoundTripper, r prometheus.Registerer) (forge.Forge, error) {
+// open connects to a forge; nil without --forge.
+func (o *forgeOptions) open(inv *cli.Invocation, wrap func(http.RoundTripper) http.RoundTripper, r prometheus.Registerer) (forge.Forge, error) {
 	if o.kind == "" {
 		return nil, nil //nolint:nilnil // nothing was asked for
 	}
 	f, err := forge.Open(forge.Options{
 		Kind: o.kind, URL: o.url, Repository: o.repository, TokenFile: o.tokenFile,
-		Hide: a.Env.Redactor.Hide, Wrap: wrap, Now: a.Env.Now, Registry: r,
+		Hide: inv.Env.Redactor.Hide, Wrap: wrap, Now: inv.Env.Now, Registry: r,
 	})
 	if err != nil {
 		return nil, cli.Usagef("--forge: %w", err)
 	}
 	return f, nil
 }
-
-// pulls prepares the loop that puts previews on pull requests; nil without a forge.
-func (a *app) pulls(ctx context.Context, o controllerOptions, l forge.LoopOptions) (delivery.Previews, error) {
-	if l.Forge == nil {
-		return nil, nil //nolint:nilnil // nothing was asked for
-	}
-	// A separate clone, so that pull requests, however large, can't disturb deliveries.
-	dir := o.cacheDir
-	if dir == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return nil, fmt.Errorf("find a folder for the cache: %w", err)
-		}
-		dir = filepath.Join(user, "keelson")
-	}
-	options := a.repoOptions(filepath.Join(dir, "proposals"))
-	options.Proposals = true
-	var err error
-	if l.Repo, err = registry.Open(ctx, options); err != nil {
-		return nil, err
-	}
-	if l.Preview, err = a.previewApart(l.Repo, options.CacheDir, o.forge.memory.Value()); err != nil {
-		return nil, err
-	}
-	l.Revision, l.Interval, l.Version, l.Now, l.Time = a.Revision, o.interval, a.Env.Version, a.Env.Now, previewTime
-	return forge.NewLoop(l)
-}
-
-// stranger previews untrusted proposals. It has its own workers, cache and redactors, and no keys:
-// with a key, a chart that reverses a password would show it. It handles one cluster at a time,
-// which bounds its memory. The argument bytes bounds the differences.
-func (a *app) stranger(bytes int64) func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
-	const cacheBytes = 64 << 20
-	a.rendering.untrusted = renderer.NewPool(renderer.PoolOptions{
-		Args: []string{workerCommand}, Workers: 1, Timeout: a.rendering.timeout, Memory: a.rendering.memory.Value(),
-	})
-	cache := renderer.NewCache(renderer.NewUnsealing(a.rendering.untrusted, sops.Keys{}), cacheBytes)
-	caps := renderer.NewExtensions(renderer.DefaultCapabilities())
-	return func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
-		key := make([]byte, 32)
-		if _, err := rand.Read(key); err != nil {
-			return nil, nil, fmt.Errorf("make a key: %w", err)
-		}
-		own := &remembering{next: cache, redactor: redact.New(), bound: &secretBound{seen: map[redact.Value]bool{}}}
-		p, err := preview.Make(ctx, preview.Options{
-			Base: base, Head: head, MaskKey: key, Workers: 1, Bytes: bytes, Now: a.Env.Now(), ClusterTakes: clusterTakes,
-			Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(own, c, caps).Render },
-		})
-		if err == nil && own.redactor.Effort() > untrustedEffort {
-			err = forge.ErrTooManySecrets
-		}
-		return p, own.redactor, err
-	}
-}
-
-const (
-	// untrustedSecrets bounds the values of Secrets, in bytes, that one preview of a proposal
-	// hides. Their forms take up to 100 times as much memory until the preview is written.
-	untrustedSecrets = 512 << 10
-	// untrustedEffort bounds how many lengths the redactor tries at one place of the text. The
-	// search for values with a common start would take minutes.
-	untrustedEffort = 256
-)

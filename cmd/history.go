@@ -12,10 +12,20 @@ import (
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
 	"github.com/keelson-io/keelson/registry"
 )
 
-func newHistory(a *app) *cobra.Command {
+// historyRun is one run of history.
+type historyRun struct {
+	*cli.Invocation
+	fleets   *fleetrepo.Opener
+	clusters connection.Connector
+}
+
+func newHistory(inv *cli.Invocation) *cobra.Command {
+	run := &historyRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	return &cobra.Command{
 		Use:     "history CLUSTER [COMPONENT]",
 		GroupID: cli.GroupCluster,
@@ -31,21 +41,21 @@ Exit codes: 0 printed, 2 the records can't be read.`,
   keelson history prod-hz-01 coredns
   keelson history prod-hz-01 coredns -o json`,
 		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
-		ValidArgsFunction: a.completeNames(1),
+		ValidArgsFunction: run.fleets.CompleteNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := run.CheckFormat(); err != nil {
 				return err
 			}
 			ctx := cmd.Context()
-			f, err := a.loadFleet(ctx, false)
+			f, err := run.fleets.LoadFleet(ctx, false)
 			if err != nil {
 				return err
 			}
-			c, err := findCluster(f, args[0])
+			c, err := fleetrepo.FindCluster(f, args[0])
 			if err != nil {
 				return err
 			}
-			live, err := a.connect(ctx, c, nil)
+			live, err := run.clusters.Connect(ctx, c, nil)
 			if err != nil {
 				return err
 			}
@@ -53,14 +63,14 @@ Exit codes: 0 printed, 2 the records can't be read.`,
 			if err != nil {
 				return err
 			}
-			if a.Output != cli.FormatText {
-				return a.Encode(entries)
+			if run.Output != cli.FormatText {
+				return run.Encode(entries)
 			}
 			if len(entries) == 0 {
-				a.Warn("nothing was delivered to %s yet", c.Name)
+				run.Warn("nothing was delivered to %s yet", c.Name)
 				return nil
 			}
-			return a.Write([]byte(a.historyTable(entries).String()))
+			return run.Write([]byte(run.historyTable(entries).String()))
 		},
 	}
 }
@@ -81,7 +91,7 @@ func readHistory(ctx context.Context, live *applier.Cluster, c *registry.Cluster
 	if len(components) == 0 {
 		components = recorded
 	} else if name := components[0]; !slices.Contains(recorded, name) && c.Delivery(name) == nil {
-		return nil, fmt.Errorf("neither git nor cluster %s knows a component %q: %s", c.Name, name, choice("records", recorded))
+		return nil, fmt.Errorf("neither git nor cluster %s knows a component %q: %s", c.Name, name, fleetrepo.Choice("records", recorded))
 	}
 	out := []delivered{}
 	for _, name := range components {
@@ -100,9 +110,9 @@ func readHistory(ctx context.Context, live *applier.Cluster, c *registry.Cluster
 	return out, nil
 }
 
-func (a *app) historyTable(entries []delivered) *cli.Table {
+func (run *historyRun) historyTable(entries []delivered) *cli.Table {
 	t := &cli.Table{
-		Painter: a.Painter(a.Env.Out), Width: a.Env.Columns(a.Env.Out),
+		Painter: run.Painter(run.Env.Out), Width: run.Env.Columns(run.Env.Out),
 		Columns: []cli.Column{
 			{Title: "COMPONENT"},
 			{Title: "NUMBER"},

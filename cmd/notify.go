@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
 	"github.com/keelson-io/keelson/controllers/connect"
 	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/controllers/notify"
@@ -19,7 +21,14 @@ import (
 	"github.com/keelson-io/keelson/registry/naming"
 )
 
-func newNotify(a *app) *cobra.Command {
+// notifyRun is one run of notify.
+type notifyRun struct {
+	*cli.Invocation
+	fleets   *fleetrepo.Opener
+	clusters connection.Connector
+}
+
+func newNotify(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "notify",
 		GroupID: cli.GroupCluster,
@@ -33,11 +42,12 @@ servers: what becomes of rollouts and deliveries, to a chat or to a webhook.
 		Args: cli.Args("list or test", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newNotifyList(a), newNotifyTest(a))
+	cmd.AddCommand(newNotifyList(inv), newNotifyTest(inv))
 	return cmd
 }
 
-func newNotifyList(a *app) *cobra.Command {
+func newNotifyList(inv *cli.Invocation) *cobra.Command {
+	run := &notifyRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the notifications that git has",
@@ -49,7 +59,7 @@ read.`,
 		Example: `  keelson notify list
   keelson notify list -o json | jq -r '.[] | select(.broken) | .name'`,
 		Args: cli.Args("", 0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.listNotifications(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run.listNotifications(cmd.Context()) },
 	}
 }
 
@@ -67,11 +77,11 @@ type notification struct {
 	Broken     []string `json:"broken,omitempty"`
 }
 
-func (a *app) listNotifications(ctx context.Context) error {
-	if err := a.CheckFormat(); err != nil {
+func (run *notifyRun) listNotifications(ctx context.Context) error {
+	if err := run.CheckFormat(); err != nil {
 		return err
 	}
-	f, err := a.loadFleet(ctx, false)
+	f, err := run.fleets.LoadFleet(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -87,7 +97,7 @@ func (a *app) listNotifications(ctx context.Context) error {
 		}
 		out = append(out, one)
 	}
-	if err := a.showNotifications(out); err != nil {
+	if err := run.showNotifications(out); err != nil {
 		return err
 	}
 	if broken {
@@ -119,8 +129,8 @@ func listed(f *registry.Fleet, n *registry.Notification) notification {
 	return one
 }
 
-func (a *app) showNotifications(list []notification) error {
-	t := a.NewTable("NAME", "KIND", "TO", "INTERVAL", "SEVERITY", "DELIVERIES", "EVENTS")
+func (run *notifyRun) showNotifications(list []notification) error {
+	t := run.NewTable("NAME", "KIND", "TO", "INTERVAL", "SEVERITY", "DELIVERIES", "EVENTS")
 	for _, n := range list {
 		events := strings.Join(n.Events, ", ")
 		if events == "" {
@@ -133,10 +143,11 @@ func (a *app) showNotifications(list []notification) error {
 			{Text: cli.OneLine(n.Name)}, {Text: n.Kind}, {Text: cli.OneLine(n.To)}, {Text: n.Interval}, {Text: n.Severity}, {Text: fmt.Sprint(n.Deliveries)}, {Text: events},
 		}})
 	}
-	return a.Show(list, t.TextOr("no notifications\n"))
+	return run.Show(list, t.TextOr("no notifications\n"))
 }
 
-func newNotifyTest(a *app) *cobra.Command {
+func newNotifyTest(inv *cli.Invocation) *cobra.Command {
+	run := &notifyRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	var dry bool
 	cmd := &cobra.Command{
 		Use:   "test NAME",
@@ -152,8 +163,10 @@ before that.`,
   keelson notify test oncall --dry-run
   keelson notify test oncall --repo . --context hub -o json`,
 		Args:              cli.Args("NAME", 1, 1),
-		ValidArgsFunction: a.complete(completeNotifications),
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.testNotification(cmd.Context(), args[0], dry) },
+		ValidArgsFunction: run.fleets.Complete(completeNotifications),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return run.testNotification(cmd.Context(), args[0], dry)
+		},
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be sent")
 	return cmd
@@ -171,22 +184,22 @@ type tried struct {
 	Body         json.RawMessage `json:"body"`
 }
 
-func (a *app) testNotification(ctx context.Context, name string, dry bool) error {
-	if err := a.CheckFormat(); err != nil {
+func (run *notifyRun) testNotification(ctx context.Context, name string, dry bool) error {
+	if err := run.CheckFormat(); err != nil {
 		return err
 	}
-	f, err := a.loadFleet(ctx, false)
+	f, err := run.fleets.LoadFleet(ctx, false)
 	if err != nil {
 		return err
 	}
 	n := f.Notification(name)
 	switch {
 	case n == nil:
-		return fmt.Errorf("the fleet repository has no notification %q: %s", name, a.whichNotifications(f, name))
+		return fmt.Errorf("the fleet repository has no notification %q: %s", name, run.whichNotifications(f, name))
 	case len(n.Problems) > 0:
 		return fmt.Errorf("notification %s is broken:\n%w", name, n.Problems)
 	}
-	m, err := notify.Sample(f, n, a.Env.Now(), a.Env.Redactor.Text)
+	m, err := notify.Sample(f, n, run.Env.Now(), run.Env.Redactor.Text)
 	if err != nil {
 		return err
 	}
@@ -197,7 +210,7 @@ func (a *app) testNotification(ctx context.Context, name string, dry bool) error
 			return err
 		}
 	} else {
-		sent, err := a.sender().Send(ctx, n, m)
+		sent, err := run.sender().Send(ctx, n, m)
 		if _, answered := errors.AsType[*notify.SendError](err); err != nil && !answered {
 			return err
 		}
@@ -206,12 +219,12 @@ func (a *app) testNotification(ctx context.Context, name string, dry bool) error
 			out.Error = failed.Error()
 		}
 	}
-	return a.showTried(out, failed, dry)
+	return run.showTried(out, failed, dry)
 }
 
-func (a *app) showTried(out tried, failed error, dry bool) error {
-	if a.Output != cli.FormatText {
-		if err := a.Encode(out); err != nil {
+func (run *notifyRun) showTried(out tried, failed error, dry bool) error {
+	if run.Output != cli.FormatText {
+		if err := run.Encode(out); err != nil {
 			return err
 		}
 	} else {
@@ -236,7 +249,7 @@ func (a *app) showTried(out tried, failed error, dry bool) error {
 		if failed != nil {
 			text += "not taken: " + cli.OneLine(failed.Error()) + "\n"
 		}
-		if err := a.Write([]byte(text)); err != nil {
+		if err := run.Write([]byte(text)); err != nil {
 			return err
 		}
 	}
@@ -247,9 +260,9 @@ func (a *app) showTried(out tried, failed error, dry bool) error {
 }
 
 // sender returns a sender that reads a Secret from the hub when it needs one.
-func (a *app) sender() *notify.Sender {
+func (run *notifyRun) sender() *notify.Sender {
 	secrets := func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
-		hub, err := a.source().Hub()
+		hub, err := run.clusters.Source().Hub()
 		if err != nil {
 			return nil, err
 		}
@@ -259,10 +272,10 @@ func (a *app) sender() *notify.Sender {
 		}
 		return read(ctx, namespace, name)
 	}
-	return notify.NewSender(notify.Sender{Secrets: secrets, Hide: a.Env.Redactor.Hide, Now: a.Env.Now}, egress.Everywhere().Transport())
+	return notify.NewSender(notify.Sender{Secrets: secrets, Hide: run.Env.Redactor.Hide, Now: run.Env.Now}, egress.Everywhere().Transport())
 }
 
-func (a *app) whichNotifications(f *registry.Fleet, name string) string {
+func (run *notifyRun) whichNotifications(f *registry.Fleet, name string) string {
 	var names []string
 	for _, n := range f.Notifications {
 		names = append(names, n.Name)

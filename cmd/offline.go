@@ -108,7 +108,7 @@ func (o *offline) read(ctx context.Context) (compared, error) {
 }
 
 // diffFiles compares files, without a cluster or git.
-func (a *app) diffFiles(ctx context.Context, o offline) error {
+func (out planOutput) diffFiles(ctx context.Context, o offline) error {
 	c, err := o.read(ctx)
 	if err != nil {
 		return err
@@ -117,18 +117,18 @@ func (a *app) diffFiles(ctx context.Context, o offline) error {
 	if err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}
-	switch a.Output {
+	switch out.Output {
 	case cli.FormatJSON, cli.FormatYAML:
-		err = a.Encode(plan)
+		err = out.Encode(plan)
 	case cli.FormatPatch:
-		err = a.showPatches(plan)
+		err = out.showPatches(plan)
 	case cli.FormatMarkdown:
 		var b bytes.Buffer
 		if err = plan.WriteMarkdown(&b); err == nil {
-			err = a.Write(b.Bytes())
+			err = out.Write(b.Bytes())
 		}
 	default:
-		err = a.showOffline(plan)
+		err = out.showOffline(plan)
 	}
 	if err == nil && plan.Differs() {
 		return cli.ErrFound
@@ -136,14 +136,14 @@ func (a *app) diffFiles(ctx context.Context, o offline) error {
 	return err
 }
 
-func (a *app) showOffline(plan differ.Plan) error {
-	paint := a.Painter(a.Env.Out)
+func (out planOutput) showOffline(plan differ.Plan) error {
+	paint := out.Painter(out.Env.Out)
 	var b bytes.Buffer
 	if err := plan.WriteText(&b, bool(paint)); err != nil {
 		return err
 	}
 	b.WriteString(paint.Paint(cli.OutcomeStyle(!plan.Differs()), plan.Summary()) + "\n")
-	return a.Write(b.Bytes())
+	return out.Write(b.Bytes())
 }
 
 // policy uses the autoscalers among the live objects.

@@ -9,10 +9,18 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
 	"github.com/keelson-io/keelson/registry/edit"
 )
 
-func newPause(a *app) *cobra.Command {
+// pauseRun is one run of pause.
+type pauseRun struct {
+	*cli.Invocation
+	fleets *fleetrepo.Opener
+}
+
+func newPause(inv *cli.Invocation) *cobra.Command {
+	run := &pauseRun{Invocation: inv, fleets: fleetrepo.New(inv)}
 	var because string
 	cmd := &cobra.Command{
 		Use:     "pause CLUSTER [COMPONENT]",
@@ -27,16 +35,17 @@ Exit codes: 0 it is paused, 2 it can't be written.`,
 		Example: `  keelson pause prod-hz-01 --because "INC-321: etcd is being mended"
   keelson pause prod-hz-01 coredns`,
 		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
-		ValidArgsFunction: a.completeNames(1),
+		ValidArgsFunction: run.fleets.CompleteNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.pause(cmd.Context(), args, true, because)
+			return run.pause(cmd.Context(), args, true, because)
 		},
 	}
 	cmd.Flags().StringVar(&because, "because", "", "the `REASON`, for a comment on the line")
 	return cmd
 }
 
-func newResume(a *app) *cobra.Command {
+func newResume(inv *cli.Invocation) *cobra.Command {
+	run := &pauseRun{Invocation: inv, fleets: fleetrepo.New(inv)}
 	return &cobra.Command{
 		Use:     "resume CLUSTER [COMPONENT]",
 		GroupID: cli.GroupGit,
@@ -49,9 +58,9 @@ Exit codes: 0 it is not paused, 2 it can't be written.`,
 		Example: `  keelson resume prod-hz-01
   keelson resume prod-hz-01 coredns`,
 		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
-		ValidArgsFunction: a.completeNames(1),
+		ValidArgsFunction: run.fleets.CompleteNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.pause(cmd.Context(), args, false, "")
+			return run.pause(cmd.Context(), args, false, "")
 		},
 	}
 }
@@ -62,50 +71,50 @@ func newMeta() []byte {
 }
 
 // pause sets or removes paused in a file of the work tree.
-func (a *app) pause(ctx context.Context, names []string, paused bool, because string) error {
+func (run *pauseRun) pause(ctx context.Context, names []string, paused bool, because string) error {
 	command := map[bool]string{true: "pause", false: "resume"}[paused]
-	if err := a.CheckFormat(); err != nil {
+	if err := run.CheckFormat(); err != nil {
 		return err
 	}
-	tree, err := a.openWorkTree(ctx, command)
+	tree, err := run.fleets.OpenWorkTree(ctx, command)
 	if err != nil {
 		return err
 	}
-	defer tree.close()
-	c, err := tree.cluster(names[0])
+	defer tree.Close()
+	c, err := tree.Cluster(names[0])
 	if err != nil {
 		return err
 	}
-	e := edited{Cluster: c.Name, File: "clusters/" + c.Name + "/cluster.yaml"}
+	e := fleetrepo.Edited{Cluster: c.Name, File: "clusters/" + c.Name + "/cluster.yaml"}
 	what := c.Name
 	if len(names) > 1 {
 		e.Component, what = names[1], names[1]+" on "+c.Name
 		e.File = "clusters/" + c.Name + "/" + e.Component + ".yaml"
-		if err := tree.component(c, e.Component); err != nil {
+		if err := tree.Component(c, e.Component); err != nil {
 			return err
 		}
 	}
-	e.Changed, err = tree.edit(e.File, func(data []byte) ([]byte, error) { return pauseFile(data, e.Component, paused, because) })
+	e.Changed, err = tree.Edit(e.File, func(data []byte) ([]byte, error) { return pauseFile(data, e.Component, paused, because) })
 	if err != nil {
 		return err
 	}
 	if !paused && e.Component != "" && c.Spec.Paused {
-		a.Warn("%s itself is paused, with all its components: 'keelson resume %s'", c.Name, c.Name)
+		run.Warn("%s itself is paused, with all its components: 'keelson resume %s'", c.Name, c.Name)
 	}
-	if a.Output != cli.FormatText {
-		return a.Encode(e)
+	if run.Output != cli.FormatText {
+		return run.Encode(e)
 	}
 	state := map[bool]string{true: "paused", false: "not paused"}[paused]
 	if !e.Changed {
-		fmt.Fprintf(a.Env.Out, "%s is %s already (%s)\n", what, state, e.File)
+		fmt.Fprintf(run.Env.Out, "%s is %s already (%s)\n", what, state, e.File)
 		return nil
 	}
-	fmt.Fprintf(a.Env.Out, "%s: %s is %s\n", e.File, what, state)
+	fmt.Fprintf(run.Env.Out, "%s: %s is %s\n", e.File, what, state)
 	message := command + " " + what
 	if because != "" {
 		message += ": " + because
 	}
-	a.commit(e, message)
+	run.fleets.Commit(e, message)
 	return nil
 }
 

@@ -11,11 +11,18 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 )
 
-func newPolicy(a *app) *cobra.Command {
+// policyRun is one run of policy.
+type policyRun struct {
+	*cli.Invocation
+	fleets *fleetrepo.Opener
+}
+
+func newPolicy(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "policy",
 		GroupID: cli.GroupGit,
@@ -27,11 +34,12 @@ built-in ones.`,
 		Args:    cli.Args("list", 0, 0),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyList(a), newPolicyTest(a), newPolicyReplay(a))
+	cmd.AddCommand(newPolicyList(inv), newPolicyTest(inv), newPolicyReplay(inv))
 	return cmd
 }
 
-func newPolicyList(a *app) *cobra.Command {
+func newPolicyList(inv *cli.Invocation) *cobra.Command {
+	run := &policyRun{Invocation: inv, fleets: fleetrepo.New(inv)}
 	explain := false
 	cmd := &cobra.Command{
 		Use:   "list [COMPONENT]",
@@ -49,10 +57,10 @@ Exit codes: 0 printed, 2 the repository can't be read.`,
 		Args:              cli.Args("[COMPONENT]", 0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := run.CheckFormat(); err != nil {
 				return err
 			}
-			f, err := a.loadFleet(cmd.Context(), false)
+			f, err := run.fleets.LoadFleet(cmd.Context(), false)
 			if err != nil {
 				return err
 			}
@@ -60,14 +68,15 @@ Exit codes: 0 printed, 2 the repository can't be read.`,
 			if err != nil {
 				return err
 			}
-			return a.Show(list, a.rulesTable(list, explain).String())
+			return run.Show(list, run.rulesTable(list, explain).String())
 		},
 	}
 	cmd.Flags().BoolVar(&explain, "explain", false, "also what to do instead of what a rule stops or warns of,\nand where the danger is described")
 	return cmd
 }
 
-func newPolicyTest(a *app) *cobra.Command {
+func newPolicyTest(inv *cli.Invocation) *cobra.Command {
+	run := &policyRun{Invocation: inv, fleets: fleetrepo.New(inv)}
 	var files offline
 	cmd := &cobra.Command{
 		Use:   "test --recorded R --target T --live L",
@@ -82,13 +91,13 @@ Exit codes: 0 printed, 2 a file can't be read or a rule is malformed.`,
 		Args:              cli.Args("none", 0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := run.CheckFormat(); err != nil {
 				return err
 			}
 			if !files.isSet() {
 				return cli.Usagef("give files with --recorded, --target or --live")
 			}
-			return a.tryRules(cmd.Context(), files)
+			return run.tryRules(cmd.Context(), files)
 		},
 	}
 	f := cmd.Flags()
@@ -103,7 +112,7 @@ type triedRule struct {
 	Action string `json:"action,omitempty"`
 }
 
-func (a *app) tryRules(ctx context.Context, o offline) error {
+func (run *policyRun) tryRules(ctx context.Context, o offline) error {
 	c, err := o.read(ctx)
 	if err != nil {
 		return err
@@ -131,12 +140,12 @@ func (a *app) tryRules(ctx context.Context, o offline) error {
 	for i, t := range trials {
 		list[i] = triedRule{Trial: t, Action: actions[place{t.ID, t.Path}]}
 	}
-	return a.Show(list, a.trialsTable(list).TextOr("no rule fires, and none comes close\n"))
+	return run.Show(list, run.trialsTable(list).TextOr("no rule fires, and none comes close\n"))
 }
 
-func (a *app) trialsTable(list []triedRule) *cli.Table {
+func (run *policyRun) trialsTable(list []triedRule) *cli.Table {
 	t := &cli.Table{
-		Painter: a.Painter(a.Env.Out), Width: a.Env.Columns(a.Env.Out),
+		Painter: run.Painter(run.Env.Out), Width: run.Env.Columns(run.Env.Out),
 		Columns: []cli.Column{
 			{Title: "OBJECT", MinWidth: 10},
 			{Title: "FIELD", MinWidth: 10, KeepEnd: true},
@@ -295,9 +304,9 @@ func versionsOf(f *registry.Fleet, component string) []*registry.Version {
 	return slices.CompactFunc(out, func(x, y *registry.Version) bool { return x.Name == y.Name })
 }
 
-func (a *app) rulesTable(list []listedRule, explain bool) *cli.Table {
+func (run *policyRun) rulesTable(list []listedRule, explain bool) *cli.Table {
 	t := &cli.Table{
-		Painter: a.Painter(a.Env.Out), Width: a.Env.Columns(a.Env.Out),
+		Painter: run.Painter(run.Env.Out), Width: run.Env.Columns(run.Env.Out),
 		Columns: []cli.Column{{Title: "RULE"}, {Title: "FROM"}, {Title: "EFFECT"}, {Title: "ON", MinWidth: 6}, {Title: "OBJECTS", MinWidth: 10}},
 	}
 	for _, r := range list {

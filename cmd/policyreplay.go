@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
+	"github.com/keelson-io/keelson/cmd/internal/rendering"
 	"github.com/keelson-io/keelson/controllers/preview"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
@@ -18,7 +20,15 @@ import (
 // replayMost is the default of --commits, the largest number of replayed commits.
 const replayMost = 200
 
-func newPolicyReplay(a *app) *cobra.Command {
+// replayRun is one run of policyreplay.
+type replayRun struct {
+	*cli.Invocation
+	fleets  *fleetrepo.Opener
+	renders *rendering.Local
+}
+
+func newPolicyReplay(inv *cli.Invocation) *cobra.Command {
+	run := &replayRun{Invocation: inv, fleets: fleetrepo.New(inv), renders: rendering.New(inv)}
 	var o previewOptions
 	commits := replayMost
 	cmd := &cobra.Command{
@@ -35,7 +45,7 @@ Exit codes: 0 printed, 2 a commit can't be read.`,
 		Args:              cli.Args("BASE..HEAD", 1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := run.CheckFormat(); err != nil {
 				return err
 			}
 			base, head, found := strings.Cut(args[0], "..")
@@ -45,16 +55,16 @@ Exit codes: 0 printed, 2 a commit can't be read.`,
 			if commits < 1 {
 				return cli.Usagef("--commits %d: it is at least 1", commits)
 			}
-			list, err := a.replay(cmd.Context(), o, base, head, commits)
+			list, err := run.replay(cmd.Context(), o, base, head, commits)
 			if err != nil {
 				return err
 			}
-			return a.Show(list, replayText(list))
+			return run.Show(list, replayText(list))
 		},
 	}
 	cmd.Flags().IntVar(&commits, "commits", commits, "how many commits to read at the most")
-	o.caps.add(cmd)
-	a.renderFlags(cmd)
+	o.caps.AddFlags(cmd)
+	run.renders.AddFlags(cmd)
 	return cmd
 }
 
@@ -77,9 +87,9 @@ type replayedRule struct {
 	Objects map[string]int `json:"objects"`
 }
 
-func (a *app) replay(ctx context.Context, o previewOptions, base, head string, most int) ([]replayed, error) {
-	a.Revision = head
-	repo, after, err := a.loadRepo(ctx, false)
+func (run *replayRun) replay(ctx context.Context, o previewOptions, base, head string, most int) ([]replayed, error) {
+	run.Revision = head
+	repo, after, err := run.fleets.LoadRepo(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +101,7 @@ func (a *app) replay(ctx context.Context, o previewOptions, base, head string, m
 	if err != nil {
 		return nil, fmt.Errorf("BASE: %w", err)
 	}
-	p, err := a.newPreviewer(o)
+	p, err := newPreviewer(run.renders, o)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +109,7 @@ func (a *app) replay(ctx context.Context, o previewOptions, base, head string, m
 	if err != nil {
 		return nil, err
 	}
-	progress := a.NewProgress()
+	progress := run.NewProgress()
 	defer progress.Clear()
 	out := make([]replayed, 0, len(commits))
 	for i, commit := range commits {

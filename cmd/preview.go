@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
+	"github.com/keelson-io/keelson/cmd/internal/rendering"
 	"github.com/keelson-io/keelson/controllers/preview"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -26,12 +28,20 @@ const (
 )
 
 type previewOptions struct {
-	caps         capabilityFlags
+	caps         rendering.CapabilityFlags
 	workTree     bool
 	clusterTakes time.Duration
 }
 
-func newPreview(a *app) *cobra.Command {
+// previewRun is one run of preview.
+type previewRun struct {
+	*cli.Invocation
+	fleets  *fleetrepo.Opener
+	renders *rendering.Local
+}
+
+func newPreview(inv *cli.Invocation) *cobra.Command {
+	run := &previewRun{Invocation: inv, fleets: fleetrepo.New(inv), renders: rendering.New(inv)}
 	var o previewOptions
 	cmd := &cobra.Command{
 		Use:     "preview BASE [HEAD]",
@@ -67,42 +77,42 @@ has not, or can't be read.`,
 		Args:              cli.Args("BASE [HEAD]", 1, 2),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(cli.FormatMarkdown); err != nil {
+			if err := run.CheckFormat(cli.FormatMarkdown); err != nil {
 				return err
 			}
 			if o.clusterTakes < 0 {
 				return cli.Usagef("--cluster-takes %s: it is at least nothing", o.clusterTakes)
 			}
 			if len(args) > 1 {
-				if o.workTree || a.Revision != "" {
+				if o.workTree || run.Revision != "" {
 					return cli.Usagef("HEAD is given: --worktree and --revision contradict it")
 				}
-				a.Revision = args[1]
+				run.Revision = args[1]
 			}
-			p, err := a.preview(cmd.Context(), o, args[0])
+			p, err := run.preview(cmd.Context(), o, args[0])
 			if err != nil {
 				return err
 			}
-			return a.showPreview(p)
+			return run.showPreview(p)
 		},
 	}
 	cmd.Flags().BoolVar(&o.workTree, "worktree", false, "take for HEAD the files as they are, committed or not")
 	cmd.Flags().DurationVar(&o.clusterTakes, "cluster-takes", clusterTakes, "how long a cluster is taken to need for a change, in the estimate")
-	o.caps.add(cmd)
-	a.renderFlags(cmd)
+	o.caps.AddFlags(cmd)
+	run.renders.AddFlags(cmd)
 	return cmd
 }
 
-func (a *app) preview(ctx context.Context, o previewOptions, base string) (*preview.Preview, error) {
-	before, after, err := a.loadBoth(ctx, base, o.workTree)
+func (run *previewRun) preview(ctx context.Context, o previewOptions, base string) (*preview.Preview, error) {
+	before, after, err := run.loadBoth(ctx, base, o.workTree)
 	if err != nil {
 		return nil, err
 	}
-	p, err := a.newPreviewer(o)
+	p, err := newPreviewer(run.renders, o)
 	if err != nil {
 		return nil, err
 	}
-	progress := a.NewProgress()
+	progress := run.NewProgress()
 	defer progress.Clear()
 	return p.compare(ctx, before, after, func(done, all int) {
 		if progress.OnTerminal() || done == all {
@@ -118,8 +128,8 @@ type previewer struct {
 	caps    *renderer.Extensions
 }
 
-func (a *app) newPreviewer(o previewOptions) (*previewer, error) {
-	workers, err := a.veiled()
+func newPreviewer(renders *rendering.Local, o previewOptions) (*previewer, error) {
+	workers, err := renders.ForOutput()
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +139,10 @@ func (a *app) newPreviewer(o previewOptions) (*previewer, error) {
 	}
 	return &previewer{
 		options: preview.Options{
-			MaskKey: key, Bytes: differenceBytes, Now: a.Env.Now(), ClusterTakes: o.clusterTakes,
-			Workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)),
+			MaskKey: key, Bytes: differenceBytes, Now: renders.Env.Now(), ClusterTakes: o.clusterTakes,
+			Workers: cmp.Or(renders.Workers, runtime.GOMAXPROCS(0)),
 		},
-		cache: renderer.NewCache(workers, renderCacheBytes), caps: renderer.NewExtensions(o.caps.capabilities()),
+		cache: renderer.NewCache(workers, rendering.CacheBytes), caps: renderer.NewExtensions(o.caps.Capabilities()),
 	}, nil
 }
 
@@ -145,13 +155,13 @@ func (p *previewer) compare(ctx context.Context, before, after *registry.Fleet, 
 }
 
 // loadBoth reads the fleet at two revisions. They share what is the same in both.
-func (a *app) loadBoth(ctx context.Context, base string, workTree bool) (before, after *registry.Fleet, err error) {
-	repo, after, err := a.loadRepo(ctx, workTree)
+func (run *previewRun) loadBoth(ctx context.Context, base string, workTree bool) (before, after *registry.Fleet, err error) {
+	repo, after, err := run.fleets.LoadRepo(ctx, workTree)
 	if err != nil {
 		return nil, nil, err
 	}
 	if workTree { // such a repo reads the work tree alone, not BASE
-		if repo, err = a.openRepo(ctx); err != nil {
+		if repo, err = run.fleets.OpenRepo(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -163,15 +173,15 @@ func (a *app) loadBoth(ctx context.Context, base string, workTree bool) (before,
 	return before, after, err
 }
 
-func (a *app) showPreview(p *preview.Preview) error {
+func (run *previewRun) showPreview(p *preview.Preview) error {
 	var err error
-	switch a.Output {
+	switch run.Output {
 	case cli.FormatJSON, cli.FormatYAML:
-		err = a.Encode(p)
+		err = run.Encode(p)
 	case cli.FormatMarkdown:
-		err = a.Write([]byte(p.Markdown()))
+		err = run.Write([]byte(p.Markdown()))
 	default:
-		err = a.showPreviewText(p)
+		err = run.showPreviewText(p)
 	}
 	switch {
 	case err != nil:
@@ -184,9 +194,9 @@ func (a *app) showPreview(p *preview.Preview) error {
 	return nil
 }
 
-func (a *app) showPreviewText(p *preview.Preview) error {
+func (run *previewRun) showPreviewText(p *preview.Preview) error {
 	const room = 60 // columns for the names of clusters
-	paint := a.Painter(a.Env.Out)
+	paint := run.Painter(run.Env.Out)
 	var b bytes.Buffer
 	for _, one := range p.Problems {
 		line := one.Error()
@@ -227,7 +237,7 @@ func (a *app) showPreviewText(p *preview.Preview) error {
 	}
 	estimateText(&b, paint, p.Estimate)
 	b.WriteString(paint.Paint(cli.OutcomeStyle(!p.Changes()), p.Summary()) + "\n")
-	return a.Write(b.Bytes())
+	return run.Write(b.Bytes())
 }
 
 func estimateText(b *bytes.Buffer, paint cli.Painter, e *preview.Estimate) {

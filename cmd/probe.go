@@ -16,10 +16,19 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
 	"github.com/keelson-io/keelson/registry"
 )
 
-func newProbe(a *app) *cobra.Command {
+// probeRun is one run of probe.
+type probeRun struct {
+	*cli.Invocation
+	fleets   *fleetrepo.Opener
+	clusters connection.Connector
+}
+
+func newProbe(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "probe",
 		GroupID: cli.GroupCluster,
@@ -33,14 +42,15 @@ stands in probes/NAME.yaml; what came of it is in the ProbeResults of the hub
 		Args: cli.Args("list", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newProbeList(a), newProbeShow(a))
+	cmd.AddCommand(newProbeList(inv), newProbeShow(inv))
 	return cmd
 }
 
 var errNoProbeResults = errors.New("the hub knows no ProbeResults: either no probe of the fleet has run yet, " +
 	"or 'keelson controller' never ran there, or --context names another cluster than the hub")
 
-func newProbeList(a *app) *cobra.Command {
+func newProbeList(inv *cli.Invocation) *cobra.Command {
+	run := &probeRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	var failing bool
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -52,29 +62,29 @@ Exit codes: 0 printed, 2 the hub can't be read.`,
 		Example: `  keelson probe list
   keelson probe list --failing -o json`,
 		Args: cli.Args("", 0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.listProbes(cmd.Context(), failing) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run.listProbes(cmd.Context(), failing) },
 	}
 	cmd.Flags().BoolVar(&failing, "failing", false, "leave out those that pass")
 	return cmd
 }
 
-func (a *app) listProbes(ctx context.Context, failing bool) error {
+func (run *probeRun) listProbes(ctx context.Context, failing bool) error {
 	var list v1alpha1.ProbeResultList
-	if err := a.listHub(ctx, &list, "results of probes", errNoProbeResults); err != nil {
+	if err := run.clusters.ListHub(ctx, &list, "results of probes", errNoProbeResults); err != nil {
 		return err
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(r v1alpha1.ProbeResult) bool { return failing && r.Status.Outcome == v1alpha1.ProbePassed })
 	slices.SortFunc(list.Items, func(x, y v1alpha1.ProbeResult) int {
 		return cmp.Or(cmp.Compare(x.Status.Cluster, y.Status.Cluster), cmp.Compare(x.Status.Probe, y.Status.Probe))
 	})
-	t := a.NewTable("CLUSTER", "PROBE", "OUTCOME", "SINCE", "LAST PASSED", "MESSAGE")
+	t := run.NewTable("CLUSTER", "PROBE", "OUTCOME", "SINCE", "LAST PASSED", "MESSAGE")
 	for i := range list.Items {
 		s := &list.Items[i].Status
 		t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{
-			{Text: cli.OneLine(s.Cluster)}, {Text: cli.OneLine(s.Probe)}, outcome(s.Outcome), {Text: a.Age(s.Since)}, {Text: a.Age(s.Passed)}, {Text: cli.OneLine(s.Message)},
+			{Text: cli.OneLine(s.Cluster)}, {Text: cli.OneLine(s.Probe)}, outcome(s.Outcome), {Text: run.Age(s.Since)}, {Text: run.Age(s.Passed)}, {Text: cli.OneLine(s.Message)},
 		}})
 	}
-	return a.Show(bareList(&list, list.Items, "ProbeResult"), t.TextOr("no results\n"))
+	return run.Show(connection.BareList(&list, list.Items, "ProbeResult"), t.TextOr("no results\n"))
 }
 
 // outcome returns a cell for an outcome; an empty one means that the first run has not ended.
@@ -89,7 +99,8 @@ func outcome(o v1alpha1.ProbeOutcome) cli.Cell {
 	return c
 }
 
-func newProbeShow(a *app) *cobra.Command {
+func newProbeShow(inv *cli.Invocation) *cobra.Command {
+	run := &probeRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	return &cobra.Command{
 		Use:   "show PROBE CLUSTER",
 		Short: "Show the last runs of a probe on a cluster, and what failed",
@@ -101,38 +112,38 @@ has no such result.`,
 		Example: `  keelson probe show workloads prod-hz-01
   keelson probe show workloads prod-hz-01 -o yaml`,
 		Args:              cli.Args("PROBE CLUSTER", 2, 2),
-		ValidArgsFunction: a.complete(completeProbes),
+		ValidArgsFunction: run.fleets.Complete(completeProbes),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.showProbe(cmd.Context(), args[0], args[1])
+			return run.showProbe(cmd.Context(), args[0], args[1])
 		},
 	}
 }
 
-func (a *app) showProbe(ctx context.Context, probe, cluster string) error {
-	hub, err := a.openHub()
+func (run *probeRun) showProbe(ctx context.Context, probe, cluster string) error {
+	hub, err := run.clusters.OpenHub()
 	if err != nil {
 		return err
 	}
 	r := &v1alpha1.ProbeResult{}
 	err = hub.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: cluster + "." + probe}, r)
 	switch {
-	case servesNone(err):
+	case connection.ServesNone(err):
 		return errNoProbeResults
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("the hub has no result of probe %q on cluster %q: it does not run there, or did not yet; see 'keelson probe list'", probe, cluster)
 	case err != nil:
 		return fmt.Errorf("read ProbeResult %s.%s: %w", cluster, probe, err)
 	}
-	err = a.Show(bare(r, "ProbeResult"), a.probeText(&r.Status))
+	err = run.Show(connection.Bare(r, "ProbeResult"), run.probeText(&r.Status))
 	if err == nil && r.Status.Outcome != v1alpha1.ProbePassed {
 		return cli.ErrFound
 	}
 	return err
 }
 
-func (a *app) probeText(s *v1alpha1.ProbeResultStatus) string {
+func (run *probeRun) probeText(s *v1alpha1.ProbeResultStatus) string {
 	var b strings.Builder
-	paint := a.Painter(a.Env.Out)
+	paint := run.Painter(run.Env.Out)
 	how := outcome(s.Outcome)
 	fmt.Fprintf(&b, "%s on %s: %s", cli.OneLine(s.Probe), cli.OneLine(s.Cluster), paint.Paint(how.Style, how.Text))
 	if s.Since != nil {
@@ -146,7 +157,7 @@ func (a *app) probeText(s *v1alpha1.ProbeResultStatus) string {
 		fmt.Fprintf(&b, "%s\n", cli.OneLine(s.Message))
 	}
 	b.WriteString("\n")
-	t := a.NewTable("BEGUN", "TOOK", "OUTCOME", "FAILED")
+	t := run.NewTable("BEGUN", "TOOK", "OUTCOME", "FAILED")
 	for _, run := range s.Runs {
 		t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{
 			{Text: cli.Timestamp(&metav1.Time{Time: run.Begun.Time})},

@@ -18,7 +18,8 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
-	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/promotion"
 	"github.com/keelson-io/keelson/controllers/rollout"
@@ -38,48 +39,19 @@ func (o *pushOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.author, "push-author", "Keelson <keelson@localhost>", "`NAME <EMAIL>` of the author of the commits")
 }
 
-func (a *app) promoter(repo *registry.Repo, o pushOptions, requests forge.Proposer) (*promotion.Promoter, error) {
+func (o *pushOptions) promoter(inv *cli.Invocation, repo *registry.Repo, requests forge.Proposer) (*promotion.Promoter, error) {
 	by, err := mail.ParseAddress(o.author)
 	if err != nil || strings.ContainsAny(by.Name+by.Address, "<>\n\x00") {
 		return nil, cli.Usagef("--push-author takes NAME <EMAIL>, and not %q", o.author)
 	}
 	options := promotion.Options{
-		Repo: repo, Revision: a.Revision, Credentials: o.credentials, Author: by.Name, Email: by.Address, Now: a.Env.Now,
-		Requests: requests, Redact: a.Env.Redactor.Text,
+		Repo: repo, Revision: inv.Revision, Credentials: o.credentials, Author: by.Name, Email: by.Address, Now: inv.Env.Now,
+		Requests: requests, Redact: inv.Env.Redactor.Text,
 	}
 	if o.signingKey != "" {
 		options.Sign = gitrepo.SignWith(o.signingKey)
 	}
 	return promotion.New(options), nil
-}
-
-// checkPromote rejects options with which promotion is impossible.
-func (a *app) checkPromote(o controllerOptions) error {
-	switch {
-	case !o.promote && (o.push.credentials != "" || o.push.signingKey != ""):
-		return cli.Usagef("--push-credentials and --push-signing-key are for promotions: give --promote, too")
-	case !o.promote:
-		return nil
-	case o.cluster != "":
-		return cli.Usagef("--promote and --cluster contradict each other: what passes a stage is seen by who knows all clusters")
-	case !a.remote():
-		return cli.Usagef("--promote pushes commits to a server, and %s is a folder: give --repo URL", a.Repo)
-	case o.push.credentials == "":
-		return cli.Usagef("--promote needs --push-credentials FILE, with a login that may push")
-	}
-	return nil
-}
-
-// promotions prepares the promotion loop with the given options; nil without --promote.
-func (a *app) promotions(o controllerOptions, repo *registry.Repo, requests forge.Proposer, l promotion.LoopOptions) (delivery.Promotions, error) {
-	if !o.promote {
-		return nil, nil //nolint:nilnil // nothing was asked for
-	}
-	var err error
-	if l.Promoter, err = a.promoter(repo, o.push, requests); err != nil {
-		return nil, err
-	}
-	return promotion.NewLoop(l)
 }
 
 type promoteOptions struct {
@@ -88,7 +60,15 @@ type promoteOptions struct {
 	forge forgeOptions
 }
 
-func newPromote(a *app) *cobra.Command {
+// promoteRun is one run of promote.
+type promoteRun struct {
+	*cli.Invocation
+	fleets   *fleetrepo.Opener
+	clusters connection.Connector
+}
+
+func newPromote(inv *cli.Invocation) *cobra.Command {
+	run := &promoteRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	var o promoteOptions
 	cmd := &cobra.Command{
 		Use:     "promote [COMPONENT…]",
@@ -125,9 +105,9 @@ Exit codes: 0 done, or nothing to do; 2 it can't be done, or not be known.`,
     --forge-token-file forge-token
   keelson promote -o json && git commit -am "promote versions" && git push`,
 		Args:              cli.Args("", 0, -1),
-		ValidArgsFunction: a.complete(func(f *registry.Fleet, args []string) []string { return without(f.Promoted(), args) }),
+		ValidArgsFunction: run.fleets.Complete(func(f *registry.Fleet, args []string) []string { return fleetrepo.Without(f.Promoted(), args) }),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.promote(cmd.Context(), args, o)
+			return run.promote(cmd.Context(), args, o)
 		},
 	}
 	cmd.Flags().BoolVar(&o.dry, "dry-run", false, "say what would be committed, and change nothing")
@@ -142,70 +122,70 @@ const promoteTries = 5
 // promotePause is the pause before a new plan.
 const promotePause = time.Second / 2
 
-func (a *app) promote(ctx context.Context, components []string, o promoteOptions) error {
-	if err := a.checkPromoteOnce(o); err != nil {
+func (run *promoteRun) promote(ctx context.Context, components []string, o promoteOptions) error {
+	if err := run.checkPromoteOnce(o); err != nil {
 		return err
 	}
-	requests, err := a.openForge(o.forge, nil, prometheus.NewRegistry())
+	requests, err := o.forge.open(run.Invocation, nil, prometheus.NewRegistry())
 	if err != nil {
 		return err
 	}
-	a.delivers = true
-	repo, fleet, err := a.loadRepo(ctx, false)
+	run.fleets.Delivers = true
+	repo, fleet, err := run.fleets.LoadRepo(ctx, false)
 	if err != nil {
 		return err
 	}
-	p, err := a.promoter(repo, o.push, requests)
+	p, err := o.push.promoter(run.Invocation, repo, requests)
 	if err != nil {
 		return err
 	}
 	for try := 1; ; try++ {
-		plan, err := a.planPromotions(ctx, p, fleet, components)
+		plan, err := run.planPromotions(ctx, p, fleet, components)
 		if err != nil {
 			return err
 		}
 		switch {
 		case o.dry:
-			return a.showPromotions(plan, "would be committed")
-		case !a.remote():
-			return a.promoteHere(plan)
+			return run.showPromotions(plan, "would be committed")
+		case !run.fleets.Remote():
+			return run.promoteHere(plan)
 		}
 		// Pull requests come first, as in the controller.
 		err = errors.Join(p.Propose(ctx, &plan), p.Push(ctx, &plan))
 		again := errors.Is(err, gitrepo.ErrMoved) || errors.Is(err, promotion.ErrSoon)
 		if !again || try == promoteTries {
-			return errors.Join(a.showPromotions(plan, "pushed to "+plan.Branch), err)
+			return errors.Join(run.showPromotions(plan, "pushed to "+plan.Branch), err)
 		}
-		a.Log.Debug("another push came, or the forge has not seen a branch yet; trying again", "error", err)
+		run.Log.Debug("another push came, or the forge has not seen a branch yet; trying again", "error", err)
 		if err := cli.Sleep(ctx, promotePause); err != nil {
 			return err
 		}
 		if err := repo.Git().Fetch(ctx); err != nil {
 			return err
 		}
-		if fleet, err = repo.Load(ctx, a.Revision); err != nil {
+		if fleet, err = repo.Load(ctx, run.Revision); err != nil {
 			return err
 		}
 	}
 }
 
 // checkPromoteOnce rejects options with which promotion is impossible.
-func (a *app) checkPromoteOnce(o promoteOptions) error {
+func (run *promoteRun) checkPromoteOnce(o promoteOptions) error {
 	switch {
-	case a.remote() && !o.dry && o.push.credentials == "":
-		return cli.Usagef("promote pushes to %s: give --push-credentials FILE with a login that may, or --dry-run", shownURL(a.Repo))
-	case !a.remote() && o.forge.kind != "":
-		return cli.Usagef("--forge opens pull requests from branches that were pushed, and %s is a folder: give --repo URL", a.Repo)
+	case run.fleets.Remote() && !o.dry && o.push.credentials == "":
+		return cli.Usagef("promote pushes to %s: give --push-credentials FILE with a login that may, or --dry-run", fleetrepo.ShownURL(run.Repo))
+	case !run.fleets.Remote() && o.forge.kind != "":
+		return cli.Usagef("--forge opens pull requests from branches that were pushed, and %s is a folder: give --repo URL", run.Repo)
 	}
-	return errors.Join(a.CheckFormat(), o.forge.check())
+	return errors.Join(run.CheckFormat(), o.forge.check())
 }
 
 // planPromotions plans the promotions of the named components, or of all.
-func (a *app) planPromotions(ctx context.Context, p *promotion.Promoter, f *registry.Fleet, components []string) (promotion.Plan, error) {
+func (run *promoteRun) planPromotions(ctx context.Context, p *promotion.Promoter, f *registry.Fleet, components []string) (promotion.Plan, error) {
 	promoted := f.Promoted()
 	for _, name := range components {
 		if !slices.Contains(promoted, name) {
-			return promotion.Plan{}, unknown(fmt.Sprintf("no stage of a pipeline promotes a component %q", name), name, "components that are promoted", promoted)
+			return promotion.Plan{}, fleetrepo.Unknown(fmt.Sprintf("no stage of a pipeline promotes a component %q", name), name, "components that are promoted", promoted)
 		}
 	}
 	if len(components) == 0 {
@@ -213,7 +193,7 @@ func (a *app) planPromotions(ctx context.Context, p *promotion.Promoter, f *regi
 	}
 	stand := func(string) (rollout.Progress, error) { return rollout.Progress{}, rollout.ErrUnknown }
 	if len(components) > 0 {
-		hub, err := a.hubClient()
+		hub, err := run.clusters.HubClient()
 		if err != nil {
 			return promotion.Plan{}, err
 		}
@@ -232,7 +212,7 @@ func (a *app) planPromotions(ctx context.Context, p *promotion.Promoter, f *regi
 func standsIn(ctx context.Context, hub client.Client, f *registry.Fleet) (func(string) (rollout.Progress, error), error) {
 	var list v1alpha1.RolloutList
 	switch err := hub.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); {
-	case servesNone(err):
+	case connection.ServesNone(err):
 		return nil, errNoRollouts
 	case err != nil:
 		return nil, fmt.Errorf("read the rollouts in the hub: %w", err)
@@ -252,22 +232,22 @@ func standsIn(ctx context.Context, hub client.Client, f *registry.Fleet) (func(s
 }
 
 // promoteHere changes the files of the work tree.
-func (a *app) promoteHere(plan promotion.Plan) error {
-	if a.Revision != "" {
+func (run *promoteRun) promoteHere(plan promotion.Plan) error {
+	if run.Revision != "" {
 		return cli.Usagef("promote edits the files of a work tree: leave --revision out, or give --dry-run")
 	}
-	root, err := os.OpenRoot(a.Repo)
+	root, err := os.OpenRoot(run.Repo)
 	if err != nil {
 		return fmt.Errorf("open the work tree: %w", err)
 	}
-	tree := &workTree{root: root}
-	defer tree.close()
+	tree := &fleetrepo.WorkTree{Root: root}
+	defer tree.Close()
 	var files, what []string
 	for _, s := range plan.Steps {
 		if s.To == "" {
 			continue
 		}
-		if _, err := tree.edit(s.At.File, func(data []byte) ([]byte, error) { return promoteFile(data, s) }); err != nil {
+		if _, err := tree.Edit(s.At.File, func(data []byte) ([]byte, error) { return promoteFile(data, s) }); err != nil {
 			return err
 		}
 		if file := path.Clean(s.At.File); !slices.Contains(files, file) {
@@ -275,12 +255,12 @@ func (a *app) promoteHere(plan promotion.Plan) error {
 		}
 		what = append(what, fmt.Sprintf("%s to %s in %s", s.Component, s.To, s.Stage))
 	}
-	if err := a.showPromotions(plan, "written"); err != nil || a.Output != cli.FormatText || len(what) == 0 {
+	if err := run.showPromotions(plan, "written"); err != nil || run.Output != cli.FormatText || len(what) == 0 {
 		return err
 	}
 	names := strings.Join(files, " ")
-	fmt.Fprintf(a.Env.Out, "commit it, and push; nothing changes before that:\n  git add %s && git commit -m %s -- %s\n",
-		names, quoted("promote "+strings.Join(what, ", ")), names)
+	fmt.Fprintf(run.Env.Out, "commit it, and push; nothing changes before that:\n  git add %s && git commit -m %s -- %s\n",
+		names, fleetrepo.Quoted("promote "+strings.Join(what, ", ")), names)
 	return nil
 }
 
@@ -294,15 +274,15 @@ func promoteFile(data []byte, s promotion.Step) ([]byte, error) {
 }
 
 // showPromotions prints the steps of a plan.
-func (a *app) showPromotions(plan promotion.Plan, done string) error {
-	if a.Output != cli.FormatText {
+func (run *promoteRun) showPromotions(plan promotion.Plan, done string) error {
+	if run.Output != cli.FormatText {
 		if plan.Steps == nil {
 			plan.Steps = []promotion.Step{}
 		}
-		return a.Encode(plan)
+		return run.Encode(plan)
 	}
 	var b strings.Builder
-	paint := a.Painter(a.Env.Out)
+	paint := run.Painter(run.Env.Out)
 	count := 0
 	for _, s := range plan.Steps {
 		where := cli.OneLine(s.Component) + " in " + cli.OneLine(s.Stage)
@@ -338,7 +318,7 @@ func (a *app) showPromotions(plan promotion.Plan, done string) error {
 	} else {
 		b.WriteString(cli.Plural(count, "promotion", "promotions") + "\n")
 	}
-	return a.Write([]byte(b.String()))
+	return run.Write([]byte(b.String()))
 }
 
 // requested describes what was done, or would be done, to the pull request of a step.

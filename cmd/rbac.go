@@ -16,6 +16,8 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/rights"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
+	"github.com/keelson-io/keelson/cmd/internal/planning"
 	"github.com/keelson-io/keelson/components"
 	"github.com/keelson-io/keelson/controllers/gitmemory"
 	"github.com/keelson-io/keelson/controllers/probe"
@@ -28,7 +30,15 @@ type rbacOptions struct {
 	name, to string
 }
 
-func newRBAC(a *app) *cobra.Command {
+// rbacRun is one run of rbac.
+type rbacRun struct {
+	*cli.Invocation
+	fleets   *fleetrepo.Opener
+	sessions planning.Opener
+}
+
+func newRBAC(inv *cli.Invocation) *cobra.Command {
+	run := &rbacRun{Invocation: inv, fleets: fleetrepo.New(inv), sessions: planning.NewOpener(inv)}
 	o := rbacOptions{}
 	cmd := &cobra.Command{
 		Use:     "rbac CLUSTER | --hub",
@@ -72,9 +82,9 @@ Exit codes: 0 printed, 1 printed, and something is left out, 2 trouble.`,
 			}
 			return cli.Args("CLUSTER, or --hub", 1, 1)(cmd, got)
 		},
-		ValidArgsFunction: a.completeNames(0),
+		ValidArgsFunction: run.fleets.CompleteNames(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := run.CheckFormat(); err != nil {
 				return err
 			}
 			subject, err := subjectOf(o.to)
@@ -82,16 +92,16 @@ Exit codes: 0 printed, 1 printed, and something is left out, 2 trouble.`,
 				return err
 			}
 			if o.hub {
-				return a.hubRights(cmd.Context(), o, subject)
+				return run.hubRights(cmd.Context(), o, subject)
 			}
-			return a.clusterRights(cmd.Context(), o, subject, args[0])
+			return run.clusterRights(cmd.Context(), o, subject, args[0])
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.hub, "hub", false, "print what the controller needs in the hub")
 	f.StringVar(&o.name, "name", "keelson", "`NAME` of the roles and bindings; with --hub keelson-hub")
 	f.StringVar(&o.to, "to", "serviceaccount:"+v1alpha1.Namespace+"/keelson", "`SUBJECT` to bind them to: user:NAME, group:NAME or\nserviceaccount:NAMESPACE/NAME")
-	a.renderFlags(cmd)
+	run.sessions.Renders.AddFlags(cmd)
 	return cmd
 }
 
@@ -111,8 +121,8 @@ func subjectOf(to string) (rbacv1.Subject, error) {
 	return rbacv1.Subject{}, cli.Usagef("--to takes user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME, and not %q", to)
 }
 
-func (a *app) hubRights(ctx context.Context, o rbacOptions, to rbacv1.Subject) error {
-	f, err := a.loadFleet(ctx, false)
+func (run *rbacRun) hubRights(ctx context.Context, o rbacOptions, to rbacv1.Subject) error {
+	f, err := run.fleets.LoadFleet(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -144,40 +154,40 @@ func (a *app) hubRights(ctx context.Context, o rbacOptions, to rbacv1.Subject) e
 	granted := rights.ForHub(connections, crds)
 	granted.AddMemory(gitmemory.Names())
 	granted.AddNotifications(notificationNeeds(f))
-	return a.showRights(granted, name, to)
+	return run.showRights(granted, name, to)
 }
 
-func (a *app) clusterRights(ctx context.Context, o rbacOptions, to rbacv1.Subject, cluster string) error {
-	s, err := a.openSession(ctx, cluster, nil)
+func (run *rbacRun) clusterRights(ctx context.Context, o rbacOptions, to rbacv1.Subject, cluster string) error {
+	s, err := run.sessions.Open(ctx, cluster, nil)
 	if err != nil {
 		return err
 	}
 	var list []rights.Component
-	for _, d := range s.cluster.Deliveries {
-		c, err := s.rightsOf(ctx, d)
+	for _, d := range s.Cluster.Deliveries {
+		c, err := rightsOf(ctx, s, d)
 		if err != nil {
 			return err
 		}
 		list = append(list, c)
 	}
 	served := rights.Served{
-		Mapping: func(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) { return s.live.Mapping(ctx, gvk) },
+		Mapping: func(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) { return s.Live.Mapping(ctx, gvk) },
 		Role: func(namespace, name string) ([]rbacv1.PolicyRule, error) {
-			return s.live.RoleRules(ctx, namespace, name)
+			return s.Live.RoleRules(ctx, namespace, name)
 		},
 	}
 	granted, leftOut, err := rights.ForCluster(list, served)
 	if err != nil {
 		return err
 	}
-	if err := allowProbes(granted, s.fleet, s.cluster, served); err != nil {
+	if err := allowProbes(granted, s.Fleet, s.Cluster, served); err != nil {
 		return err
 	}
-	if err := a.showRights(granted, o.name, to); err != nil {
+	if err := run.showRights(granted, o.name, to); err != nil {
 		return err
 	}
 	for _, l := range leftOut {
-		a.Warn("%s", l)
+		run.Warn("%s", l)
 	}
 	if len(leftOut) > 0 {
 		return cli.ErrFound
@@ -206,22 +216,22 @@ func allowProbes(r *rights.Rights, f *registry.Fleet, c *registry.Cluster, serve
 	return nil
 }
 
-func (s *session) rightsOf(ctx context.Context, d *registry.Delivery) (rights.Component, error) {
-	target, err := s.target(ctx, d)
+func rightsOf(ctx context.Context, s *planning.Session, d *registry.Delivery) (rights.Component, error) {
+	target, err := s.Target(ctx, d)
 	if err != nil {
 		return rights.Component{}, err
 	}
 	if target == nil {
 		target = &renderer.Target{} // absent: the recorded objects are deleted
 	}
-	record, err := s.live.Record(ctx, d.Component)
+	record, err := s.Live.Record(ctx, d.Component)
 	if err != nil {
 		return rights.Component{}, fmt.Errorf("what component %s has there is not known: %w", d.Component, err)
 	}
 	spec := d.Version.Spec
 	return rights.Component{
 		Name: d.Component, Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount,
-		Objects: slices.Concat(target.Objects, target.Hooks), Recorded: record.Objects, Jobs: runsJobs(s.fleet, s.cluster, d),
+		Objects: slices.Concat(target.Objects, target.Hooks), Recorded: record.Objects, Jobs: runsJobs(s.Fleet, s.Cluster, d),
 	}, nil
 }
 
@@ -231,10 +241,10 @@ func runsJobs(f *registry.Fleet, c *registry.Cluster, d *registry.Delivery) bool
 	return p != nil && !d.Absent && p.RunsJobs(c.Spec.Labels)
 }
 
-func (a *app) showRights(r *rights.Rights, name string, to rbacv1.Subject) error {
+func (run *rbacRun) showRights(r *rights.Rights, name string, to rbacv1.Subject) error {
 	objects := r.Objects(name, to)
-	if a.Output != cli.FormatText {
-		return a.Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
+	if run.Output != cli.FormatText {
+		return run.Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
 	}
 	var b bytes.Buffer
 	for _, o := range objects {
@@ -244,5 +254,5 @@ func (a *app) showRights(r *rights.Rights, name string, to rbacv1.Subject) error
 		}
 		b.WriteString("---\n" + string(text))
 	}
-	return a.Write(b.Bytes())
+	return run.Write(b.Bytes())
 }

@@ -8,16 +8,28 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
+	"github.com/keelson-io/keelson/cmd/internal/rendering"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
 
 type renderOptions struct {
-	caps                        capabilityFlags
+	caps                        rendering.CapabilityFlags
 	live, workTree, showSecrets bool
 }
 
-func newRender(a *app) *cobra.Command {
+// renderRun is one run of render.
+type renderRun struct {
+	*cli.Invocation
+	fleets   *fleetrepo.Opener
+	clusters connection.Connector
+	renders  *rendering.Local
+}
+
+func newRender(inv *cli.Invocation) *cobra.Command {
+	run := &renderRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv), renders: rendering.New(inv)}
 	var o renderOptions
 	cmd := &cobra.Command{
 		Use:     "render CLUSTER [COMPONENT]",
@@ -41,49 +53,49 @@ Exit codes: 0 rendered, 2 it can't be.`,
   keelson render prod-hz-01 grafana --age-key-file ~/keys/prod.txt
   keelson render prod-hz-01 coredns --live | kubectl diff -f -`,
 		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
-		ValidArgsFunction: a.completeNames(1),
+		ValidArgsFunction: run.fleets.CompleteNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := run.CheckFormat(); err != nil {
 				return err
 			}
-			if o.live && o.caps.isSet() {
+			if o.live && o.caps.IsSet() {
 				return cli.Usagef("--live asks the cluster: --kube-version and --api-versions contradict it")
 			}
 			if o.showSecrets {
-				a.Env.Redactor.Lift()
+				run.Env.Redactor.Lift()
 			}
-			rendered, err := a.render(cmd.Context(), o, args[0], args[1:])
+			rendered, err := run.render(cmd.Context(), o, args[0], args[1:])
 			if err != nil {
 				return err
 			}
-			return a.showTargets(rendered, o.showSecrets)
+			return run.showTargets(rendered, o.showSecrets)
 		},
 	}
 	cmd.Flags().BoolVar(&o.live, "live", false, "ask the cluster what it serves")
-	o.caps.add(cmd)
-	a.renderFlags(cmd)
+	o.caps.AddFlags(cmd)
+	run.renders.AddFlags(cmd)
 	cmd.Flags().BoolVar(&o.workTree, "worktree", false, "read the files as they are, committed or not")
 	cmd.Flags().BoolVar(&o.showSecrets, "show-secrets", false, "print the data of Secrets, and what SOPS encrypted")
 	return cmd
 }
 
 // render renders components of a cluster. If one fails, it returns none.
-func (a *app) render(ctx context.Context, o renderOptions, cluster string, components []string) ([]renderedDelivery, error) {
-	f, err := a.loadFleet(ctx, o.workTree)
+func (run *renderRun) render(ctx context.Context, o renderOptions, cluster string, components []string) ([]renderedDelivery, error) {
+	f, err := run.fleets.LoadFleet(ctx, o.workTree)
 	if err != nil {
 		return nil, err
 	}
-	c, err := findCluster(f, cluster)
+	c, err := fleetrepo.FindCluster(f, cluster)
 	if err != nil {
 		return nil, err
 	}
-	deliveries, err := findDeliveries(c, components)
+	deliveries, err := fleetrepo.FindDeliveries(c, components)
 	if err != nil {
 		return nil, err
 	}
-	served := o.caps.capabilities()
+	served := o.caps.Capabilities()
 	if o.live {
-		live, err := a.connect(ctx, c, nil)
+		live, err := run.clusters.Connect(ctx, c, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +103,7 @@ func (a *app) render(ctx context.Context, o renderOptions, cluster string, compo
 			return nil, err
 		}
 	}
-	workers, err := a.veiled()
+	workers, err := run.renders.ForOutput()
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +114,7 @@ func (a *app) render(ctx context.Context, o renderOptions, cluster string, compo
 	)
 	for _, d := range deliveries {
 		if d.Absent {
-			a.Warn("%s is absent on %s: nothing of it is wanted there", d.Component, cluster)
+			run.Warn("%s is absent on %s: nothing of it is wanted there", d.Component, cluster)
 			continue
 		}
 		target, err := t.Render(ctx, d)
@@ -121,7 +133,7 @@ type renderedDelivery struct {
 	*renderer.Target
 }
 
-func (a *app) showTargets(rendered []renderedDelivery, showSecrets bool) error {
+func (run *renderRun) showTargets(rendered []renderedDelivery, showSecrets bool) error {
 	warnings := map[string]bool{}
 	var objects []*renderer.Object
 	for _, t := range rendered {
@@ -132,23 +144,23 @@ func (a *app) showTargets(rendered []renderedDelivery, showSecrets bool) error {
 			for _, o := range list {
 				shown := *o
 				if !showSecrets {
-					shown.Content, _ = a.Env.Redactor.Mask(cli.MaskSecret(o.Content)).(map[string]any)
+					shown.Content, _ = run.Env.Redactor.Mask(cli.MaskSecret(o.Content)).(map[string]any)
 				}
 				objects = append(objects, &shown)
 			}
 		}
 	}
-	a.WarnAll(warnings)
-	if a.Output != cli.FormatText {
+	run.WarnAll(warnings)
+	if run.Output != cli.FormatText {
 		items := make([]any, len(objects))
 		for i, o := range objects {
 			items[i] = o.Content
 		}
-		return a.Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+		return run.Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 	}
 	var b bytes.Buffer
 	if err := renderer.WriteYAML(&b, &renderer.Target{Objects: objects}); err != nil {
 		return err
 	}
-	return a.Write(b.Bytes())
+	return run.Write(b.Bytes())
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
+	"github.com/keelson-io/keelson/cmd/internal/planning"
 	"github.com/keelson-io/keelson/registry"
 )
 
@@ -21,7 +23,8 @@ type rollbackOptions struct {
 	because string
 }
 
-func newRollback(a *app) *cobra.Command {
+func newRollback(inv *cli.Invocation) *cobra.Command {
+	sessions := planning.NewOpener(inv)
 	o := rollbackOptions{apply: applyOptions{wait: true}}
 	cmd := &cobra.Command{
 		Use:     "rollback CLUSTER COMPONENT [NUMBER]",
@@ -43,20 +46,20 @@ denied, paused, not healthy, or with --dry-run differs, 2 something failed.`,
   keelson rollback prod-hz-01 coredns 4 --dry-run
   keelson rollback prod-hz-01 coredns --unpin`,
 		Args:              cli.Args("CLUSTER COMPONENT [NUMBER]", 2, 3),
-		ValidArgsFunction: a.completeNames(1),
+		ValidArgsFunction: sessions.Fleets.CompleteNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(cli.FormatPatch); err != nil {
+			if err := inv.CheckFormat(cli.FormatPatch); err != nil {
 				return err
 			}
-			if a.Output != cli.FormatText && !o.apply.dryRun {
-				return cli.Usagef("-o %s is for --dry-run: what was done is told as text", a.Output)
+			if inv.Output != cli.FormatText && !o.apply.dryRun {
+				return cli.Usagef("-o %s is for --dry-run: what was done is told as text", inv.Output)
 			}
 			number, err := numberOf(args, o.unpin)
 			if err != nil {
 				return err
 			}
 			o.apply.wait = !o.apply.noWait
-			r := &applyRun{app: a, options: o.apply, results: map[string]applyResult{}}
+			r := &applyRun{planOutput: planOutput{inv}, sessions: sessions, options: o.apply, results: map[string]applyResult{}}
 			return r.rollback(cmd.Context(), args[0], args[1], o, number)
 		},
 	}
@@ -66,7 +69,7 @@ denied, paused, not healthy, or with --dry-run differs, 2 something failed.`,
 	f.StringVar(&o.because, "because", "", "the `REASON`, which status and history show")
 	f.BoolVar(&o.apply.noWait, "no-wait", false, "don't wait, not even for dependencies")
 	f.DurationVar(&o.apply.timeout, "timeout", 0, "how long to wait for the component\n(default: its component.yaml's, else 5m)")
-	a.renderFlags(cmd)
+	sessions.Renders.AddFlags(cmd)
 	f.BoolVarP(&o.apply.yes, "yes", "y", false, "don't ask; needed where there is no terminal")
 	return cmd
 }
@@ -89,29 +92,29 @@ func numberOf(args []string, unpin bool) (int, error) {
 func (r *applyRun) rollback(ctx context.Context, cluster, component string, o rollbackOptions, number int) error {
 	r.steps = &stepPrinter{out: r.Env.Out, paint: r.Painter(r.Env.Out)}
 	var err error
-	if r.session, err = r.openSession(ctx, cluster, r.steps.step); err != nil {
+	if r.Session, err = r.sessions.Open(ctx, cluster, r.steps.step); err != nil {
 		return err
 	}
-	deliveries, err := findDeliveries(r.cluster, []string{component})
+	deliveries, err := fleetrepo.FindDeliveries(r.Cluster, []string{component})
 	if err != nil {
 		return err
 	}
 	d := deliveries[0]
-	record, err := r.live.Record(ctx, component)
+	record, err := r.Live.Record(ctx, component)
 	if err != nil {
 		return err
 	}
 	switch {
 	case o.unpin && record.Pin == nil:
-		r.Warn("%s is not pinned on %s", component, r.cluster.Name)
+		r.Warn("%s is not pinned on %s", component, r.Cluster.Name)
 		return nil
 	case o.unpin:
-		r.pins[component] = nil
+		r.Pins[component] = nil
 	default:
-		if r.pins[component], err = r.pin(ctx, d, &record, number); err != nil {
+		if r.Pins[component], err = r.pin(ctx, d, &record, number); err != nil {
 			return err
 		}
-		r.pins[component].Because = cli.OneLine(o.because)
+		r.Pins[component].Because = cli.OneLine(o.because)
 	}
 	return r.deliver(ctx, d)
 }
@@ -121,13 +124,13 @@ func (r *applyRun) pin(ctx context.Context, d *registry.Delivery, record *record
 	if d.Absent {
 		return nil, fmt.Errorf("git says that %s is to be removed from %s: take that back in git", d.Component, d.Cluster)
 	}
-	target, err := r.targets.Render(ctx, d)
+	target, err := r.Targets.Render(ctx, d)
 	if err != nil {
 		return nil, fmt.Errorf("what git wants now is not known, so that it could not be told when it wants something else: %w", err)
 	}
 	entry, err := r.entryOf(ctx, d, record, number, target.Hash)
 	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", r.cluster.Name, err)
+		return nil, fmt.Errorf("cluster %s: %w", r.Cluster.Name, err)
 	}
 	return r.pinTo(entry, target.Hash), nil
 }
@@ -184,32 +187,32 @@ func (r *applyRun) healthOf(ctx context.Context, d *registry.Delivery, record *r
 	case e.Number != record.History[0].Number: // recorded by a Keelson that did not store the health
 		return v1alpha1.HealthUnknown, nil
 	}
-	r.pins[d.Component] = r.pinTo(e, wanted)
-	defer delete(r.pins, d.Component) // afterwards the pin of the record counts again
-	plans, err := r.planAll(ctx, []*registry.Delivery{d})
+	r.Pins[d.Component] = r.pinTo(e, wanted)
+	defer delete(r.Pins, d.Component) // afterwards the pin of the record counts again
+	plans, err := r.PlanAll(ctx, []*registry.Delivery{d})
 	if err != nil {
 		return "", err
 	}
-	if plans[0].err != nil {
+	if plans[0].Err != nil {
 		return v1alpha1.HealthUnknown, nil // the error is reported if its number is given
 	}
-	health, _ := plans[0].health()
+	health, _ := plans[0].WorstHealth()
 	return health, nil
 }
 
 // deliver shows the changes, asks, and applies one component.
 func (r *applyRun) deliver(ctx context.Context, d *registry.Delivery) error {
-	plans, err := r.planAll(ctx, []*registry.Delivery{d})
+	plans, err := r.PlanAll(ctx, []*registry.Delivery{d})
 	if err != nil {
 		return err
 	}
 	if r.options.dryRun {
-		r.predictAll(ctx, plans)
-		return r.showDiff(r.cluster.Name, plans)
+		r.PredictAll(ctx, plans)
+		return r.showDiff(r.Cluster.Name, plans)
 	}
 	p := plans[0]
-	if p.err != nil {
-		return p.err
+	if p.Err != nil {
+		return p.Err
 	}
 	if !r.options.yes {
 		if err := r.showPlan(&p); err != nil {
@@ -229,7 +232,7 @@ func (r *applyRun) deliver(ctx context.Context, d *registry.Delivery) error {
 }
 
 // showPlan prints the difference before the question.
-func (r *applyRun) showPlan(p *planned) error {
+func (r *applyRun) showPlan(p *planning.Planned) error {
 	var b bytes.Buffer
 	if err := p.Plan.WriteText(&b, bool(r.Painter(r.Env.Out))); err != nil {
 		return fmt.Errorf("show the difference: %w", err)

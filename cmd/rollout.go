@@ -10,17 +10,26 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 )
 
-func newRollout(a *app) *cobra.Command {
+// rolloutRun is one run of rollout.
+type rolloutRun struct {
+	*cli.Invocation
+	fleets   *fleetrepo.Opener
+	clusters connection.Connector
+}
+
+func newRollout(inv *cli.Invocation) *cobra.Command {
+	run := &rolloutRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	cmd := &cobra.Command{
 		Use:     "rollout",
 		GroupID: cli.GroupCluster,
@@ -39,22 +48,22 @@ the change that is on its way, and show in its timeline.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		newRolloutList(a), newRolloutShow(a), newRolloutExplain(a),
-		a.newRolloutWord(saying{
+		newRolloutList(inv), newRolloutShow(inv), newRolloutExplain(inv),
+		run.newRolloutWord(saying{
 			use: "pause", short: "Let no more clusters go", say: rollout.Pause, done: "paused",
 			long: `Pause lets no cluster go to the change that is on its way, or to a later one, until
 resume. Released clusters still get the change.`,
 			example: `  keelson rollout pause coredns --reason "INC-7: odd latency in canary"`,
 		}),
-		a.newRolloutWord(saying{
+		run.newRolloutWord(saying{
 			use: "resume", short: "Let a rollout go on that is paused, or try again what was rolled back", say: rollout.Resume, done: "resumed",
 			long: `Resume lets a rollout go on that a person or a failure has paused, and tries again
 what was rolled back. Clusters that are on their way, and checks, have their time
 anew. What made it fail and is still so stops it again.`,
 			example: `  keelson rollout resume coredns --reason "INC-7: it was the load balancer"`,
 		}),
-		newRolloutPromote(a),
-		a.newRolloutWord(saying{
+		newRolloutPromote(inv),
+		run.newRolloutWord(saying{
 			use: "abort", short: "Take the clusters of the stage back, and end the rollout", say: rollout.Abort, done: "aborted",
 			long: `Abort takes the clusters of the stage that the rollout is in back to what they had,
 and lets no more go. Stages that have passed keep the change: to take it back there,
@@ -71,7 +80,7 @@ type saying struct {
 	say                             func(v1alpha1.RolloutStatus, rollout.Command) (v1alpha1.RolloutStatus, error)
 }
 
-func (a *app) newRolloutWord(s saying) *cobra.Command {
+func (run *rolloutRun) newRolloutWord(s saying) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:               s.use + " COMPONENT",
@@ -79,16 +88,17 @@ func (a *app) newRolloutWord(s saying) *cobra.Command {
 		Long:              s.long + "\n\nExit codes: 0 it is so, 2 it can't be, or makes no sense now.",
 		Example:           s.example,
 		Args:              cli.Args("COMPONENT", 1, 1),
-		ValidArgsFunction: a.completeRollouts(0),
+		ValidArgsFunction: run.completeRollouts(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.sayRollout(cmd.Context(), args[0], reason, s)
+			return run.sayRollout(cmd.Context(), args[0], reason, s)
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "the `REASON`, which the timeline shows")
 	return cmd
 }
 
-func newRolloutPromote(a *app) *cobra.Command {
+func newRolloutPromote(inv *cli.Invocation) *cobra.Command {
+	run := &rolloutRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	var (
 		stage, reason string
 		now           bool
@@ -105,12 +115,12 @@ Exit codes: 0 it is so, 2 it can't be, or makes no sense now.`,
 		Example: `  keelson rollout promote coredns --now --reason CVE-2026-1234
   keelson rollout promote coredns --stage production --now --reason CVE-2026-1234`,
 		Args:              cli.Args("COMPONENT", 1, 1),
-		ValidArgsFunction: a.completeRollouts(0),
+		ValidArgsFunction: run.completeRollouts(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !now {
 				return cli.Usagef("give --now: promote waits for no window, silence, bake or check")
 			}
-			return a.sayRollout(cmd.Context(), args[0], reason, saying{
+			return run.sayRollout(cmd.Context(), args[0], reason, saying{
 				done: "promoted",
 				say: func(s v1alpha1.RolloutStatus, w rollout.Command) (v1alpha1.RolloutStatus, error) {
 					return rollout.Promote(s, stage, w)
@@ -128,32 +138,32 @@ Exit codes: 0 it is so, 2 it can't be, or makes no sense now.`,
 // sayTries bounds how often a write is tried after a conflict with the controller.
 const sayTries = 5
 
-func (a *app) sayRollout(ctx context.Context, component, reason string, s saying) error {
-	if err := a.CheckFormat(); err != nil {
+func (run *rolloutRun) sayRollout(ctx context.Context, component, reason string, s saying) error {
+	if err := run.CheckFormat(); err != nil {
 		return err
 	}
 	if reason = cli.OneLine(reason); reason == "" {
 		return cli.Usagef("give --reason: others will ask")
 	}
-	hub, err := a.hubClient()
+	hub, err := run.clusters.HubClient()
 	if err != nil {
 		return err
 	}
 	for range sayTries {
 		var r *v1alpha1.Rollout
-		if r, err = a.rolloutOf(ctx, hub, component); err != nil {
+		if r, err = run.rolloutOf(ctx, hub, component); err != nil {
 			return err
 		}
-		if r.Status, err = s.say(r.Status, rollout.Command{By: cli.CurrentUser(), Because: reason, At: a.Env.Now().UTC()}); err != nil {
+		if r.Status, err = s.say(r.Status, rollout.Command{By: cli.CurrentUser(), Because: reason, At: run.Env.Now().UTC()}); err != nil {
 			return fmt.Errorf("rollout of %s: %w", component, err)
 		}
 		err = hub.Status().Update(ctx, r) // the resourceVersion makes a concurrent write a conflict
 		switch {
-		case err == nil && a.Output == cli.FormatText:
-			fmt.Fprintf(a.Env.Out, "the rollout of %s to %s is %s\n", component, cli.OneLine(r.Status.To), s.done)
+		case err == nil && run.Output == cli.FormatText:
+			fmt.Fprintf(run.Env.Out, "the rollout of %s to %s is %s\n", component, cli.OneLine(r.Status.To), s.done)
 			return nil
 		case err == nil:
-			return a.Encode(bare(r, "Rollout"))
+			return run.Encode(connection.Bare(r, "Rollout"))
 		case !apierrors.IsConflict(err):
 			return fmt.Errorf("write Rollout %s: %w", component, err)
 		}
@@ -162,11 +172,11 @@ func (a *app) sayRollout(ctx context.Context, component, reason string, s saying
 }
 
 // rolloutOf reads one Rollout of the hub.
-func (a *app) rolloutOf(ctx context.Context, hub client.Client, component string) (*v1alpha1.Rollout, error) {
+func (run *rolloutRun) rolloutOf(ctx context.Context, hub client.Client, component string) (*v1alpha1.Rollout, error) {
 	r := &v1alpha1.Rollout{}
 	err := hub.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: component}, r)
 	switch {
-	case servesNone(err):
+	case connection.ServesNone(err):
 		return nil, errNoRollouts
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("the hub has no rollout of %q: no change of it was on its way through a pipeline; see 'keelson rollout list'", component)
@@ -179,35 +189,8 @@ func (a *app) rolloutOf(ctx context.Context, hub client.Client, component string
 var errNoRollouts = errors.New("the hub knows no Rollouts: either no component of the fleet has a pipeline, " +
 	"or 'keelson controller' never ran there, or --context names another cluster than the hub")
 
-// servesNone reports whether the error means that the API server does not serve the kind at all.
-func servesNone(err error) bool {
-	if meta.IsNoMatchError(err) {
-		return true
-	}
-	var status apierrors.APIStatus
-	return apierrors.IsNotFound(err) && errors.As(err, &status) && (status.Status().Details == nil || status.Status().Details.Name == "")
-}
-
-// bare prepares an object of the hub for output.
-func bare(o client.Object, kind string) client.Object {
-	o.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
-	o.SetManagedFields(nil)
-	return o
-}
-
-// bareList prepares a list for output, with the given items.
-func bareList[T any, P interface {
-	*T
-	client.Object
-}](list client.ObjectList, items []T, kind string) client.ObjectList {
-	list.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
-	for i := range items {
-		bare(P(&items[i]), kind)
-	}
-	return list
-}
-
-func newRolloutList(a *app) *cobra.Command {
+func newRolloutList(inv *cli.Invocation) *cobra.Command {
+	run := &rolloutRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	var moving bool
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -219,22 +202,22 @@ Exit codes: 0 printed, 2 the hub can't be read.`,
 		Example: `  keelson rollout list
   keelson rollout list --moving -o json`,
 		Args: cli.Args("", 0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.listRollouts(cmd.Context(), moving) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run.listRollouts(cmd.Context(), moving) },
 	}
 	cmd.Flags().BoolVar(&moving, "moving", false, "leave out those that are complete")
 	return cmd
 }
 
-func (a *app) listRollouts(ctx context.Context, moving bool) error {
+func (run *rolloutRun) listRollouts(ctx context.Context, moving bool) error {
 	var list v1alpha1.RolloutList
-	if err := a.listHub(ctx, &list, "rollouts", errNoRollouts); err != nil {
+	if err := run.clusters.ListHub(ctx, &list, "rollouts", errNoRollouts); err != nil {
 		return err
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(r v1alpha1.Rollout) bool {
 		return r.Status.Change == "" || moving && r.Status.Phase == v1alpha1.RolloutComplete
 	})
 	slices.SortFunc(list.Items, func(x, y v1alpha1.Rollout) int { return cmp.Compare(x.Name, y.Name) })
-	t := a.NewTable("COMPONENT", "PIPELINE", "FROM", "TO", "PHASE", "STAGE", "CLUSTERS", "AGE", "BECAUSE")
+	t := run.NewTable("COMPONENT", "PIPELINE", "FROM", "TO", "PHASE", "STAGE", "CLUSTERS", "AGE", "BECAUSE")
 	for i := range list.Items {
 		s := &list.Items[i].Status
 		t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{
@@ -245,11 +228,11 @@ func (a *app) listRollouts(ctx context.Context, moving bool) error {
 			{Text: cli.OneLine(string(s.Phase)), Style: phaseStyle(s.Phase)},
 			{Text: cli.OneLine(s.Stage)},
 			{Text: cli.OneLine(s.Progress)},
-			{Text: a.Age(s.Begun)},
+			{Text: run.Age(s.Begun)},
 			{Text: cli.OneLine(s.Because)},
 		}})
 	}
-	return a.Show(bareList(&list, list.Items, "Rollout"), t.TextOr("no rollouts\n"))
+	return run.Show(connection.BareList(&list, list.Items, "Rollout"), t.TextOr("no rollouts\n"))
 }
 
 func phaseStyle(p v1alpha1.RolloutPhase) cli.Style {
@@ -266,7 +249,8 @@ func phaseStyle(p v1alpha1.RolloutPhase) cli.Style {
 	return cli.Plain
 }
 
-func newRolloutShow(a *app) *cobra.Command {
+func newRolloutShow(inv *cli.Invocation) *cobra.Command {
+	run := &rolloutRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "show COMPONENT",
@@ -279,10 +263,10 @@ Exit codes: 0 printed, 2 the hub can't be read, or has no such rollout.`,
 		Example: `  keelson rollout show coredns
   keelson rollout show coredns --all -o yaml`,
 		Args:              cli.Args("COMPONENT", 1, 1),
-		ValidArgsFunction: a.completeRollouts(0),
+		ValidArgsFunction: run.completeRollouts(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withRollout(cmd.Context(), args[0], func(r *v1alpha1.Rollout) error {
-				return a.Show(bare(r, "Rollout"), a.rolloutText(&r.Status, all))
+			return run.withRollout(cmd.Context(), args[0], func(r *v1alpha1.Rollout) error {
+				return run.Show(connection.Bare(r, "Rollout"), run.rolloutText(&r.Status, all))
 			})
 		},
 	}
@@ -291,12 +275,12 @@ Exit codes: 0 printed, 2 the hub can't be read, or has no such rollout.`,
 }
 
 // withRollout calls show with the component's rollout.
-func (a *app) withRollout(ctx context.Context, component string, show func(*v1alpha1.Rollout) error) error {
-	hub, err := a.openHub()
+func (run *rolloutRun) withRollout(ctx context.Context, component string, show func(*v1alpha1.Rollout) error) error {
+	hub, err := run.clusters.OpenHub()
 	if err != nil {
 		return err
 	}
-	r, err := a.rolloutOf(ctx, hub, component)
+	r, err := run.rolloutOf(ctx, hub, component)
 	if err != nil {
 		return err
 	}
@@ -306,9 +290,9 @@ func (a *app) withRollout(ctx context.Context, component string, show func(*v1al
 // linesShown is the number of lines of a timeline.
 const linesShown = 20
 
-func (a *app) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
+func (run *rolloutRun) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
 	var b strings.Builder
-	paint := a.Painter(a.Env.Out)
+	paint := run.Painter(run.Env.Out)
 	fmt.Fprintf(&b, "%s: %s → %s, pipeline %s, revision %.12s, change %s\n", cli.OneLine(s.Component), cmp.Or(cli.OneLine(s.From), "nothing"), cli.OneLine(s.To),
 		cli.OneLine(s.Pipeline), cli.OneLine(s.Revision), cli.OneLine(s.Change))
 	because := ""
@@ -317,18 +301,18 @@ func (a *app) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
 	}
 	fmt.Fprintf(&b, "%s, %s clusters%s\n\n", paint.Paint(phaseStyle(s.Phase), cli.OneLine(string(s.Phase))), cli.OneLine(s.Progress), because)
 
-	stages := a.NewTable("STAGE", "OPENED", "PASSED", "HASH", "PROMOTED")
+	stages := run.NewTable("STAGE", "OPENED", "PASSED", "HASH", "PROMOTED")
 	for _, stage := range s.Stages {
 		stages.Rows = append(stages.Rows, cli.Row{Cells: []cli.Cell{
 			{Text: cli.OneLine(stage.Name)}, {Text: cli.Timestamp(stage.Opened)}, {Text: cli.Timestamp(stage.Passed)}, {Text: cli.OneLine(stage.Evidence)}, {Text: cli.OneLine(stage.Promoted)},
 		}})
 	}
 	b.WriteString(stages.String() + "\n")
-	if checks := a.checksTable(s); len(checks.Rows) > 0 {
+	if checks := run.checksTable(s); len(checks.Rows) > 0 {
 		b.WriteString(checks.String() + "\n")
 	}
 
-	clusters := a.NewTable("CLUSTER", "STAGE", "LET GO", "SETTLED", "WHY NOT YET")
+	clusters := run.NewTable("CLUSTER", "STAGE", "LET GO", "SETTLED", "WHY NOT YET")
 	for _, c := range s.Clusters {
 		r := cli.Row{Cells: []cli.Cell{{Text: cli.OneLine(c.Name)}, {Text: cli.OneLine(c.Stage)}, {}, {}, {Text: cli.OneLine(c.Because)}}}
 		if c.Released != nil {
@@ -357,8 +341,8 @@ func (a *app) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
 }
 
 // checksTable shows the checks that were asked.
-func (a *app) checksTable(s *v1alpha1.RolloutStatus) *cli.Table {
-	t := a.NewTable("CHECK", "STAGE", "WHEN", "ASKED", "STATE", "WHY")
+func (run *rolloutRun) checksTable(s *v1alpha1.RolloutStatus) *cli.Table {
+	t := run.NewTable("CHECK", "STAGE", "WHEN", "ASKED", "STATE", "WHY")
 	for _, stage := range s.Stages {
 		for _, c := range stage.Checks {
 			when, state := "before", cli.Cell{Text: "waits", Style: cli.Cyan}
@@ -390,7 +374,8 @@ type waiting struct {
 	Because string `json:"because,omitempty"`
 }
 
-func newRolloutExplain(a *app) *cobra.Command {
+func newRolloutExplain(inv *cli.Invocation) *cobra.Command {
+	run := &rolloutRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	return &cobra.Command{
 		Use:   "explain COMPONENT [CLUSTER]",
 		Short: "Say in one sentence why a cluster has not got a change",
@@ -402,14 +387,14 @@ Exit codes: 0 told, 2 the hub can't be read, or has no such rollout or cluster.`
 		Example: `  keelson rollout explain coredns prod-hz-01
   keelson rollout explain coredns -o json`,
 		Args:              cli.Args("COMPONENT [CLUSTER]", 1, 2),
-		ValidArgsFunction: a.completeRollouts(1),
+		ValidArgsFunction: run.completeRollouts(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withRollout(cmd.Context(), args[0], func(r *v1alpha1.Rollout) error { return a.explainRollout(&r.Status, args[1:]) })
+			return run.withRollout(cmd.Context(), args[0], func(r *v1alpha1.Rollout) error { return run.explainRollout(&r.Status, args[1:]) })
 		},
 	}
 }
 
-func (a *app) explainRollout(s *v1alpha1.RolloutStatus, only []string) error {
+func (run *rolloutRun) explainRollout(s *v1alpha1.RolloutStatus, only []string) error {
 	out := []waiting{}
 	for _, c := range s.Clusters {
 		one := waiting{Cluster: c.Name, Stage: c.Stage, Because: cli.OneLine(c.Because), Has: c.Because == "", Absent: c.Want == v1alpha1.HashAbsent}
@@ -432,13 +417,13 @@ func (a *app) explainRollout(s *v1alpha1.RolloutStatus, only []string) error {
 			fmt.Fprintf(&b, "%s (stage %s) waits: %s.\n", cli.OneLine(one.Cluster), cli.OneLine(one.Stage), one.Because)
 		}
 	}
-	return a.Show(out, cmp.Or(b.String(), "no cluster waits\n"))
+	return run.Show(out, cmp.Or(b.String(), "no cluster waits\n"))
 }
 
 // completeRollouts completes a component with a pipeline, then up to so many clusters that have the
 // component.
-func (a *app) completeRollouts(clusters int) cobra.CompletionFunc {
-	return a.complete(func(f *registry.Fleet, args []string) []string {
+func (run *rolloutRun) completeRollouts(clusters int) cobra.CompletionFunc {
+	return run.fleets.Complete(func(f *registry.Fleet, args []string) []string {
 		if len(args) > clusters {
 			return nil
 		}

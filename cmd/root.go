@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/rendering"
+	"github.com/keelson-io/keelson/cmd/internal/workloadcmd"
 )
 
 // Env is the environment of commands.
@@ -26,11 +28,11 @@ const helpColumns = 80
 
 // Run runs one command line and returns the code for the process to exit with.
 func Run(ctx context.Context, env Env, args []string) int {
-	root, a := build(env) //nolint:contextcheck // commands take their context from cobra
+	root, inv := build(env) //nolint:contextcheck // commands take their context from cobra
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	a.rendering.close()
-	if err != nil && !a.Started && !errors.As(err, new(*cli.UsageError)) {
+	inv.Close()
+	if err != nil && !inv.Started && !errors.As(err, new(*cli.UsageError)) {
 		err = &cli.UsageError{Err: err} // from cobra: an unknown command, or a bad flag
 	}
 	switch {
@@ -42,7 +44,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 		fmt.Fprintln(env.Err, "keelson: stopped by a signal")
 		return cli.ExitStopped
 	}
-	env = a.Env // it writes through the redactor
+	env = inv.Env // it writes through the redactor
 	fmt.Fprintln(env.Err, "keelson: "+cli.Clean(strings.TrimSpace(err.Error())))
 	if errors.As(err, new(*cli.UsageError)) {
 		fmt.Fprintf(env.Err, "See '%s --help'.\n", cmd.CommandPath())
@@ -56,18 +58,8 @@ func New(env Env) *cobra.Command {
 	return root
 }
 
-// app is the state that all commands share.
-type app struct {
-	*cli.Invocation
-	// delivers means that content of the repository is delivered.
-	delivers bool
-
-	rendering rendering
-}
-
-func build(env Env) (*cobra.Command, *app) {
+func build(env Env) (*cobra.Command, *cli.Invocation) {
 	inv := cli.NewInvocation(env)
-	a := &app{Invocation: inv}
 	env = inv.Env
 	root := &cobra.Command{
 		Use:   "keelson",
@@ -94,11 +86,11 @@ branches and tags of versions have to be signed, and branches never go back.`,
 			if cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
 				return nil // completion reads the settings itself, without messages
 			}
-			if err := a.Configure(cmd); err != nil {
+			if err := inv.Configure(cmd); err != nil {
 				return err
 			}
-			a.Started = true
-			return a.checkAgeKeys()
+			inv.Started = true
+			return rendering.CheckAgeKeys(inv.AgeKeyFile)
 		},
 	}
 	root.SetIn(env.In)
@@ -114,11 +106,11 @@ branches and tags of versions have to be signed, and branches never go back.`,
 		&cobra.Group{ID: cli.GroupLoops, Title: "Keep clusters as git says:"},
 	)
 	root.AddCommand(
-		newValidate(a), newRender(a), newPreview(a), newExplain(a), newPolicy(a), newVendor(a),
-		newDiff(a), newApply(a), newStatus(a), newHistory(a), newRollback(a), newRollout(a), newProbe(a), newNotify(a), newApprove(a), newRBAC(a),
-		newWorkload(a), newPause(a), newResume(a), newPromote(a),
-		newController(a), newWorkloads(a),
-		newVersion(a), newWorker(a), newPreviewWorker(a),
+		newValidate(inv), newRender(inv), newPreview(inv), newExplain(inv), newPolicy(inv), newVendor(inv),
+		newDiff(inv), newApply(inv), newStatus(inv), newHistory(inv), newRollback(inv), newRollout(inv), newProbe(inv), newNotify(inv), newApprove(inv), newRBAC(inv),
+		workloadcmd.New(inv), newPause(inv), newResume(inv), newPromote(inv),
+		newController(inv), newWorkloads(inv),
+		newVersion(inv), newWorker(inv), newPreviewWorker(inv),
 	)
-	return root, a
+	return root, inv
 }

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +21,8 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
 )
 
 // statusPage is the number of deliveries in one request.
@@ -37,7 +38,15 @@ type statusOptions struct {
 	watch, matrix, problems, risky, fail bool
 }
 
-func newStatus(a *app) *cobra.Command {
+// statusRun is one run of status.
+type statusRun struct {
+	*cli.Invocation
+	fleets   *fleetrepo.Opener
+	clusters connection.Connector
+}
+
+func newStatus(inv *cli.Invocation) *cobra.Command {
+	run := &statusRun{Invocation: inv, fleets: fleetrepo.New(inv), clusters: connection.New(inv)}
 	var o statusOptions
 	cmd := &cobra.Command{
 		Use:     "status [CLUSTER...]",
@@ -65,15 +74,15 @@ can't be read.`,
   keelson status --risky
   keelson status --fail -o json > status.json`,
 		Args:              cli.Args("[CLUSTER...]", 0, -1),
-		ValidArgsFunction: a.complete(completeClusters),
+		ValidArgsFunction: run.fleets.Complete(fleetrepo.CompleteClusters),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := run.CheckFormat(); err != nil {
 				return err
 			}
-			if a.Output != cli.FormatText && (o.watch || o.matrix) {
-				return cli.Usagef("--watch and --matrix print text, and not %s", a.Output)
+			if run.Output != cli.FormatText && (o.watch || o.matrix) {
+				return cli.Usagef("--watch and --matrix print text, and not %s", run.Output)
 			}
-			s, err := a.newStatusView(args, o)
+			s, err := run.newStatusView(args, o)
 			if err != nil {
 				return err
 			}
@@ -94,61 +103,18 @@ can't be read.`,
 
 // statusView shows the deliveries of a hub.
 type statusView struct {
-	*app
+	*cli.Invocation
 	options  statusOptions
 	clusters []string
 	client   client.WithWatch
 }
 
-func (a *app) newStatusView(clusters []string, o statusOptions) (*statusView, error) {
-	c, err := a.hubClient()
+func (run *statusRun) newStatusView(clusters []string, o statusOptions) (*statusView, error) {
+	c, err := run.clusters.HubClient()
 	if err != nil {
 		return nil, err
 	}
-	return &statusView{app: a, options: o, clusters: clusters, client: c}, nil
-}
-
-// openHub checks -o, and connects to the hub.
-func (a *app) openHub() (client.Client, error) {
-	if err := a.CheckFormat(); err != nil {
-		return nil, err
-	}
-	return a.hubClient()
-}
-
-// listHub reads all objects of a kind in the hub. It returns the error none if the hub does not
-// serve the kind.
-func (a *app) listHub(ctx context.Context, list client.ObjectList, what string, none error) error {
-	hub, err := a.openHub()
-	if err != nil {
-		return err
-	}
-	switch err := hub.List(ctx, list, client.InNamespace(v1alpha1.Namespace)); {
-	case servesNone(err):
-		return none
-	case err != nil:
-		return fmt.Errorf("read the %s in the hub: %w", what, err)
-	}
-	return nil
-}
-
-// hubClient reads and writes Keelson's own objects in the hub.
-func (a *app) hubClient() (client.WithWatch, error) {
-	config, err := a.source().Hub()
-	if err != nil {
-		return nil, err
-	}
-	config.WarningHandler = a.warnings()
-	a.Log.Debug("connecting to the hub", "server", config.Host)
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("connect to the hub: %w", err)
-	}
-	return c, nil
+	return &statusView{Invocation: run.Invocation, options: o, clusters: clusters, client: c}, nil
 }
 
 // list reads the deliveries, and the resourceVersion that a watch starts from.
@@ -197,7 +163,7 @@ func (s *statusView) once(ctx context.Context) error {
 	all := sorted(found)
 	if s.Output != cli.FormatText {
 		list := v1alpha1.DeliveryList{Items: s.shown(all)}
-		err = s.Encode(bareList(&list, list.Items, "Delivery"))
+		err = s.Encode(connection.BareList(&list, list.Items, "Delivery"))
 	} else {
 		err = s.Write([]byte(s.text(all)))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/planning"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -25,7 +26,7 @@ type stepPrinter struct {
 }
 
 // begin starts the output of a plan, and prints its held and denied changes.
-func (s *stepPrinter) begin(p *planned) {
+func (s *stepPrinter) begin(p *planning.Planned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.component != p.Component {
@@ -39,7 +40,7 @@ func (s *stepPrinter) begin(p *planned) {
 			s.unchanged++
 		}
 	}
-	for _, c := range stopped(p.Plan) {
+	for _, c := range planning.Stopped(p.Plan) {
 		for _, line := range reasons(&c) {
 			if !s.held[line] {
 				s.held[line] = true

@@ -17,6 +17,8 @@ import (
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
+	"github.com/keelson-io/keelson/cmd/internal/rendering"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
@@ -24,9 +26,17 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-func newValidate(a *app) *cobra.Command {
+// validateRun is one run of validate.
+type validateRun struct {
+	*cli.Invocation
+	fleets  *fleetrepo.Opener
+	renders *rendering.Local
+}
+
+func newValidate(inv *cli.Invocation) *cobra.Command {
+	run := &validateRun{Invocation: inv, fleets: fleetrepo.New(inv), renders: rendering.New(inv)}
 	var (
-		caps     capabilityFlags
+		caps     rendering.CapabilityFlags
 		workTree bool
 	)
 	cmd := &cobra.Command{
@@ -61,21 +71,21 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 		Args:              cli.Args("none", 0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := run.CheckFormat(); err != nil {
 				return err
 			}
-			repo, f, err := a.loadRepo(cmd.Context(), workTree)
+			repo, f, err := run.fleets.LoadRepo(cmd.Context(), workTree)
 			if err != nil {
 				return err
 			}
-			workers, err := a.veiled()
+			workers, err := run.renders.ForOutput()
 			if err != nil {
 				return err
 			}
 			v := &validation{
-				fleet: f, cache: renderer.NewCache(workers, renderCacheBytes), caps: renderer.NewExtensions(caps.capabilities()),
-				workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)), progress: a.NewProgress(),
-				keys: a.ageKeys(), warnings: map[string]bool{}, checker: differ.NewChecker(), ran: map[placed]map[string]*ran{},
+				fleet: f, cache: renderer.NewCache(workers, rendering.CacheBytes), caps: renderer.NewExtensions(caps.Capabilities()),
+				workers: cmp.Or(run.renders.Workers, runtime.GOMAXPROCS(0)), progress: run.NewProgress(),
+				keys: rendering.AgeKeys(run.AgeKeyFile), warnings: map[string]bool{}, checker: differ.NewChecker(), ran: map[placed]map[string]*ran{},
 			}
 			v.unmerged(cmd.Context(), repo)
 			err = v.run(cmd.Context())
@@ -83,12 +93,12 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 			if err != nil {
 				return err
 			}
-			return a.showValidation(v)
+			return run.showValidation(v)
 		},
 	}
 	cmd.Flags().BoolVar(&workTree, "worktree", false, "read the files as they are, committed or not")
-	caps.add(cmd)
-	a.renderFlags(cmd)
+	caps.AddFlags(cmd)
+	run.renders.AddFlags(cmd)
 	return cmd
 }
 
@@ -146,7 +156,7 @@ func (v *validation) run(ctx context.Context) error {
 	v.rules, v.healthRules = map[*registry.Version]error{}, map[*registry.Version]error{}
 	known := slices.ContainsFunc(v.fleet.Problems, func(p yamlfile.Problem) bool { return p.At.File == "fleet.yaml" })
 	if _, err := differ.NewRules(differ.Scopes{Fleet: v.fleet.Spec.Danger, FleetProfile: v.fleet.Spec.DangerProfile}); err != nil && !known {
-		v.broken[yamlfile.Problem{At: yamlfile.Position{File: "fleet.yaml"}, Message: err.Error()}] = clusterNames(v.fleet)
+		v.broken[yamlfile.Problem{At: yamlfile.Position{File: "fleet.yaml"}, Message: err.Error()}] = fleetrepo.ClusterNames(v.fleet)
 	}
 	v.rollouts()
 	v.probes()
@@ -492,24 +502,24 @@ func (v *validation) summary() string {
 		cli.Plural(int(v.cache.Stats().Misses), "distinct render", "distinct renders"), found)
 }
 
-func (a *app) showValidation(v *validation) error {
-	a.WarnAll(v.warnings)
-	if a.Output != cli.FormatText {
+func (run *validateRun) showValidation(v *validation) error {
+	run.WarnAll(v.warnings)
+	if run.Output != cli.FormatText {
 		if v.problems == nil {
 			v.problems = []finding{}
 		}
-		if err := a.Encode(v.problems); err != nil {
+		if err := run.Encode(v.problems); err != nil {
 			return err
 		}
 	} else {
-		paint := a.Painter(a.Env.Out)
+		paint := run.Painter(run.Env.Out)
 		var b strings.Builder
 		for _, p := range v.problems {
 			place, rest, _ := strings.Cut(cli.Clean(p.String()), ": ")
 			b.WriteString(paint.Paint(cli.Bold, place) + ": " + rest + "\n")
 		}
 		b.WriteString(paint.Paint(cli.OutcomeStyle(len(v.problems) == 0), v.summary()) + "\n")
-		if err := a.Write([]byte(b.String())); err != nil {
+		if err := run.Write([]byte(b.String())); err != nil {
 			return err
 		}
 	}

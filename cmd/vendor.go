@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
 	"github.com/keelson-io/keelson/registry/chartsource"
 )
 
@@ -29,7 +30,14 @@ type vendorOptions struct {
 	check, upgrade, packed, force bool
 }
 
-func newVendor(a *app) *cobra.Command {
+// vendorRun is one run of vendor.
+type vendorRun struct {
+	*cli.Invocation
+	fleets *fleetrepo.Opener
+}
+
+func newVendor(inv *cli.Invocation) *cobra.Command {
+	run := &vendorRun{Invocation: inv, fleets: fleetrepo.New(inv)}
 	var o vendorOptions
 	cmd := &cobra.Command{
 		Use:     "vendor [COMPONENT...]",
@@ -61,15 +69,15 @@ Exit codes: 0 done, 1 with --check: files differ, 2 it can't be done or known.`,
   keelson vendor --upgrade coredns
   keelson vendor --check -o json`,
 		Args:              cli.Args("COMPONENT...", 0, -1),
-		ValidArgsFunction: a.completeVendored,
+		ValidArgsFunction: run.completeVendored,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := run.CheckFormat(); err != nil {
 				return err
 			}
 			if err := o.validate(args); err != nil {
 				return err
 			}
-			return a.vendor(cmd.Context(), o, args)
+			return run.vendor(cmd.Context(), o, args)
 		},
 	}
 	f := cmd.Flags()
@@ -132,11 +140,11 @@ const (
 	vendorFailed  = "failed"
 )
 
-func (a *app) vendor(ctx context.Context, o vendorOptions, components []string) (err error) {
-	if a.Revision != "" {
+func (run *vendorRun) vendor(ctx context.Context, o vendorOptions, components []string) (err error) {
+	if run.Revision != "" {
 		return cli.Usagef("vendor works on the files in the work tree: leave --revision out")
 	}
-	tree, err := chartsource.OpenTree(a.Repo)
+	tree, err := chartsource.OpenTree(run.Repo)
 	if err != nil {
 		return fmt.Errorf("vendor needs a work tree, in the folder of --repo: %w", err)
 	}
@@ -146,10 +154,10 @@ func (a *app) vendor(ctx context.Context, o vendorOptions, components []string) 
 			return err
 		}
 	}
-	p := a.NewProgress()
+	p := run.NewProgress()
 	client, err := chartsource.New(chartsource.Options{
 		RegistryConfigs: registryConfigs(), RepositoryConfig: cmp.Or(os.Getenv("HELM_REPOSITORY_CONFIG"), helmConfig("repositories.yaml")),
-		PlainHTTP: o.plainHTTP, UserAgent: "keelson/" + cmp.Or(a.Env.Version, "dev"), Root: a.Repo,
+		PlainHTTP: o.plainHTTP, UserAgent: "keelson/" + cmp.Or(run.Env.Version, "dev"), Root: run.Repo,
 		Progress: func(what string) { p.Print(what) },
 	})
 	if err != nil {
@@ -167,7 +175,7 @@ func (a *app) vendor(ctx context.Context, o vendorOptions, components []string) 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return a.showVendored(list)
+	return run.showVendored(list)
 }
 
 // registryConfigs returns the files with registry credentials that helm and docker use.
@@ -353,7 +361,7 @@ func (v *vendoring) addWarnings(out *vendored) error {
 	return nil
 }
 
-func (a *app) showVendored(list []*vendored) error {
+func (run *vendorRun) showVendored(list []*vendored) error {
 	failed, differs := 0, 0
 	for _, v := range list {
 		switch v.State {
@@ -363,10 +371,10 @@ func (a *app) showVendored(list []*vendored) error {
 			differs++
 		}
 	}
-	if failed == 1 && len(list) == 1 && a.Output == cli.FormatText {
+	if failed == 1 && len(list) == 1 && run.Output == cli.FormatText {
 		return fmt.Errorf("component %s: %w", list[0].Component, list[0].err)
 	}
-	if err := a.Show(list, a.vendoredText(list)); err != nil {
+	if err := run.Show(list, run.vendoredText(list)); err != nil {
 		return err
 	}
 	switch {
@@ -378,10 +386,10 @@ func (a *app) showVendored(list []*vendored) error {
 	return nil
 }
 
-func (a *app) vendoredText(list []*vendored) string {
+func (run *vendorRun) vendoredText(list []*vendored) string {
 	t := &cli.Table{
 		Columns: []cli.Column{{Title: "COMPONENT"}, {Title: "CHART"}, {Title: "VERSION"}, {Title: "STATE"}, {Title: "FROM", MinWidth: 24, KeepEnd: true}},
-		Painter: a.Painter(a.Env.Out), Width: a.Env.Columns(a.Env.Out),
+		Painter: run.Painter(run.Env.Out), Width: run.Env.Columns(run.Env.Out),
 	}
 	looks := map[string]cli.Style{vendorPinned: cli.Green, vendorWritten: cli.Green, vendorDiffers: cli.Yellow, vendorFailed: cli.Red}
 	for _, v := range list {
@@ -407,12 +415,12 @@ func (a *app) vendoredText(list []*vendored) string {
 }
 
 // completeVendored completes components that have a chart.yaml; with --chart, all components.
-func (a *app) completeVendored(cmd *cobra.Command, taken []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (run *vendorRun) completeVendored(cmd *cobra.Command, taken []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const nothing = cobra.ShellCompDirectiveNoFileComp
-	if a.Configure(cmd) != nil {
+	if run.Configure(cmd) != nil {
 		return nil, nothing
 	}
-	tree, err := chartsource.OpenTree(a.Repo)
+	tree, err := chartsource.OpenTree(run.Repo)
 	if err != nil {
 		return nil, nothing
 	}
@@ -426,5 +434,5 @@ func (a *app) completeVendored(cmd *cobra.Command, taken []string, _ string) ([]
 	} else if names, err = tree.Components(); err != nil {
 		return nil, nothing
 	}
-	return without(names, taken), nothing
+	return fleetrepo.Without(names, taken), nothing
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/keelson-io/keelson/cmd/internal/cli"
 )
 
-func newVersion(a *app) *cobra.Command {
+func newVersion(inv *cli.Invocation) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of Keelson",
@@ -21,11 +21,11 @@ platform that it was built for.`,
 		Args:              cli.Args("none", 0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			if err := a.CheckFormat(); err != nil {
+			if err := inv.CheckFormat(); err != nil {
 				return err
 			}
-			version, platform := cmp.Or(a.Env.Version, "dev"), runtime.GOOS+"/"+runtime.GOARCH
-			return a.Show(map[string]string{"version": version, "go": runtime.Version(), "platform": platform},
+			version, platform := cmp.Or(inv.Env.Version, "dev"), runtime.GOOS+"/"+runtime.GOARCH
+			return inv.Show(map[string]string{"version": version, "go": runtime.Version(), "platform": platform},
 				fmt.Sprintf("keelson %s (%s, %s)\n", version, runtime.Version(), platform))
 		},
 	}

@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/daemon"
 	"github.com/keelson-io/keelson/controllers/workload"
 	"github.com/keelson-io/keelson/controllers/workload/webhook"
 )
@@ -28,7 +29,11 @@ type workloadsOptions struct {
 	run       workload.Options
 }
 
-func newWorkloads(a *app) *cobra.Command {
+// workloadsRun is one run of workloads.
+type workloadsRun struct{ daemon.Process }
+
+func newWorkloads(inv *cli.Invocation) *cobra.Command {
+	run := &workloadsRun{daemon.Process{Invocation: inv}}
 	o := workloadsOptions{}
 	c := &cobra.Command{
 		Use:     "workloads",
@@ -69,7 +74,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
   keelson workloads --namespace shop --lead=false
   keelson workloads --listen 0.0.0.0:8080 --log-format json`,
 		Args: cli.Args("", 0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.workloads(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run.workloads(cmd.Context(), o) },
 	}
 	f := c.Flags()
 	f.SortFlags = false
@@ -111,7 +116,7 @@ func (o *workloadsOptions) readClientCA() error {
 // collection. This process runs in every cluster, beside paid workloads, and has little other work.
 const workloadsGarbage = 50
 
-func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
+func (run *workloadsRun) workloads(ctx context.Context, o workloadsOptions) error {
 	if err := cli.OneOf("--log-format", o.logFormat, "text", "json"); err != nil {
 		return err
 	}
@@ -123,32 +128,31 @@ func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
 		if !ok || namespace == "" || name == "" {
 			return cli.Usagef("--webhook-service takes NAMESPACE/NAME, and not %s", o.service)
 		}
-		o.run.Webhooks = &webhook.Options{Port: o.port, Namespace: namespace, Service: name, Now: a.Env.Now, ClientName: o.clientAs}
+		o.run.Webhooks = &webhook.Options{Port: o.port, Namespace: namespace, Service: name, Now: run.Env.Now, ClientName: o.clientAs}
 	}
 	if err := o.readClientCA(); err != nil {
 		return err
 	}
-	log := a.controllerLog(o.logFormat)
-	a.Env.SetLog(log)
-	if err := closeMemory(); err != nil {
+	log := run.OpenLog(o.logFormat)
+	if err := daemon.CloseMemory(); err != nil {
 		return err
 	}
 	ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
-	_, cluster, err := a.followedHub(ctx, log)
+	_, cluster, err := run.FollowedHub(ctx, log)
 	if err != nil {
 		return err
 	}
-	o.run.Log, o.run.Now = log, a.Env.Now
+	o.run.Log, o.run.Now = log, run.Env.Now
 	c, err := workload.New(cluster, o.run)
 	if err != nil {
 		return err
 	}
-	stop, err := a.serve(ctx, log, o.listen, workload.Metrics(), c.Ready)
+	stop, err := run.Serve(ctx, log, o.listen, workload.Metrics(), c.Ready)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	closeProfiles, err := a.serveProfiles(ctx, o.profiles, log)
+	closeProfiles, err := run.ServeProfiles(ctx, o.profiles, log)
 	if err != nil {
 		return err
 	}
@@ -156,7 +160,7 @@ func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
 	if os.Getenv("GOGC") == "" { // GOGC, if set, takes precedence
 		defer debug.SetGCPercent(debug.SetGCPercent(workloadsGarbage))
 	}
-	log.Info("keelson workloads", "version", a.Env.Version, "cluster", cluster.Host, "namespace", o.run.Namespace)
+	log.Info("keelson workloads", "version", run.Env.Version, "cluster", cluster.Host, "namespace", o.run.Namespace)
 	if err := c.Run(ctx); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"io"
 	"log/slog"
+	"slices"
 
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/renderer/redact"
@@ -23,6 +24,18 @@ type Invocation struct {
 	Log *slog.Logger
 	// Started means that the command line is valid, so that later errors are the command's own.
 	Started bool
+	closers []func()
+}
+
+// OnExit has Close call f, for what ends with the process.
+func (inv *Invocation) OnExit(f func()) { inv.closers = append(inv.closers, f) }
+
+// Close calls the functions of OnExit, the last one first.
+func (inv *Invocation) Close() {
+	for _, f := range slices.Backward(inv.closers) {
+		f()
+	}
+	inv.closers = nil
 }
 
 // NewInvocation returns an invocation in an environment. Its output passes the environment's

@@ -1,4 +1,4 @@
-package cmd
+package workloadcmd
 
 import (
 	"cmp"
@@ -22,6 +22,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
@@ -33,7 +34,8 @@ type workloadStatusOptions struct {
 	timeout time.Duration
 }
 
-func newWorkloadStatus(a *app, where *workloadOptions) *cobra.Command {
+func newWorkloadStatus(inv *cli.Invocation, where *workloadOptions) *cobra.Command {
+	run := &workloadRun{Invocation: inv, clusters: connection.New(inv)}
 	o := workloadStatusOptions{workloadOptions: where}
 	cmd := &cobra.Command{
 		Use:   "status NAME",
@@ -50,17 +52,17 @@ Exit codes: 0 it is done, 1 it is not, or has failed, 2 it can't be read.`,
   keelson workload status daemon/agent -n kube-system --watch --timeout 10m
   keelson workload status web -n shop -o json`,
 		Args:              cli.Args("NAME", 1, 1),
-		ValidArgsFunction: a.completeWorkloads(where),
+		ValidArgsFunction: run.completeWorkloads(where),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case o.watch && a.Output != cli.FormatText:
-				return cli.Usagef("--watch prints text, and not %s", a.Output)
+			case o.watch && run.Output != cli.FormatText:
+				return cli.Usagef("--watch prints text, and not %s", run.Output)
 			case o.timeout != 0 && !o.watch:
 				return cli.Usagef("--timeout is for --watch")
 			case o.timeout < 0:
 				return cli.Usagef("--timeout takes a time to wait, and not %s", o.timeout)
 			}
-			return a.workloadStatus(cmd.Context(), args[0], o)
+			return run.workloadStatus(cmd.Context(), args[0], o)
 		},
 	}
 	f := cmd.Flags()
@@ -123,8 +125,8 @@ type workloadPod struct {
 	State string `json:"state"`
 }
 
-func (a *app) workloadStatus(ctx context.Context, name string, o workloadStatusOptions) error {
-	w, err := a.openWorkloads(o.workloadOptions)
+func (run *workloadRun) workloadStatus(ctx context.Context, name string, o workloadStatusOptions) error {
+	w, err := run.openWorkloads(o.workloadOptions)
 	if err != nil {
 		return err
 	}
@@ -139,7 +141,7 @@ func (a *app) workloadStatus(ctx context.Context, name string, o workloadStatusO
 	if err != nil {
 		return err
 	}
-	if err := a.Show(report, a.workloadText(report)); err != nil {
+	if err := run.Show(report, w.workloadText(report)); err != nil {
 		return err
 	}
 	if report.Health != v1alpha1.HealthHealthy {
@@ -260,9 +262,9 @@ func (w *kruiseSets) podState(p *corev1.Pod, minReadySeconds int32) string {
 	return "not ready (" + cmp.Or(string(p.Status.Phase), "new") + ")"
 }
 
-func (a *app) workloadText(r *workloadReport) string {
+func (w *kruiseSets) workloadText(r *workloadReport) string {
 	var b strings.Builder
-	paint := a.Painter(a.Env.Out)
+	paint := w.Painter(w.Env.Out)
 	fmt.Fprintf(&b, "%s %s/%s: %s\n", r.Kind, r.Namespace, r.Name, healthText(paint, r.Health, r.Message))
 	fmt.Fprintf(&b, "pods: %d wanted, %d there, %d ready, %d available, %d updated\n", r.Pods.Wanted, r.Pods.Total, r.Pods.Ready, r.Pods.Available, r.Pods.Updated)
 	fmt.Fprintf(&b, "update: %s\n", cli.OneLine(strings.Join(r.strategy(), ", ")))
@@ -270,14 +272,14 @@ func (a *app) workloadText(r *workloadReport) string {
 		fmt.Fprintf(&b, "delivered by Keelson: component %s\n", cli.OneLine(r.Component))
 	}
 	if len(r.Conditions) > 0 {
-		t := a.NewTable("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
+		t := w.NewTable("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
 		for _, c := range r.Conditions {
 			t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{{Text: cli.OneLine(c.Type)}, {Text: cli.OneLine(c.Status)}, {Text: cli.Timestamp(c.Since)}, {Text: cli.OneLine(c.Reason)}, {Text: cli.OneLine(c.Message)}}})
 		}
 		b.WriteString("\n" + t.String())
 	}
-	b.WriteString("\n" + a.revisionTable(r.Revisions).TextOr("no revisions\n"))
-	t := a.NewTable("POD", "REVISION", "NODE", "STATE")
+	b.WriteString("\n" + w.revisionTable(r.Revisions).TextOr("no revisions\n"))
+	t := w.NewTable("POD", "REVISION", "NODE", "STATE")
 	for _, one := range r.Revisions {
 		for _, p := range one.Pods {
 			t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{{Text: cli.OneLine(p.Name)}, {Text: cli.OneLine(revision.Hash(one.Name))}, {Text: cli.OneLine(p.Node)}, {Text: cli.OneLine(p.State)}}})
@@ -305,8 +307,8 @@ func (r *workloadReport) strategy() []string {
 	return words
 }
 
-func (a *app) revisionTable(revisions []workloadRevision) *cli.Table {
-	t := a.NewTable("REVISION", "NAME", "PODS", "IMAGES", "CAUSE")
+func (w *kruiseSets) revisionTable(revisions []workloadRevision) *cli.Table {
+	t := w.NewTable("REVISION", "NAME", "PODS", "IMAGES", "CAUSE")
 	for _, one := range revisions {
 		number := "gone"
 		if one.Number > 0 {
@@ -350,7 +352,7 @@ func (w *kruiseSets) follow(ctx context.Context, found *kruiseSet, timeout time.
 		case err != nil:
 			return err
 		}
-		if cli.Sleep(within, relistPause) != nil {
+		if cli.Sleep(within, rewatchPause) != nil {
 			continue // the switch above reports the reason
 		}
 		again, err := w.find(within, strings.ToLower(found.kind)+"/"+found.GetName(), "")

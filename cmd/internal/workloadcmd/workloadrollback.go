@@ -1,4 +1,4 @@
-package cmd
+package workloadcmd
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
@@ -29,7 +30,8 @@ type workloadRollbackOptions struct {
 	list, force bool
 }
 
-func newWorkloadRollback(a *app, where *workloadOptions) *cobra.Command {
+func newWorkloadRollback(inv *cli.Invocation, where *workloadOptions) *cobra.Command {
+	run := &workloadRun{Invocation: inv, clusters: connection.New(inv)}
 	o := workloadRollbackOptions{workloadOptions: where}
 	cmd := &cobra.Command{
 		Use:   "rollback NAME",
@@ -47,19 +49,19 @@ Exit codes: 0 it is so, or listed, 2 it can't be.`,
   keelson workload rollback web -n shop
   keelson workload rollback daemon/agent -n kube-system --to 3`,
 		Args:              cli.Args("NAME", 1, 1),
-		ValidArgsFunction: a.completeWorkloads(where),
+		ValidArgsFunction: run.completeWorkloads(where),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.list && (o.to != "" || o.force) {
 				return cli.Usagef("--list only shows the revisions: leave --to and --force out")
 			}
-			return a.rollbackWorkload(cmd.Context(), args[0], o)
+			return run.rollbackWorkload(cmd.Context(), args[0], o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.to, "to", "", "the `REVISION`: its number, name or hash")
 	f.BoolVar(&o.list, "list", false, "show the revisions, and change nothing")
 	f.BoolVar(&o.force, "force", false, "also what Keelson delivers")
-	_ = cmd.RegisterFlagCompletionFunc("to", a.completeRevisions(where)) // it only fails for a flag that does not exist
+	_ = cmd.RegisterFlagCompletionFunc("to", run.completeRevisions(where)) // it only fails for a flag that does not exist
 	return cmd
 }
 
@@ -74,8 +76,8 @@ type rolledBack struct {
 	Before    []string `json:"imagesBefore"`
 }
 
-func (a *app) rollbackWorkload(ctx context.Context, name string, o workloadRollbackOptions) error {
-	w, err := a.openWorkloads(o.workloadOptions)
+func (run *workloadRun) rollbackWorkload(ctx context.Context, name string, o workloadRollbackOptions) error {
+	w, err := run.openWorkloads(o.workloadOptions)
 	if err != nil {
 		return err
 	}
@@ -106,7 +108,7 @@ func (a *app) rollbackWorkload(ctx context.Context, name string, o workloadRollb
 		Kind: found.kind, Namespace: found.GetNamespace(), Name: found.GetName(), Revision: to.Name, Number: to.Revision,
 		Images: asRevision(to).Images, Before: images,
 	}
-	return a.Show(r, found.rolledBackText(r))
+	return run.Show(r, found.rolledBackText(r))
 }
 
 func (s *kruiseSet) rolledBackText(r rolledBack) string {
@@ -164,7 +166,7 @@ func (w *kruiseSets) putBack(ctx context.Context, found *kruiseSet, to *appsv1.C
 		return err
 	}
 	generation := found.GetGeneration()
-	for range sayTries {
+	for range writeTries {
 		var data []byte
 		data, err = json.Marshal([]map[string]any{
 			{"op": "replace", "path": "/metadata/resourceVersion", "value": found.GetResourceVersion()}, // makes a concurrent change a conflict
@@ -211,9 +213,9 @@ func rawTemplate(r *appsv1.ControllerRevision) (map[string]any, error) {
 }
 
 // completeRevisions completes the revision numbers of the workload on the command line.
-func (a *app) completeRevisions(o *workloadOptions) cobra.CompletionFunc {
+func (run *workloadRun) completeRevisions(o *workloadOptions) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		w, ctx, cancel := a.quietWorkloads(cmd, o)
+		w, ctx, cancel := run.quietWorkloads(cmd, o)
 		if w == nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

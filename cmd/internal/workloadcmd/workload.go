@@ -1,6 +1,10 @@
-package cmd
+// Package workloadcmd is the command workload, which shows and steers one CloneSet or DaemonSet of
+// apps.kruise.io.
+package workloadcmd
 
 import (
+	"time"
+
 	"cmp"
 	"context"
 	"errors"
@@ -23,10 +27,19 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
+	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
 	"github.com/keelson-io/keelson/differ"
 )
 
-func newWorkload(a *app) *cobra.Command {
+// workloadRun is one run of workload.
+type workloadRun struct {
+	*cli.Invocation
+	clusters connection.Connector
+}
+
+func New(inv *cli.Invocation) *cobra.Command {
+	run := &workloadRun{Invocation: inv, clusters: connection.New(inv)}
 	o := &workloadOptions{}
 	cmd := &cobra.Command{
 		Use:     "workload",
@@ -50,10 +63,10 @@ rollback are refused, unless --force says that it is meant.`,
 	f := cmd.PersistentFlags()
 	f.StringVarP(&o.namespace, "namespace", "n", "", "`NAMESPACE` of the workload (default: the context's)")
 	f.StringVar(&o.kind, "kind", "", "`KIND` of it: CloneSet or DaemonSet (default: the one\nthat has the name)")
-	cmd.AddCommand(newWorkloadStatus(a, o), newWorkloadPause(a, o), newWorkloadResume(a, o), newWorkloadRollback(a, o))
+	cmd.AddCommand(newWorkloadStatus(inv, o), newWorkloadPause(inv, o), newWorkloadResume(inv, o), newWorkloadRollback(inv, o))
 	// These calls only fail for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("namespace", a.completeNamespaces)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", run.completeNamespaces)
 	return cmd
 }
 
@@ -140,16 +153,16 @@ type kruiseSet struct {
 
 // kruiseSets reads and writes workloads in one cluster and namespace.
 type kruiseSets struct {
-	*app
+	*cli.Invocation
 	client    client.WithWatch
 	namespace string
 }
 
-func (a *app) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
-	if err := a.CheckFormat(); err != nil {
+func (run *workloadRun) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
+	if err := run.CheckFormat(); err != nil {
 		return nil, err
 	}
-	source := a.source()
+	source := run.clusters.Source()
 	namespace, err := source.Namespace()
 	if err != nil {
 		return nil, err
@@ -158,9 +171,9 @@ func (a *app) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.WarningHandler = a.warnings()
-	a.Log.Debug("connecting to the cluster", "server", config.Host)
-	ctrl.SetLogger(logr.FromSlogHandler(a.Log.Handler())) // without a logger, the library complains on stderr
+	config.WarningHandler = run.clusters.Warnings()
+	run.Log.Debug("connecting to the cluster", "server", config.Host)
+	ctrl.SetLogger(logr.FromSlogHandler(run.Log.Handler())) // without a logger, the library complains on stderr
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -171,7 +184,7 @@ func (a *app) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
 	}
-	return &kruiseSets{app: a, client: c, namespace: cmp.Or(o.namespace, namespace)}, nil
+	return &kruiseSets{Invocation: run.Invocation, client: c, namespace: cmp.Or(o.namespace, namespace)}, nil
 }
 
 // noWorkloads returns the error for a cluster that does not serve the kinds.
@@ -196,7 +209,7 @@ func (w *kruiseSets) find(ctx context.Context, given, kind string) (*kruiseSet, 
 		o := k.empty()
 		err := w.client.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, o)
 		switch {
-		case servesNone(err):
+		case connection.ServesNone(err):
 			continue
 		case apierrors.IsNotFound(err):
 			served = true
@@ -223,7 +236,7 @@ func (w *kruiseSets) none(ctx context.Context, name string, kinds []workloadKind
 	var known []string
 	for _, k := range kinds {
 		names, err := w.names(ctx, k)
-		if err != nil && !servesNone(err) {
+		if err != nil && !connection.ServesNone(err) {
 			return err
 		}
 		known = append(known, names...)
@@ -233,7 +246,7 @@ func (w *kruiseSets) none(ctx context.Context, name string, kinds []workloadKind
 		titles = append(titles, k.kind)
 	}
 	what := strings.Join(titles, " or ")
-	return fmt.Errorf("namespace %s has no %s %q: %s (-n names another namespace)", w.namespace, what, name, choice("there", known))
+	return fmt.Errorf("namespace %s has no %s %q: %s (-n names another namespace)", w.namespace, what, name, fleetrepo.Choice("there", known))
 }
 
 // names returns the workloads of a kind, as KIND/NAME.
@@ -349,13 +362,13 @@ func (w *kruiseSets) warnDelivered(found *kruiseSet) {
 
 // completeWorkloads completes NAME. It completes KIND/NAME if both kinds have the name, or if the
 // prefix has a slash.
-func (a *app) completeWorkloads(o *workloadOptions) cobra.CompletionFunc {
+func (run *workloadRun) completeWorkloads(o *workloadOptions) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		kinds, err := kindsNamed(o.kind)
 		if err != nil || len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		w, ctx, cancel := a.quietWorkloads(cmd, o)
+		w, ctx, cancel := run.quietWorkloads(cmd, o)
 		if w == nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -386,12 +399,12 @@ func (w *kruiseSets) completions(ctx context.Context, kinds []workloadKind, pref
 }
 
 // quietWorkloads connects for a completion, with a short timeout; nil on any error.
-func (a *app) quietWorkloads(cmd *cobra.Command, o *workloadOptions) (*kruiseSets, context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.Env.Completion, completionTimeout))
-	err := a.Configure(cmd)
+func (run *workloadRun) quietWorkloads(cmd *cobra.Command, o *workloadOptions) (*kruiseSets, context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(run.Env.Completion, fleetrepo.CompletionTimeout))
+	err := run.Configure(cmd)
 	if err == nil {
 		var w *kruiseSets
-		if w, err = a.openWorkloads(o); err == nil {
+		if w, err = run.openWorkloads(o); err == nil {
 			return w, ctx, cancel
 		}
 	}
@@ -399,8 +412,8 @@ func (a *app) quietWorkloads(cmd *cobra.Command, o *workloadOptions) (*kruiseSet
 	return nil, nil, nil
 }
 
-func (a *app) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	w, ctx, cancel := a.quietWorkloads(cmd, &workloadOptions{})
+func (run *workloadRun) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	w, ctx, cancel := run.quietWorkloads(cmd, &workloadOptions{})
 	if w == nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -418,3 +431,9 @@ func (a *app) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]co
 
 // errMeanwhile ends a change that was planned for an older spec of the workload.
 var errMeanwhile = errors.New("its spec was changed meanwhile: look at it, and try again")
+
+// writeTries bounds how often a write is tried after a conflict with a controller.
+const writeTries = 5
+
+// rewatchPause is the pause before a watch that ended begins again.
+const rewatchPause = time.Second

@@ -1,4 +1,4 @@
-package cmd
+package workloadcmd
 
 import (
 	"context"
@@ -12,9 +12,11 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
 )
 
-func newWorkloadPause(a *app, o *workloadOptions) *cobra.Command {
+func newWorkloadPause(inv *cli.Invocation, o *workloadOptions) *cobra.Command {
+	run := &workloadRun{Invocation: inv, clusters: connection.New(inv)}
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "pause NAME",
@@ -29,16 +31,17 @@ Exit codes: 0 it is paused, 2 it can't be.`,
 		Example: `  keelson workload pause web -n shop
   keelson workload pause daemon/agent -n kube-system --force`,
 		Args:              cli.Args("NAME", 1, 1),
-		ValidArgsFunction: a.completeWorkloads(o),
+		ValidArgsFunction: run.completeWorkloads(o),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.pauseWorkload(cmd.Context(), args[0], o, pausing{paused: true, force: force})
+			return run.pauseWorkload(cmd.Context(), args[0], o, pausing{paused: true, force: force})
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "also what Keelson delivers")
 	return cmd
 }
 
-func newWorkloadResume(a *app, o *workloadOptions) *cobra.Command {
+func newWorkloadResume(inv *cli.Invocation, o *workloadOptions) *cobra.Command {
+	run := &workloadRun{Invocation: inv, clusters: connection.New(inv)}
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "resume NAME",
@@ -52,9 +55,9 @@ Exit codes: 0 it is not paused, 2 it can't be so.`,
 		Example: `  keelson workload resume web -n shop
   keelson workload resume cloneset/web -n shop -o json`,
 		Args:              cli.Args("NAME", 1, 1),
-		ValidArgsFunction: a.completeWorkloads(o),
+		ValidArgsFunction: run.completeWorkloads(o),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.pauseWorkload(cmd.Context(), args[0], o, pausing{force: force})
+			return run.pauseWorkload(cmd.Context(), args[0], o, pausing{force: force})
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "also what Keelson delivers")
@@ -72,12 +75,12 @@ type pausedWorkload struct {
 	Changed   bool   `json:"changed"`
 }
 
-func (a *app) pauseWorkload(ctx context.Context, name string, o *workloadOptions, p pausing) error {
-	w, err := a.openWorkloads(o)
+func (run *workloadRun) pauseWorkload(ctx context.Context, name string, o *workloadOptions, p pausing) error {
+	w, err := run.openWorkloads(o)
 	if err != nil {
 		return err
 	}
-	for range sayTries {
+	for range writeTries {
 		var found *kruiseSet
 		if found, err = w.find(ctx, name, o.kind); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package cmd
+package daemon
 
 import (
 	"context"
@@ -7,14 +7,15 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/cmd/internal/connection"
 	"github.com/keelson-io/keelson/controllers/connect"
 )
 
-// followedHub returns settings for the hub that renew their credentials until ctx ends. It also
+// FollowedHub returns settings for the hub that renew their credentials until ctx ends. It also
 // returns a source of connections that reads and watches Secrets with those settings.
-func (a *app) followedHub(ctx context.Context, log *slog.Logger) (connect.Source, *rest.Config, error) {
-	source := a.source().Remembering()
-	line, err := connect.Dial(ctx, a.Env.Now, func(context.Context) (*rest.Config, error) { return source.Hub() }, connect.Callbacks{
+func (p Process) FollowedHub(ctx context.Context, log *slog.Logger) (connect.Source, *rest.Config, error) {
+	source := connection.New(p.Invocation).Source().Remembering()
+	line, err := connect.Dial(ctx, p.Env.Now, func(context.Context) (*rest.Config, error) { return source.Hub() }, connect.Callbacks{
 		Renewed: func() { log.Info("the connection to the hub has new credentials") },
 		Trouble: func(err error) {
 			if err == nil {

@@ -1,4 +1,4 @@
-package cmd
+package daemon
 
 import (
 	"context"
@@ -12,18 +12,18 @@ import (
 	"github.com/keelson-io/keelson/controllers/receiver"
 )
 
-// webhookOptions set where webhooks are received.
-type webhookOptions struct {
+// WebhookOptions set where webhooks are received.
+type WebhookOptions struct {
 	listen, secretFile string
 }
 
-func (o *webhookOptions) add(f *pflag.FlagSet) {
+func (o *WebhookOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.listen, "webhook-listen", "", "`ADDRESS` of the HTTP server that takes webhooks at /hook; empty: none")
 	f.StringVar(&o.secretFile, "webhook-secret-file", "", "`FILE` of the secrets that webhooks are signed with, one a line;\nit is read again when it changes")
 }
 
-// takeWebhooks serves webhooks until the returned function is called.
-func (a *app) takeWebhooks(ctx context.Context, o webhookOptions, log *slog.Logger, metrics *prometheus.Registry, fetch func()) (func(), error) {
+// TakeWebhooks serves webhooks until the returned function is called.
+func (p Process) TakeWebhooks(ctx context.Context, o WebhookOptions, log *slog.Logger, metrics *prometheus.Registry, fetch func()) (func(), error) {
 	switch {
 	case o.listen == "" && o.secretFile == "":
 		return func() {}, nil
@@ -32,11 +32,11 @@ func (a *app) takeWebhooks(ctx context.Context, o webhookOptions, log *slog.Logg
 	case o.secretFile == "":
 		return nil, cli.Usagef("--webhook-listen needs --webhook-secret-file: webhooks without a secret are not taken")
 	}
-	secrets, err := receiver.OpenFile(o.secretFile, a.Env.Now, a.Env.Redactor.Hide)
+	secrets, err := receiver.OpenFile(o.secretFile, p.Env.Now, p.Env.Redactor.Hide)
 	if err != nil {
 		return nil, fmt.Errorf("--webhook-secret-file: %w", err)
 	}
-	r := receiver.New(receiver.Options{Secrets: secrets.Secrets, Fetch: fetch, Log: log, Now: a.Env.Now})
+	r := receiver.New(receiver.Options{Secrets: secrets.Secrets, Fetch: fetch, Log: log, Now: p.Env.Now})
 	if err := metrics.Register(r); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}

@@ -1,4 +1,4 @@
-package cmd
+package daemon
 
 import (
 	"fmt"
@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closeMemory denies other processes of this user access to this process's memory, environment and
+// CloseMemory denies other processes of this user access to this process's memory, environment and
 // open files, until it ends. This process has credentials, and starts processes that work on
 // untrusted input. It also disables core dumps.
-func closeMemory() error {
+func CloseMemory() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("close the memory to other processes: %w", err)
 	}

@@ -1,4 +1,4 @@
-package cmd
+package rendering
 
 import (
 	"github.com/spf13/cobra"
@@ -6,25 +6,25 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// renderCacheBytes bounds the rendered targets that a command keeps in memory.
-const renderCacheBytes = 256 << 20
+// CacheBytes bounds the rendered targets that a command keeps in memory.
+const CacheBytes = 256 << 20
 
-// capabilityFlags set the capabilities of a cluster, for commands that ask no cluster.
-type capabilityFlags struct {
+// CapabilityFlags set the capabilities of a cluster, for commands that ask no cluster.
+type CapabilityFlags struct {
 	kubeVersion string
 	apiVersions []string
 }
 
-func (f *capabilityFlags) add(cmd *cobra.Command) {
+func (f *CapabilityFlags) AddFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.kubeVersion, "kube-version", "",
 		"Kubernetes `VERSION` to render for\n(default "+renderer.DefaultCapabilities().KubeVersion+")")
 	cmd.Flags().StringSliceVarP(&f.apiVersions, "api-versions", "a", nil,
 		"more API `VERSIONS` that the cluster serves,\nas monitoring.coreos.com/v1")
 }
 
-func (f *capabilityFlags) isSet() bool { return f.kubeVersion != "" || len(f.apiVersions) > 0 }
+func (f *CapabilityFlags) IsSet() bool { return f.kubeVersion != "" || len(f.apiVersions) > 0 }
 
-func (f *capabilityFlags) capabilities() renderer.Capabilities {
+func (f *CapabilityFlags) Capabilities() renderer.Capabilities {
 	caps := renderer.DefaultCapabilities()
 	if f.kubeVersion != "" {
 		caps.KubeVersion = f.kubeVersion

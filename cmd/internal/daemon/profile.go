@@ -1,4 +1,4 @@
-package cmd
+package daemon
 
 import (
 	"context"
@@ -7,10 +7,10 @@ import (
 	"net/http/pprof"
 )
 
-// serveProfiles serves /debug/pprof at a separate address until the returned function is called. A
+// ServeProfiles serves /debug/pprof at a separate address until the returned function is called. A
 // profile names functions and counts. The command line, which pprof also shows, may contain private
 // data, and is not served.
-func (a *app) serveProfiles(ctx context.Context, address string, log *slog.Logger) (func(), error) {
+func (p Process) ServeProfiles(ctx context.Context, address string, log *slog.Logger) (func(), error) {
 	if address == "" {
 		return func() {}, nil
 	}

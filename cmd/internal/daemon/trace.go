@@ -1,4 +1,4 @@
-package cmd
+package daemon
 
 import (
 	"bytes"
@@ -35,19 +35,19 @@ const (
 	spanText = 1 << 10
 )
 
-// traceOptions set where traces are sent.
-type traceOptions struct{ endpoint string }
+// TraceOptions set where traces are sent.
+type TraceOptions struct{ Endpoint string }
 
-func (o *traceOptions) add(f *pflag.FlagSet) {
-	f.StringVar(&o.endpoint, "trace-endpoint", "", "`URL` of an OpenTelemetry collector that gets traces, by OTLP\nover HTTP; empty: none")
+func (o *TraceOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.Endpoint, "trace-endpoint", "", "`URL` of an OpenTelemetry collector that gets traces, by OTLP\nover HTTP; empty: none")
 }
 
-// url returns the URL for posting traces; nil: traces are off.
-func (o traceOptions) url() (*url.URL, error) {
-	if o.endpoint == "" {
+// Url returns the URL for posting traces; nil: traces are off.
+func (o TraceOptions) Url() (*url.URL, error) {
+	if o.Endpoint == "" {
 		return nil, nil
 	}
-	u, err := url.Parse(o.endpoint)
+	u, err := url.Parse(o.Endpoint)
 	switch {
 	case err != nil:
 		// The error may contain a part of a password.
@@ -60,18 +60,18 @@ func (o traceOptions) url() (*url.URL, error) {
 	return u, nil
 }
 
-// traces starts to send traces. The returned function sends the last ones, and stops. The provider
+// StartTraces starts to send traces. The returned function sends the last ones, and stops. The provider
 // is nil without --trace-endpoint. Spans wait in a queue of 2,048; further spans are lost, so that
 // no collector delays a delivery.
-func (a *app) traces(ctx context.Context, o traceOptions, identity string, log *slog.Logger) (trace.TracerProvider, func(), error) {
-	to, err := o.url()
+func (p Process) StartTraces(ctx context.Context, o TraceOptions, identity string, log *slog.Logger) (trace.TracerProvider, func(), error) {
+	to, err := o.Url()
 	if err != nil || to == nil {
 		return nil, func() {}, err
 	}
 	from, err := resource.New(ctx,
 		resource.WithAttributes(
 			attribute.String("service.name", "keelson"),
-			attribute.String("service.version", a.Env.Version),
+			attribute.String("service.version", p.Env.Version),
 			attribute.String("service.instance.id", identity)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
@@ -79,7 +79,7 @@ func (a *app) traces(ctx context.Context, o traceOptions, identity string, log *
 	}
 	exporter := &discreet{
 		next:     otlptrace.NewUnstarted(&collector{to: to, client: &http.Client{Timeout: traceTimeout}}),
-		redactor: a.Env.Redactor, log: log, complain: rate.Sometimes{First: 1, Interval: time.Minute},
+		redactor: p.Env.Redactor, log: log, complain: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(from))
 	log.Info("sending traces", "to", to.Redacted())

@@ -1,4 +1,4 @@
-package cmd
+package daemon
 
 import (
 	"context"
@@ -18,40 +18,38 @@ import (
 	"github.com/keelson-io/keelson/controllers/shard"
 )
 
-// shareOptions have the default durations of Kubernetes' own controllers.
-type shareOptions struct {
-	share                                     bool
+// ShareOptions have the default durations of Kubernetes' own controllers.
+type ShareOptions struct {
+	Shared                                    bool
 	leaseDuration, renewDeadline, retryPeriod time.Duration
 }
 
-func (o *shareOptions) add(f *pflag.FlagSet) {
-	f.BoolVar(&o.share, "share", false, "share the clusters with the other replicas,\nby Leases in the hub")
+func (o *ShareOptions) AddFlags(f *pflag.FlagSet) {
+	f.BoolVar(&o.Shared, "share", false, "share the clusters with the other replicas,\nby Leases in the hub")
 	f.DurationVar(&o.leaseDuration, "lease-duration", 15*time.Second, "how long others wait, after the last renewal that\nthey saw, until they take over a replica's clusters")
 	f.DurationVar(&o.renewDeadline, "renew-deadline", 10*time.Second, "how long a replica writes without a renewal")
 	f.DurationVar(&o.retryPeriod, "retry-period", 2*time.Second, "time between two renewals")
 }
 
-// share grants a controller the right to write. A controller that does not share always has it.
-type share struct {
-	identity string
-	member   *shard.Member // nil: no sharing
+// Share grants a controller the right to write. A controller that does not share always has it.
+type Share struct {
+	Identity string
+	Member   *shard.Member // nil: no sharing
 }
 
-func (a *app) share(o controllerOptions, hub *rest.Config, log *slog.Logger) (*share, error) {
+// Start returns the share of a process. The argument group keeps processes with other clusters apart.
+func (o *ShareOptions) Start(p Process, hub *rest.Config, group string, log *slog.Logger) (*Share, error) {
 	identity, err := lease.Identity()
 	if err != nil {
 		return nil, err
 	}
-	if !o.share.share {
-		return &share{identity: identity}, nil
+	if !o.Shared {
+		return &Share{Identity: identity}, nil
 	}
-	options := shard.Options{Topic: a.Repo, Options: lease.Options{
-		Hub: hub, Identity: identity, Log: log, Now: a.Env.Now,
-		Duration: o.share.leaseDuration, RenewDeadline: o.share.renewDeadline, RetryPeriod: o.share.retryPeriod,
+	options := shard.Options{Topic: p.Repo, Group: group, Options: lease.Options{
+		Hub: hub, Identity: identity, Log: log, Now: p.Env.Now,
+		Duration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
 	}}
-	if o.cluster != "" {
-		options.Group = shard.Single
-	}
 	if err := options.Check(); err != nil {
 		return nil, cli.Usagef("--lease-duration, --renew-deadline, --retry-period: %w", err)
 	}
@@ -59,30 +57,30 @@ func (a *app) share(o controllerOptions, hub *rest.Config, log *slog.Logger) (*s
 	if err != nil {
 		return nil, err
 	}
-	return &share{identity: identity, member: m}, nil
+	return &Share{Identity: identity, Member: m}, nil
 }
 
-// guard returns settings that allow writes only while the Lease is held.
-func (s *share) guard(config *rest.Config) *rest.Config {
-	if s.member == nil {
+// Guard returns settings that allow writes only while the Lease is held.
+func (s *Share) Guard(config *rest.Config) *rest.Config {
+	if s.Member == nil {
 		return config
 	}
 	config = rest.CopyConfig(config)
-	config.Wrap(s.member.Gate().Wrap)
+	config.Wrap(s.Member.Gate().Wrap)
 	return config
 }
 
-// wrap returns a wrapper that ends requests when the Lease is lost; nil without sharing.
-func (s *share) wrap() func(http.RoundTripper) http.RoundTripper {
-	if s.member == nil {
+// Wrap returns a wrapper that ends requests when the Lease is lost; nil without sharing.
+func (s *Share) Wrap() func(http.RoundTripper) http.RoundTripper {
+	if s.Member == nil {
 		return nil
 	}
-	return s.member.Gate().Wrap
+	return s.Member.Gate().Wrap
 }
 
-// through returns a transport whose requests end when the Lease is lost.
-func (s *share) through(t http.RoundTripper) http.RoundTripper {
-	if wrap := s.wrap(); wrap != nil {
+// Through returns a transport whose requests end when the Lease is lost.
+func (s *Share) Through(t http.RoundTripper) http.RoundTripper {
+	if wrap := s.Wrap(); wrap != nil {
 		return wrap(t)
 	}
 	return t
@@ -90,52 +88,52 @@ func (s *share) through(t http.RoundTripper) http.RoundTripper {
 
 type connectFunc func(context.Context, v1alpha1.Connection) (*rest.Config, error)
 
-func (s *share) connect(next connectFunc) connectFunc {
+func (s *Share) Connect(next connectFunc) connectFunc {
 	return func(ctx context.Context, spec v1alpha1.Connection) (*rest.Config, error) {
 		config, err := next(ctx, spec)
 		if err != nil {
 			return nil, err
 		}
-		return s.guard(config), nil
+		return s.Guard(config), nil
 	}
 }
 
-// run runs the controller. With sharing, it reads the clusters to share first.
-func (s *share) run(ctx context.Context, c *delivery.Controller) error {
-	if s.member == nil {
+// Run runs the controller. With sharing, it reads the clusters to share first.
+func (s *Share) Run(ctx context.Context, c *delivery.Controller) error {
+	if s.Member == nil {
 		return c.Run(ctx)
 	}
 	c.Learn(ctx)
-	return s.member.Run(ctx, c.Run)
+	return s.Member.Run(ctx, c.Run)
 }
 
-// ready describes this process in one line. A replica without clusters is ready, too. Otherwise a
+// Ready describes this process in one line. A replica without clusters is ready, too. Otherwise a
 // Deployment with more replicas than clusters would never be rolled out.
-func (s *share) ready(next func() error) func() (string, error) {
+func (s *Share) Ready(next func() error) func() (string, error) {
 	return func() (string, error) {
 		switch {
-		case s.member == nil:
+		case s.Member == nil:
 			return "ok", next()
-		case !s.member.Holds():
+		case !s.Member.Holds():
 			return "ok: no lease", next()
 		}
-		now := s.member.Stats()
+		now := s.Member.Stats()
 		return fmt.Sprintf("ok: %d of %d clusters, %d replicas", now.Held, now.Clusters, now.Replicas), next()
 	}
 }
 
-func (s *share) metrics() []prometheus.Collector {
-	if s.member == nil {
+func (s *Share) Metrics() []prometheus.Collector {
+	if s.Member == nil {
 		return nil
 	}
 	gauge := func(name, help string, value func(shard.Stats) int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(s.member.Stats())) })
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(s.Member.Stats())) })
 	}
 	counter := func(from string, value func(shard.Stats) int) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "keelson_share_takeovers_total", Help: "Clusters that this replica took from another one, which gave them away or is dead.",
 			ConstLabels: prometheus.Labels{"from": from},
-		}, func() float64 { return float64(value(s.member.Stats())) })
+		}, func() float64 { return float64(value(s.Member.Stats())) })
 	}
 	return []prometheus.Collector{
 		gauge("keelson_share_clusters", "Clusters that this replica works on.", func(s shard.Stats) int { return s.Held }),

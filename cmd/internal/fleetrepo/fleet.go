@@ -1,0 +1,224 @@
+// Package fleetrepo opens the fleet repository that the settings name, finds clusters and components
+// in it, completes their names, and edits the files of its work tree.
+package fleetrepo
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/cmd/internal/cli"
+	"github.com/keelson-io/keelson/controllers/gitmemory"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/gitrepo"
+)
+
+// CompletionTimeout bounds a completion, unless [Env] sets another time.
+const CompletionTimeout = 3 * time.Second
+
+// Opener opens the fleet repository that the settings name.
+type Opener struct {
+	*cli.Invocation
+	// Delivers means that content of the repository is delivered: Keelson then remembers what it
+	// has seen of the branch.
+	Delivers bool
+}
+
+func New(inv *cli.Invocation) *Opener { return &Opener{Invocation: inv} }
+
+// OpenRepo opens the fleet repository, with its cache in the user's folder. A clone of an earlier
+// run may be outdated until a fetch.
+func (a *Opener) OpenRepo(ctx context.Context) (*registry.Repo, error) {
+	return registry.Open(ctx, a.RepoOptions(""))
+}
+
+// OpenRemembered is openRepo with another cache folder and a memory in the hub.
+func (a *Opener) OpenRemembered(ctx context.Context, cacheDir string, hub *rest.Config) (*registry.Repo, error) {
+	options := a.RepoOptions(cacheDir)
+	url, err := gitrepo.ShownURL(a.Repo)
+	if err != nil {
+		return nil, err
+	}
+	if options.Memory, err = gitmemory.New(hub, url); err != nil {
+		return nil, err
+	}
+	return registry.Open(ctx, options)
+}
+
+func (a *Opener) RepoOptions(cacheDir string) gitrepo.Options {
+	return gitrepo.Options{
+		URL: a.Repo, CacheDir: cacheDir, Looks: !a.Delivers,
+		TrustedKeys: a.TrustedKeys, AcceptRewind: a.AcceptRewind, Credentials: a.GitCredentials,
+		Hide:     func(secrets ...string) { a.Env.Redactor.Hide("git", secrets...) },
+		Username: os.Getenv("KEELSON_GIT_USERNAME"), Password: os.Getenv("KEELSON_GIT_PASSWORD"),
+	}
+}
+
+// Remote reports whether the repository is not a local folder.
+func (a *Opener) Remote() bool {
+	if strings.HasPrefix(a.Repo, "file://") {
+		return false
+	}
+	_, err := os.Stat(a.Repo)
+	return err != nil
+}
+
+// LoadFleet reads the fleet repository at --revision, by default its current state, or the files in
+// its work tree.
+func (a *Opener) LoadFleet(ctx context.Context, workTree bool) (*registry.Fleet, error) {
+	_, f, err := a.LoadRepo(ctx, workTree)
+	return f, err
+}
+
+func (a *Opener) LoadRepo(ctx context.Context, workTree bool) (*registry.Repo, *registry.Fleet, error) {
+	if workTree && a.Revision != "" {
+		return nil, nil, cli.Usagef("--worktree and --revision contradict each other")
+	}
+	options := a.RepoOptions("")
+	options.WorkTree = workTree
+	repo, err := registry.Open(ctx, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	if a.Remote() {
+		a.Log.Debug("fetching", "repo", a.Repo)
+		if err := repo.Git().Fetch(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	f, err := repo.Load(ctx, a.Revision)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.Signer != nil {
+		a.Log.Debug("the commit is signed", "revision", f.Revision, "by", f.Signer.Name, "key", f.Signer.Fingerprint)
+	}
+	a.Log.Debug("loaded the fleet", "revision", f.Revision, "clusters", len(f.Clusters), "problems", len(f.Problems))
+	return repo, f, nil
+}
+
+// FindCluster returns a cluster that no problem blocks.
+func FindCluster(f *registry.Fleet, name string) (*registry.Cluster, error) {
+	c := f.Cluster(name)
+	if c == nil {
+		return nil, fmt.Errorf("there is no cluster %q at revision %.12s: %s", name, f.Revision, Choice("clusters", ClusterNames(f)))
+	}
+	if err := c.Blocked(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// FindDeliveries returns the named deliveries of a cluster, sorted by name, or all of them.
+func FindDeliveries(c *registry.Cluster, components []string) ([]*registry.Delivery, error) {
+	if len(components) == 0 {
+		return c.Deliveries, nil
+	}
+	var out []*registry.Delivery
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(components))) {
+		d := c.Delivery(name)
+		if d == nil {
+			return nil, fmt.Errorf("cluster %s has no component %q: %s", c.Name, name, Choice("components", ComponentNames(c)))
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// Choice names up to 8 of the existing names.
+func Choice(what string, names []string) string {
+	const few = 8
+	switch {
+	case len(names) == 0:
+		return "there are no " + what
+	case len(names) > few:
+		return fmt.Sprintf("there are %s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	default:
+		return "there are " + strings.Join(names, ", ")
+	}
+}
+
+func ClusterNames(f *registry.Fleet) []string {
+	names := make([]string, 0, len(f.Clusters))
+	for _, c := range f.Clusters {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func ComponentNames(c *registry.Cluster) []string {
+	names := make([]string, 0, len(c.Deliveries))
+	for _, d := range c.Deliveries {
+		names = append(names, d.Component)
+	}
+	return names
+}
+
+// CompleteNames completes CLUSTER, then up to so many COMPONENTs; -1: any number.
+func (a *Opener) CompleteNames(components int) cobra.CompletionFunc {
+	return a.Complete(func(f *registry.Fleet, args []string) []string {
+		if len(args) == 0 {
+			return ClusterNames(f)
+		}
+		c := f.Cluster(args[0])
+		if c == nil || components >= 0 && len(args) > components {
+			return nil
+		}
+		return Without(ComponentNames(c), args[1:])
+	})
+}
+
+// CompleteClusters completes any number of clusters.
+func CompleteClusters(f *registry.Fleet, args []string) []string {
+	return Without(ClusterNames(f), args)
+}
+
+// Complete completes an argument with names from the fleet and the arguments before it.
+func (a *Opener) Complete(names func(f *registry.Fleet, args []string) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		f := a.quietFleet(cmd)
+		if f == nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return names(f, args), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func Without(names, taken []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(taken, name) })
+}
+
+// quietFleet returns the fleet without a fetch, or nil on any error: a completion must be quick,
+// and prints no errors.
+func (a *Opener) quietFleet(cmd *cobra.Command) *registry.Fleet {
+	if a.Configure(cmd) != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.Env.Completion, CompletionTimeout))
+	defer cancel()
+	repo, err := a.OpenRepo(ctx)
+	if err != nil {
+		return nil
+	}
+	f, err := repo.Load(ctx, a.Revision)
+	if err != nil {
+		return nil
+	}
+	return f
+}
+
+// ShownURL returns the URL of a repository without its password.
+func ShownURL(repo string) string {
+	if u, err := url.Parse(repo); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return repo
+}
