@@ -47,9 +47,15 @@ func (c *comparison) cannotUpdate(w *row) bool {
 }
 
 // replace plans to delete the object and to create it anew. A rule on its deletion may stop this. A
-// field can't wait alone while its object is replaced.
+// field can't wait alone while its object is replaced. No approval replaces an object that an
+// annotation keeps: it says that nothing deletes the object.
 func (c *comparison) replace() {
 	c.change.Op, c.change.Patch, c.change.DryRunBody = OpReplace, c.target, c.target
+	if annotation := c.keepsObject(); annotation != "" {
+		c.change.stop(StateDenied, ruleImmutable, "it would be deleted and created anew, and its annotation "+annotation+
+			" forbids to delete it: remove the annotation in a change of its own first")
+		return
+	}
 	if !c.waiting.Empty() {
 		c.change.stop(StateHeld, ruleImmutable, "it would be deleted and created anew, and one of its fields is held")
 		return

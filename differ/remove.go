@@ -61,11 +61,8 @@ func (c *comparison) released() (string, error) {
 	case bearer != c.policy.Component:
 		return "component " + bearer + " has taken it over", nil
 	}
-	if annotated(c.live, c.recorded, helmPolicy, "keep") {
-		return helmPolicy + ": keep", nil
-	}
-	if annotated(c.live, c.recorded, v1alpha1.AnnotationPrune, v1alpha1.PruneDisabled) {
-		return v1alpha1.AnnotationPrune + ": " + v1alpha1.PruneDisabled, nil
+	if annotation := c.keepsObject(); annotation != "" {
+		return annotation, nil
 	}
 	if c.policy.AnyComponent { // files seldom have managedFields
 		return "", nil
@@ -96,6 +93,17 @@ func (c *comparison) bearer() string {
 func annotated(live, recorded map[string]any, name, value string) bool {
 	return nested(live, "metadata", "annotations", name) == value ||
 		nested(recorded, "metadata", "annotations", name) == value
+}
+
+// keepsObject returns the annotation that forbids to delete the object; "" without one.
+func (c *comparison) keepsObject() string {
+	switch {
+	case annotated(c.live, c.recorded, helmPolicy, "keep"):
+		return helmPolicy + ": keep"
+	case annotated(c.live, c.recorded, v1alpha1.AnnotationPrune, v1alpha1.PruneDisabled):
+		return v1alpha1.AnnotationPrune + ": " + v1alpha1.PruneDisabled
+	}
+	return ""
 }
 
 // delete plans a deletion, unless another component or a danger rule prevents it.
