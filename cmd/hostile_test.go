@@ -59,7 +59,7 @@ func hostile() map[string]func(f *fleet) {
 		"rules": func(f *fleet) {
 			var rules strings.Builder
 			for i := range 200 {
-				fmt.Fprintf(&rules, "- {name: r%d, path: .data, when: '[0,1,2,3,4,5,6,7,8,9].all(a,[0,1,2,3,4,5,6,7,8,9].all(b,[0,1,2,3,4,5,6,7].all(c, a+b+c < 99))) && false', effect: deny, because: x}\n", i)
+				fmt.Fprintf(&rules, "- {name: r%d, path: .data, when: '[0,1,2,3,4,5,6,7,8,9].all(a,[0,1,2,3,4,5,6,7,8,9].all(b,[0,1,2,3,4,5,6,7].all(c, a+b+c < 99))) && new == \"never\"', effect: deny, because: x}\n", i)
 			}
 			component(f, "ruled", "danger:\n"+rules.String(), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n{{- range $i := until 5000 }}\n  k{{ $i }}: v\n{{- end }}\n")
 			on(f, "ruled")

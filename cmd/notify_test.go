@@ -31,7 +31,7 @@ func TestNotify(t *testing.T) {
 	f.keelson("notify", "list", "-o", "json").want(t, 0).says(t, `"to": "Secret bridge"`, `"interval": "1m0s"`, `"deliveries": 2`)
 	f.keelson("notify", "test", "oncall", "--dry-run").want(t, 0).says(t, "POST to "+s.URL+", not sent", "This is a test of notification oncall")
 	f.keelson("notify", "test", "oncall").want(t, 0).says(t, "POST to "+s.URL+", unsigned", "answer: 200")
-	if got := <-posts; !strings.Contains(got, "nothing of this has happened") || !strings.Contains(got, "fails on") || len(posts) > 0 {
+	if got := <-posts; !strings.Contains(got, "none of these events has happened") || !strings.Contains(got, "fails on") || len(posts) > 0 {
 		t.Errorf("it was sent %s, and %d more", got, len(posts))
 	}
 	status = http.StatusForbidden

@@ -68,7 +68,7 @@ func TestValidateRollouts(t *testing.T) {
 	f.edit("pipelines/standard.yaml", "job: {template: jobs/smoke.yaml}", `cel: "true"`)
 	f.edit("pipelines/standard.yaml", "clusterSelector: {}", "clusterSelector: {matchLabels: {stage: canary}}")
 	f.commit()
-	f.keelson("validate").want(t, 1).says(t, "pipelines/standard.yaml:1:1: pipeline standard has no stage for cluster prod (its last stage can be for all others")
+	f.keelson("validate").want(t, 1).says(t, "pipelines/standard.yaml:1:1: pipeline standard has no stage for cluster prod (its last stage can select the remaining clusters")
 }
 
 // TestExplainRollout: how changes come to a component is a thing that stands in git, so

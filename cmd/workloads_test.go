@@ -105,7 +105,7 @@ func TestWorkloadsStopWaiting(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	world{}.runContext(ctx, "workloads", "--kubeconfig", unreachable, "--lead=false", "--listen", "").want(t, 2).says(t, "ask what the cluster serves: ", "connection refused")
+	world{}.runContext(ctx, "workloads", "--kubeconfig", unreachable, "--lead=false", "--listen", "").want(t, 2).says(t, "discover the kinds of the cluster: ", "connection refused")
 }
 
 // nowhere returns a kubeconfig of a cluster whose API server does not answer.

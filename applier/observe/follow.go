@@ -16,7 +16,10 @@ import (
 )
 
 // The backoff between two reads of an object grows from MinBackoff to MaxBackoff.
-const MinBackoff, MaxBackoff = 250 * time.Millisecond, 2 * time.Second
+const (
+	MinBackoff = 250 * time.Millisecond
+	MaxBackoff = 2 * time.Second
+)
 
 // Follow calls enough with one object after each change, nil while the object does not exist, until
 // enough returns true. The error is of ctx or of a read.

@@ -3,13 +3,12 @@
 package connection
 
 import (
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -27,6 +26,7 @@ import (
 // Connector connects to the hub and to clusters.
 type Connector struct{ *cli.Invocation }
 
+// New returns a connector that uses the settings of a command.
 func New(inv *cli.Invocation) Connector { return Connector{Invocation: inv} }
 
 // Source returns the source of credentials.

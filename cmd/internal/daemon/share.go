@@ -24,6 +24,7 @@ type ShareOptions struct {
 	leaseDuration, renewDeadline, retryPeriod time.Duration
 }
 
+// AddFlags adds the flags of the options.
 func (o *ShareOptions) AddFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.Shared, "share", false, "share the clusters with the other replicas,\nby Leases in the hub")
 	f.DurationVar(&o.leaseDuration, "lease-duration", 15*time.Second, "how long others wait, after the last renewal that\nthey saw, until they take over a replica's clusters")
@@ -88,6 +89,7 @@ func (s *Share) Through(t http.RoundTripper) http.RoundTripper {
 
 type connectFunc func(context.Context, v1alpha1.Connection) (*rest.Config, error)
 
+// Connect returns next with the replica's guard: writes fail while the replica's Lease isn't held.
 func (s *Share) Connect(next connectFunc) connectFunc {
 	return func(ctx context.Context, spec v1alpha1.Connection) (*rest.Config, error) {
 		config, err := next(ctx, spec)
@@ -122,6 +124,7 @@ func (s *Share) Ready(next func() error) func() (string, error) {
 	}
 }
 
+// Metrics returns the collectors of a shared controller; none if the controller does not share.
 func (s *Share) Metrics() []prometheus.Collector {
 	if s.Member == nil {
 		return nil

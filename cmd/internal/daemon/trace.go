@@ -38,6 +38,7 @@ const (
 // TraceOptions set where traces are sent.
 type TraceOptions struct{ Endpoint string }
 
+// AddFlags adds the flags of the options.
 func (o *TraceOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Endpoint, "trace-endpoint", "", "`URL` of an OpenTelemetry collector that gets traces, by OTLP\nover HTTP; empty: none")
 }

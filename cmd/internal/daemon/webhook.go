@@ -17,6 +17,7 @@ type WebhookOptions struct {
 	listen, secretFile string
 }
 
+// AddFlags adds the flags of the options.
 func (o *WebhookOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.listen, "webhook-listen", "", "`ADDRESS` of the HTTP server that takes webhooks at /hook; empty: none")
 	f.StringVar(&o.secretFile, "webhook-secret-file", "", "`FILE` of the secrets that webhooks are signed with, one a line;\nit is read again when it changes")

@@ -32,6 +32,7 @@ type Opener struct {
 	Delivers bool
 }
 
+// New returns an opener that uses the settings of a command.
 func New(inv *cli.Invocation) *Opener { return &Opener{Invocation: inv} }
 
 // OpenRepo opens the fleet repository, with its cache in the user's folder. A clone of an earlier
@@ -53,6 +54,8 @@ func (a *Opener) OpenRemembered(ctx context.Context, cacheDir string, hub *rest.
 	return registry.Open(ctx, options)
 }
 
+// RepoOptions returns the options of the command's settings. An empty cacheDir means the user's
+// cache folder.
 func (a *Opener) RepoOptions(cacheDir string) gitrepo.Options {
 	return gitrepo.Options{
 		URL: a.Repo, CacheDir: cacheDir, Looks: !a.Delivers,
@@ -78,6 +81,7 @@ func (a *Opener) LoadFleet(ctx context.Context, workTree bool) (*registry.Fleet,
 	return f, err
 }
 
+// LoadRepo opens the fleet repository, fetches it if it is remote, and loads the fleet.
 func (a *Opener) LoadRepo(ctx context.Context, workTree bool) (*registry.Repo, *registry.Fleet, error) {
 	if workTree && a.Revision != "" {
 		return nil, nil, cli.Usagef("--worktree and --revision contradict each other")
@@ -146,6 +150,7 @@ func Choice(what string, names []string) string {
 	}
 }
 
+// ClusterNames returns the names of all clusters of a fleet.
 func ClusterNames(f *registry.Fleet) []string {
 	names := make([]string, 0, len(f.Clusters))
 	for _, c := range f.Clusters {
@@ -154,6 +159,7 @@ func ClusterNames(f *registry.Fleet) []string {
 	return names
 }
 
+// ComponentNames returns the names of all components of a cluster.
 func ComponentNames(c *registry.Cluster) []string {
 	names := make([]string, 0, len(c.Deliveries))
 	for _, d := range c.Deliveries {
@@ -192,6 +198,7 @@ func (a *Opener) Complete(names func(f *registry.Fleet, args []string) []string)
 	}
 }
 
+// Without returns the names that are not taken. It changes the slice names.
 func Without(names, taken []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(taken, name) })
 }

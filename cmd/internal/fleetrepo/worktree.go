@@ -44,6 +44,7 @@ func (a *Opener) OpenWorkTree(ctx context.Context, command string) (*WorkTree, e
 	return &WorkTree{Root: root, fleet: f}, nil
 }
 
+// Close releases the folder of the work tree.
 func (w *WorkTree) Close() { _ = w.Root.Close() } // all written files are closed already
 
 // Cluster returns a cluster, even one with mistakes.

@@ -45,6 +45,7 @@ type Opener struct {
 	Renders  *rendering.Local
 }
 
+// NewOpener returns an opener of sessions that uses the settings of a command.
 func NewOpener(inv *cli.Invocation) Opener {
 	return Opener{Fleets: fleetrepo.New(inv), clusters: connection.New(inv), Renders: rendering.New(inv)}
 }

@@ -34,8 +34,10 @@ type Local struct {
 	disk *renderer.Disk // nil: no cache on disk
 }
 
+// New returns the renders of one command. Nothing starts before the first render.
 func New(inv *cli.Invocation) *Local { return &Local{Invocation: inv} }
 
+// AddFlags adds the flags that limit renders.
 func (r *Local) AddFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	r.memory = resource.QuantityValue{Quantity: resource.MustParse("512Mi")}
@@ -53,6 +55,7 @@ type Limits struct {
 	Memory int64 // bytes
 }
 
+// Limits returns the limits of one render.
 func (r *Local) Limits() Limits {
 	return Limits{Time: r.timeout, Memory: r.memory.Value()}
 }
@@ -122,6 +125,7 @@ type Timed struct {
 	Took *prometheus.HistogramVec
 }
 
+// NewTimed returns a renderer that measures how long next takes.
 func NewTimed(next renderer.Renderer, now func() time.Time) *Timed {
 	return &Timed{next: next, now: now, Took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "keelson_render_duration_seconds", Help: "How long a chart took to render, the wait for a worker with it.",

@@ -15,6 +15,7 @@ type CapabilityFlags struct {
 	apiVersions []string
 }
 
+// AddFlags adds the flags.
 func (f *CapabilityFlags) AddFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.kubeVersion, "kube-version", "",
 		"Kubernetes `VERSION` to render for\n(default "+renderer.DefaultCapabilities().KubeVersion+")")
@@ -22,8 +23,10 @@ func (f *CapabilityFlags) AddFlags(cmd *cobra.Command) {
 		"more API `VERSIONS` that the cluster serves,\nas monitoring.coreos.com/v1")
 }
 
+// IsSet reports whether a flag has a value.
 func (f *CapabilityFlags) IsSet() bool { return f.kubeVersion != "" || len(f.apiVersions) > 0 }
 
+// Capabilities returns the default capabilities, changed by the flags.
 func (f *CapabilityFlags) Capabilities() renderer.Capabilities {
 	caps := renderer.DefaultCapabilities()
 	if f.kubeVersion != "" {

@@ -3,8 +3,6 @@
 package workloadcmd
 
 import (
-	"time"
-
 	"cmp"
 	"context"
 	"errors"
@@ -12,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -38,6 +37,7 @@ type workloadRun struct {
 	clusters connection.Connector
 }
 
+// New returns the command workload, with its subcommands.
 func New(inv *cli.Invocation) *cobra.Command {
 	run := &workloadRun{Invocation: inv, clusters: connection.New(inv)}
 	o := &workloadOptions{}

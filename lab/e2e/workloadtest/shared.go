@@ -30,7 +30,7 @@ type Shared struct {
 // Main runs the tests of a package on a cluster. program is the lab program, for real nodes.
 // ready starts what the tests need on the cluster, and fails by package must.
 func Main(m *testing.M, name, program string, change cluster.Change, ready func(context.Context, *Shared)) (code int) {
-	ctx := context.Background()
+	ctx := context.Background() //nolint:forbidigo // the main function of a package's tests has none
 	s := &Shared{Name: name}
 	defer func() {
 		if err := s.close(ctx, code != 0); err != nil {
@@ -79,7 +79,7 @@ func (s *Shared) close(ctx context.Context, failed bool) error {
 		errs = append(errs, SaveLogs(s.Lab, s.Name, s.Dir))
 	}
 	if errs = append(errs, s.Lab.Down(ctx, s.Name)); !failed && errors.Join(errs...) == nil {
-		return os.RemoveAll(s.Dir)
+		return os.RemoveAll(s.Dir) //nolint:wrapcheck // says which file it is
 	}
 	return errors.Join(errs...)
 }
