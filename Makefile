@@ -404,7 +404,7 @@ vuln: bin/govulncheck ## fail where the program reaches a known vulnerability th
 	bin/vulncheck --accepted tools/vulncheck/accepted.txt <bin/vulnerabilities.json
 
 .PHONY: verify
-verify: generate ## fail if generated code, a go.mod or anything else differs from what is committed
+verify: generate sizes ## fail if generated code, a go.mod or anything else differs from what is committed, or a part is too large
 	@for dir in $$($(modules)); do
 		echo "go mod tidy -C $$dir -diff"
 		diff=$$(go mod tidy -C "$$dir" -diff 2>&1) || {

@@ -51,7 +51,7 @@ func (c *comparison) cannotUpdate(w *row) bool {
 // annotation keeps: it says that nothing deletes the object.
 func (c *comparison) replace() {
 	c.change.Op, c.change.Patch, c.change.DryRunBody = OpReplace, c.target, c.target
-	if annotation := c.keepsObject(); annotation != "" {
+	if annotation := keepAnnotation(c.live, c.recorded); annotation != "" {
 		c.change.stop(StateDenied, ruleImmutable, "it would be deleted and created anew, and its annotation "+annotation+
 			" forbids to delete it: remove the annotation in a change of its own first")
 		return

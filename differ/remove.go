@@ -61,7 +61,7 @@ func (c *comparison) released() (string, error) {
 	case bearer != c.policy.Component:
 		return "component " + bearer + " has taken it over", nil
 	}
-	if annotation := c.keepsObject(); annotation != "" {
+	if annotation := keepAnnotation(c.live, c.recorded); annotation != "" {
 		return annotation, nil
 	}
 	if c.policy.AnyComponent { // files seldom have managedFields
@@ -95,12 +95,12 @@ func annotated(live, recorded map[string]any, name, value string) bool {
 		nested(recorded, "metadata", "annotations", name) == value
 }
 
-// keepsObject returns the annotation that forbids to delete the object; "" without one.
-func (c *comparison) keepsObject() string {
+// keepAnnotation returns the annotation that forbids to delete an object; "" without one.
+func keepAnnotation(live, recorded map[string]any) string {
 	switch {
-	case annotated(c.live, c.recorded, helmPolicy, "keep"):
+	case annotated(live, recorded, helmPolicy, "keep"):
 		return helmPolicy + ": keep"
-	case annotated(c.live, c.recorded, v1alpha1.AnnotationPrune, v1alpha1.PruneDisabled):
+	case annotated(live, recorded, v1alpha1.AnnotationPrune, v1alpha1.PruneDisabled):
 		return v1alpha1.AnnotationPrune + ": " + v1alpha1.PruneDisabled
 	}
 	return ""
