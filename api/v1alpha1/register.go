@@ -32,7 +32,7 @@ const (
 	// AnnotationHookRun distinguishes the runs of a hook.
 	AnnotationHookRun = "keelson.io/hook-run"
 	// AnnotationPrune with the value [PruneDisabled] keeps an object that leaves the chart, or
-	// whose component leaves the cluster.
+	// whose component leaves the cluster. The object is not replaced either.
 	AnnotationPrune = "keelson.io/prune"
 	PruneDisabled   = "disabled"
 	// LabelProbe marks the objects that a probe created in a cluster, and its results in the hub.
