@@ -29,22 +29,23 @@ func newDiff(inv *cli.Invocation) *cobra.Command {
 		GroupID: cli.GroupCluster,
 		Short:   "Show what applying would change on a cluster",
 		Long: `Diff compares what Keelson last applied, what git wants, and what the cluster
-has, and shows what 'keelson apply' would change: what is held or denied first,
-with the rule and its reason. It writes nothing.
+has. It prints what 'keelson apply' would change, with held and denied changes
+first, each with its rule and the reason. It writes nothing.
 
-  -o json   {"objects": [...]}, a contract: fields that need no action are
-            left out, and the data of Secrets is masked
-  -o patch  what would be sent, object by object, as YAML, with the data of
-            Secrets masked
-  -o markdown  for a comment on a pull request: what is held, denied or kept on
-            top, long values cut
+  -o json   {"objects": [...]}, a contract. Fields without an action are left
+            out, and the data of Secrets is masked
+  -o patch  what would be sent for each object, as YAML. The data of Secrets
+            is masked
+  -o markdown  a comment for a pull request. Held, denied and kept changes come
+            first, and long values are cut
 
 With --recorded, --target or --live it compares files of objects instead, and
-asks neither git nor a cluster: a file that is left out or empty means that
-none of the objects is there, and the custom resources among the live objects
-are all that there are. The schemas of a current Kubernetes are built in;
-those of custom resources come from the CRDs among the target and live objects,
-and from the files that --schema names: CRDs, or what one of these prints
+asks neither git nor a cluster. A missing or empty file means that none of the
+objects exists. The custom resources in the live file are taken as complete.
+
+The schemas of a current Kubernetes are built in. Schemas of custom resources
+come from the CRDs among the target and live objects, and from the files of
+--schema. These hold CRDs, or the output of one of:
   kubectl get crds -o yaml
   kubectl get --raw /openapi/v3/apis/GROUP/VERSION
   kubectl get --raw /openapi/v2

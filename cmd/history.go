@@ -31,10 +31,12 @@ func newHistory(inv *cli.Invocation) *cobra.Command {
 		GroupID: cli.GroupCluster,
 		Short:   "Show what was delivered to a cluster, and when",
 		Long: `History prints the last deliveries of a component to a cluster, or of all its
-components, the newest first, as the records in the cluster itself tell them.
-It also knows components that git no longer has. EPOCH and WRITER tell which
-process delivered; PINNED, that it was a rollback; HEALTH, how a delivery was
-when the next one began. How the newest is, 'keelson status' tells.
+components, with the newest first. It reads them from the records in the
+cluster, which also have components that git no longer has.
+
+EPOCH and WRITER name the process that delivered. PINNED marks a rollback.
+HEALTH is the health of a delivery when the next one began; 'keelson status'
+shows the health of the newest.
 
 Exit codes: 0 printed, 2 the records can't be read.`,
 		Example: `  keelson history prod-hz-01

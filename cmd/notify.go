@@ -33,9 +33,9 @@ func newNotify(inv *cli.Invocation) *cobra.Command {
 		Use:     "notify",
 		GroupID: cli.GroupCluster,
 		Short:   "List notifications, and try one out",
-		Long: `Files under notifications/ in the fleet repository say what is told to other
-servers: what becomes of rollouts and deliveries, to a chat or to a webhook.
-'keelson controller' sends it.`,
+		Long: `Files under notifications/ in the fleet repository define messages about
+rollouts and deliveries, to a chat or to a webhook. 'keelson controller' sends
+them.`,
 		Example: `  keelson notify list
   keelson notify test oncall
   keelson notify test oncall --dry-run -o json | jq .body`,
@@ -51,11 +51,11 @@ func newNotifyList(inv *cli.Invocation) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the notifications that git has",
-		Long: `List prints each notification, where it goes, and what it is about. It sends no request
-but the repository.
+		Long: `List prints each notification, where it goes, and what it is about. It sends no
+request but the repository.
 
-Exit codes: 0 printed, 1 printed, and one of them is broken, 2 the repository can't be
-read.`,
+Exit codes: 0 printed, 1 printed, and one of them is broken, 2 the repository
+can't be read.`,
 		Example: `  keelson notify list
   keelson notify list -o json | jq -r '.[] | select(.broken) | .name'`,
 		Args: cli.Args("", 0, 0),
@@ -152,12 +152,13 @@ func newNotifyTest(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test NAME",
 		Short: "Send a sample of a notification, and print what was sent",
-		Long: `Test sends a message of made-up events to where a notification goes, marked as a
-test, and prints what it has sent and what was answered. Where it goes, and what
-it is signed with, is read from its Secret in the hub (--kubeconfig and --context),
-and not printed. With --dry-run nothing is sent, and no question is asked.
+		Long: `Test sends a message of made-up events to the target of a notification. The
+message says that it is a test. The command prints what it sent and the answer.
+It reads the target's address and key from a Secret in the hub (--kubeconfig
+and --context), and does not print them. With --dry-run it sends nothing and
+asks no question.
 
-Exit codes: 0 it was taken, or would have been sent, 1 it was not taken, 2 trouble
+Exit codes: 0 accepted, or with --dry-run complete; 1 not accepted; 2 an error
 before that.`,
 		Example: `  keelson notify test oncall
   keelson notify test oncall --dry-run

@@ -34,10 +34,10 @@ func newPolicyReplay(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay BASE..HEAD",
 		Short: "Show which danger rules fire on the commits of a branch",
-		Long: `Replay previews each commit from BASE to HEAD against the one before it, as
-'keelson preview' does, and prints which danger rules hold, deny or warn. Commits
-are those of the branch: of a merge, the first parent. It asks no cluster. The
-built-in rules are those of this program; the others are as each commit has them.
+		Long: `Replay compares each commit from BASE to HEAD with the commit before it, as
+'keelson preview' does. It prints which danger rules hold, deny or warn. It
+follows first parents, and sends no request to a cluster. The built-in rules
+are those of this program; each commit has its own other rules.
 
 Exit codes: 0 printed, 2 a commit can't be read.`,
 		Example: `  keelson policy replay v2026.10..main

@@ -33,10 +33,10 @@ func newProbe(inv *cli.Invocation) *cobra.Command {
 		Use:     "probe",
 		GroupID: cli.GroupCluster,
 		Short:   "Show what came of black-box tests on clusters",
-		Long: `Probes are black-box tests that run all the time on the clusters that they select:
-they create, upgrade, scale and delete workloads as a user would. What they do
-stands in probes/NAME.yaml; what came of it is in the ProbeResults of the hub
-(--kubeconfig and --context), and a check of a pipeline can ask for it.`,
+		Long: `Probes are black-box tests that run all the time on the clusters that they
+select. They create, upgrade, scale and delete workloads as a user would.
+probes/NAME.yaml defines a probe. Its results are ProbeResults in the hub
+(--kubeconfig and --context), and a check of a pipeline can require them.`,
 		Example: `  keelson probe list --failing
   keelson probe show workloads prod-hz-01`,
 		Args: cli.Args("list", 0, 0),
@@ -55,8 +55,9 @@ func newProbeList(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the results of all probes on all clusters",
-		Long: `List prints how the last run of each probe on each cluster ended, since when it is so,
-and when a run passed last. While nothing changes, that is written once an hour.
+		Long: `List prints how the last run of each probe on each cluster ended, since when it
+is so, and when a run passed last. While nothing changes, that is written once
+an hour.
 
 Exit codes: 0 printed, 2 the hub can't be read.`,
 		Example: `  keelson probe list
@@ -104,11 +105,11 @@ func newProbeShow(inv *cli.Invocation) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PROBE CLUSTER",
 		Short: "Show the last runs of a probe on a cluster, and what failed",
-		Long: `Show prints the last runs of a probe on a cluster, at most 10, and what failed in the
-last one: object, condition, pod and last events.
+		Long: `Show prints the last runs of a probe on a cluster, at most 10, and what failed
+in the last one: object, condition, pod and last events.
 
-Exit codes: 0 it passes, 1 it fails, or has not run yet, 2 the hub can't be read, or
-has no such result.`,
+Exit codes: 0 it passes, 1 it fails, or has not run yet, 2 the hub can't be
+read, or has no such result.`,
 		Example: `  keelson probe show workloads prod-hz-01
   keelson probe show workloads prod-hz-01 -o yaml`,
 		Args:              cli.Args("PROBE CLUSTER", 2, 2),

@@ -74,29 +74,31 @@ func newPromote(inv *cli.Invocation) *cobra.Command {
 		Use:     "promote [COMPONENT…]",
 		GroupID: cli.GroupGit,
 		Short:   "Commit the versions that stages of pipelines are promoted to",
-		Long: `Promote moves versions on in the files of the fleet repository, where a stage of a
-pipeline says promotion: the first stage follows the newest tags, each later one
-what has passed the stage before it: all clusters released, healthy, baked. How far
-components are is read from the hub (--kubeconfig and --context).
+		Long: `Promote moves versions on in the files of the fleet repository. It does so for
+the stages of a pipeline that set promotion. The first stage follows the newest
+tags. Each later stage follows the versions that have passed the stage before
+it: all clusters released, healthy, baked. The progress of the components is
+read from the hub (--kubeconfig and --context).
 
-Each promotion changes one line, in the one place that the clusters of the stage
-have their version from, and is a commit of its own. A version is never set back,
-and one that stood there and was taken away is not promoted again: a later tag is.
-While a change of a component is on its way, paused or has failed, nothing more of
-it is promoted; nor to clusters that are frozen.
+Each promotion is a commit that changes one line: the version of the clusters
+of one stage. Promote never sets a version back, and never promotes a version
+again that was removed from the file; it promotes a later one. It does not
+promote a component while its rollout is in progress, paused or failed, or
+where a freeze holds a cluster.
 
-Where --repo is a URL, the commits are pushed to its branch, with the login of
---push-credentials; if another push comes first, promote starts again.
-Where it is a folder, the files in its work tree are changed; commit them.
-'keelson controller --promote' does the same all the time.
+If --repo is a URL, promote pushes the commits to its branch with the login of
+--push-credentials. If another push comes first, promote starts again. If
+--repo is a folder, promote changes the files in its work tree; commit them
+yourself. 'keelson controller --promote' does the same continuously.
 
-A stage that says by: pullRequest gets its commit on a branch
-keelson/promote/…, and a pull request on the --forge. The next version updates
-both. If a person closes the pull request, its version is not proposed again. If
-the version can no longer be promoted to the stage, promote closes the pull
-request. It keeps commits of other authors on that branch.
+A stage with by: pullRequest gets its commit on a branch keelson/promote/…, and
+a pull request on the --forge. The next version updates both. If a person
+closes the pull request, its version is not proposed again. If the version can
+no longer be promoted to the stage, promote closes the pull request. It keeps
+commits of other authors on that branch.
 
-Exit codes: 0 done, or nothing to do; 2 it can't be done, or not be known.`,
+Exit codes: 0 done, or nothing to do; 2 it can't be done, or the state is
+unknown.`,
 		Example: `  keelson promote --dry-run
   keelson promote coredns --repo https://git.example/fleet.git \
     --push-credentials writer.yaml

@@ -36,17 +36,19 @@ func newRender(inv *cli.Invocation) *cobra.Command {
 		GroupID: cli.GroupGit,
 		Short:   "Print the objects that a cluster should have",
 		Long: `Render prints the target objects of a component on a cluster, or of all its
-components, as YAML, each below a comment that names its template.
+components. The output is YAML; a comment above each object names its template.
 
-It asks no cluster, so charts see the kinds of --kube-version, --api-versions,
-and of the components that they depend on. With --live they see what the
-cluster serves. The data of Secrets is masked, and so is what SOPS encrypted in
-meta-config wherever a chart puts it, so that it can't be applied, unless
---show-secrets is given.
+Render sends no request to the cluster. Charts see the kinds of --kube-version,
+of --api-versions, and of the components that they depend on. With --live they
+see the kinds that the cluster serves.
+
+The data of Secrets is masked, and so are values that SOPS encrypted in
+meta-config, wherever a chart puts them. Masked output can't be applied; use
+--show-secrets to print the values.
 
 With -o json or yaml the output is one List.
 
-Exit codes: 0 rendered, 2 it can't be.`,
+Exit codes: 0 rendered, 2 a component can't be rendered.`,
 		Example: `  keelson render prod-hz-01
   keelson render prod-hz-01 coredns --revision my-branch
   keelson render prod-hz-01 coredns --kube-version v1.34.0

@@ -34,13 +34,13 @@ func newRollout(inv *cli.Invocation) *cobra.Command {
 		Use:     "rollout",
 		GroupID: cli.GroupCluster,
 		Short:   "Show how changes go from cluster to cluster, and steer them",
-		Long: `Changes of a component with a pipeline go from cluster to cluster, stage by stage.
-The Rollout objects in the hub (--kubeconfig and --context) show how far each is.
+		Long: `A change of a component with a pipeline goes from cluster to cluster, stage by
+stage. The Rollout objects in the hub (--kubeconfig and --context) show the
+progress.
 
-What is to run stands in git, and so does the way there: a freeze, an approval
-or a revert is a commit. pause, resume, promote and abort are for when that is
-too slow: they are written into the Rollout, with who says so and why, hold for
-the change that is on its way, and show in its timeline.`,
+Freezes, approvals and reverts are commits in git. Use pause, resume, promote
+and abort when a commit takes too long. They write into the Rollout who asked
+and why, apply to the current change only, and show in its timeline.`,
 		Example: `  keelson rollout list
   keelson rollout explain coredns prod-hz-01
   keelson rollout promote coredns --now --reason CVE-2026-1234`,
@@ -106,12 +106,12 @@ func newRolloutPromote(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "promote COMPONENT",
 		Short: "Let a stage go at once, in an emergency",
-		Long: `Promote has the stage that the rollout is in, or --stage, wait for no window, silence,
-bake or check. Clusters still go in their order, no more at once than the pipeline
-says, each when those before are healthy, and not in a freeze. --now says that this
-is meant; it holds for this change alone.
+		Long: `Promote ends the waits of the stage that the rollout is in, or of --stage:
+windows, silences, bakes and checks. The order of the clusters, the pipeline's
+limits, the health of earlier clusters and freezes still apply. --now confirms
+the command. It applies to the current change only.
 
-Exit codes: 0 it is so, 2 it can't be, or makes no sense now.`,
+Exit codes: 0 done, 2 it can't be done, or has no meaning now.`,
 		Example: `  keelson rollout promote coredns --now --reason CVE-2026-1234
   keelson rollout promote coredns --stage production --now --reason CVE-2026-1234`,
 		Args:              cli.Args("COMPONENT", 1, 1),
@@ -195,8 +195,8 @@ func newRolloutList(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the rollouts of all components",
-		Long: `List prints the last change of each component with a pipeline: the versions, the
-phase, the first stage that has not passed, and how many clusters have it.
+		Long: `List prints the last change of each component with a pipeline: the versions,
+the phase, the first stage that has not passed, and how many clusters have it.
 
 Exit codes: 0 printed, 2 the hub can't be read.`,
 		Example: `  keelson rollout list
@@ -255,9 +255,11 @@ func newRolloutShow(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show COMPONENT",
 		Short: "Show the stages, clusters and timeline of a rollout",
-		Long: `Show prints how far a change is: its stages, with the hash that an approval of each
-has to name; the checks that were asked, and what they wait for; its clusters in the order in which they get it, and why those that
-have not got it wait; and what happened, the last 20 lines of it or all.
+		Long: `Show prints the progress of a change:
+  - its stages, each with the hash that an approval must name
+  - its checks, with their answers and what they wait for
+  - its clusters in the order of their turn, and why the others wait
+  - its last 20 events, or all with --all
 
 Exit codes: 0 printed, 2 the hub can't be read, or has no such rollout.`,
 		Example: `  keelson rollout show coredns
@@ -379,11 +381,12 @@ func newRolloutExplain(inv *cli.Invocation) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain COMPONENT [CLUSTER]",
 		Short: "Say in one sentence why a cluster has not got a change",
-		Long: `Explain says of one cluster, or of all that wait, why it has not got the change that is
-on its way: which stage comes first, which check has not passed, when a window opens,
-which freeze holds, who paused it.
+		Long: `Explain prints why one cluster, or each waiting cluster, does not have the
+current change yet: the stage before it, the check that has not passed, the
+next window, the freeze that holds it, or the person who paused it.
 
-Exit codes: 0 told, 2 the hub can't be read, or has no such rollout or cluster.`,
+Exit codes: 0 printed, 2 the hub can't be read, or has no such rollout or
+cluster.`,
 		Example: `  keelson rollout explain coredns prod-hz-01
   keelson rollout explain coredns -o json`,
 		Args:              cli.Args("COMPONENT [CLUSTER]", 1, 2),

@@ -52,17 +52,18 @@ func newStatus(inv *cli.Invocation) *cobra.Command {
 		Use:     "status [CLUSTER...]",
 		GroupID: cli.GroupCluster,
 		Short:   "Show how the components of all clusters are",
-		Long: `Status prints what the controller knows of each component on each cluster, from
-the Delivery objects in the hub (--kubeconfig and --context): the version that
-git wants, with the one that runs before an arrow where it is another, whether
-the cluster is as git says, whether it works, since when (AGE), and why not.
-What a danger rule holds stands below its row, with the rule and its reason.
-With --risky so does what danger rules warn of in the last change of each
-component, and the other components are left out.
+		Long: `Status prints what the controller knows of each component on each cluster. It
+reads the Delivery objects in the hub (--kubeconfig and --context).
+
+A row has the version in git, after an arrow if another version runs. It also
+has whether the cluster matches git, the health, since when (AGE), and the
+reason. What a danger rule holds is listed below the row, with the rule and its
+reason. With --risky, only components with risks are printed: held changes, and
+what danger rules warned of in the last change.
 
 With --matrix there is a row for each component, a column for each cluster,
 and in the cells a version and a sign:
-  ✓ as git says, and healthy    … on its way, or waiting
+  ✓ as git says, and healthy    … in progress, or waiting
   ! held or paused              ✗ failed, denied, degraded or not reachable
 
 Exit codes: 0 printed, 1 with --fail: not all is synced and healthy, 2 the hub
