@@ -48,11 +48,11 @@ func newApply(inv *cli.Invocation) *cobra.Command {
 		Use:     "apply CLUSTER [COMPONENT...]",
 		GroupID: cli.GroupCluster,
 		Short:   "Bring a cluster to what git says",
-		Long: `Apply brings the components of a cluster to what git says, each after those
-that it depends on, and waits until they are healthy. It does what the
-controller does, once, and waits for no turn in a pipeline. What a rollback has
-pinned stays as it is pinned. What a danger rule holds or denies, and what is
-frozen, is listed and left as it is. On a terminal it asks before it writes.
+		Long: `Apply makes the components of a cluster match git, each after those that it
+depends on, and waits until they are healthy. It does once what the controller
+does, and waits for no pipeline. A component that a rollback pinned stays
+pinned. Apply lists held, denied and frozen changes, and does not make them. On
+a terminal it asks before it writes.
 
 Exit codes: 0 all is as git says and healthy, 1 something is held, denied,
 paused, frozen or not healthy, 2 something failed.`,

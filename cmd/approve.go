@@ -37,14 +37,15 @@ func newApprove(inv *cli.Invocation) *cobra.Command {
 		Use:     "approve CLUSTER [COMPONENT] [OBJECT]",
 		GroupID: cli.GroupCluster,
 		Short:   "Show what is held on a cluster, and approve it in git",
-		Long: `Approve compares the cluster with git, as diff does, and shows what danger rules
-hold, with its diff. With an OBJECT, or with --all, it writes approvals into the
-work tree of --repo: lines that are bound to the very difference that is shown.
-Review, commit and push them; when git or the cluster moves on, they approve
-nothing any more. What a rule denies can't be approved.
+		Long: `Approve compares the cluster with git, as diff does, and prints the changes
+that danger rules hold. With an OBJECT, or with --all, it writes approvals into
+the work tree of --repo. An approval is bound to the exact difference that is
+printed. Review, commit and push it. When git or the cluster changes later, it
+approves nothing. A change that a rule denies can't be approved.
 
-Exit codes: 0 nothing is held, or it was written; 1 something is held, and nothing
-was written; 2 it can't be compared or written.`,
+Exit codes: 0 nothing is held, or approvals were written; 1 something is held,
+and nothing was written; 2 the cluster can't be compared, or the file not
+written.`,
 		Example: `  keelson approve prod-hz-01
   keelson approve prod-hz-01 coredns 'Deployment.apps kube-system/coredns' \
     --because CHG-1234

@@ -62,60 +62,60 @@ func newController(inv *cli.Invocation) *cobra.Command {
 		Use:     "controller",
 		GroupID: cli.GroupLoops,
 		Short:   "Run the loops that keep all clusters as git says",
-		Long: `Follow the repository and keep every cluster in it as it says: render, compare,
-apply, watch, and set back drift. Status goes into the hub as Deliveries
-(kubectl get deliveries -A, or keelson status), which is the cluster that
---kubeconfig and --context name; inside a pod it is that pod's own.
+		Long: `Controller follows the repository and keeps every cluster as git says. It
+renders, compares, applies and watches, and it reverts drift. It writes its
+status as Deliveries into the hub (kubectl get deliveries -A, or keelson
+status). The hub is the cluster of --kubeconfig and --context; inside a pod it
+is the pod's own cluster.
 
-A repository that can't be read, or with --trusted-keys a branch that is not
-signed or was rewound, leaves every cluster as it is. An interrupt
-(SIGINT, SIGTERM) lets what was begun finish; a kill loses nothing either.
+If the repository can't be read, every cluster stays as it is. The same holds
+with --trusted-keys for a branch that is not signed or was rewound. An
+interrupt (SIGINT, SIGTERM) lets begun work finish. A kill loses nothing.
 
 A change of a component with a pipeline goes from cluster to cluster, as the
-pipeline says; Rollouts in the hub show how far it is (keelson rollout list).
+pipeline says. Rollouts in the hub show the progress (keelson rollout list).
 
-What the files under notifications/ say is told to other servers, by one of the
-processes that share a fleet; see keelson notify. These servers, and those that
-checks of pipelines ask, stand in git: --egress says which of them may be asked,
-from this process's place in the network.
+The files under notifications/ define messages to other servers; one process of
+a fleet sends them (keelson notify). The addresses of these servers, and of
+servers that checks ask, are in git. --egress limits which of them get requests
+from this process.
 
-With --share several of these processes, replicas, share the clusters. Each has
-a Lease keelson-system/keelson-controller-… in the hub, which lists the clusters
-that it works on; those of a replica that ended, or does not renew its Lease,
-are taken over by the others. A replica that loses its Lease stops at once and
-exits; whatever keeps it running starts it again. One cluster has one replica:
-where there is no more, the others wait.
+With --share several of these processes, the replicas, share the clusters. Each
+replica has a Lease keelson-system/keelson-controller-… in the hub, with a list
+of its clusters. When a replica ends, or does not renew its Lease, other
+replicas take over its clusters. A replica that loses its Lease stops at once
+and exits; its supervisor starts it again. One cluster has one replica;
+replicas without a cluster wait.
 
-With --cluster it works on that cluster alone, which is then its own hub: the
-one that --kubeconfig and --context name, or that its pod runs in, whatever the
-connection in cluster.yaml says. Deliveries stand in the cluster itself. It
-knows of no other cluster, so it lets no change through that has a pipeline.
+With --cluster the process works on that cluster alone, which is then its own
+hub. --kubeconfig and --context name it, or the pod runs in it; the connection
+in cluster.yaml is not used. The Deliveries are in the cluster itself. This
+process knows no other cluster, so it applies no change that has a pipeline.
 
-The HTTP server answers /metrics, /healthz and /readyz. With --webhook-listen
-another one takes webhooks of GitHub, GitLab, Gitea or Forgejo at /hook, signed
-with a secret of --webhook-secret-file. A webhook only ever means "fetch now",
-and the repository is fetched once a second at most.
+The HTTP server answers /metrics, /healthz and /readyz. With --webhook-listen a
+second server takes webhooks of GitHub, GitLab, Gitea or Forgejo at /hook,
+signed with a secret of --webhook-secret-file. A webhook only causes a fetch,
+at most one a second.
 
-With --forge each open pull request into the branch gets what 'keelson preview'
-says of it, from where it parts from the branch: as one comment, which is kept
-up to date, and as the commit status keelson/preview. It is a failure where the
-change has mistakes or something is denied, an error where what changes can't be
-found out, and a success else, with something held, too. Nothing that SOPS
-encrypted is decrypted for that: anybody may open a pull request. A preview is
-made in a process of its own, which may take the memory of --preview-memory, and
---render-memory for the chart that it renders. A forge that does not answer
-changes nothing.
+With --forge each open pull request into the branch gets a preview, as 'keelson
+preview' prints it: one comment, kept up to date, and the commit status
+keelson/preview. The status is failure if the change has mistakes or something
+is denied, and error if the preview is not possible. Otherwise it is success,
+also if something is held. A preview decrypts nothing that SOPS encrypted,
+because anyone may open a pull request. It runs in a process of its own, with
+at most --preview-memory, and --render-memory for its charts. A forge that does
+not answer changes nothing.
 
-With --promote the process that decides about rollouts does what keelson promote
-does, whenever something has passed or a tag is new: it pushes the versions that
-stages of pipelines are promoted to, with the login of --push-credentials. Where
-a stage says by: pullRequest it pushes to a branch keelson/promote/…, with a
-pull request on the --forge, which it keeps up to date.
+With --promote the process that decides about rollouts does what 'keelson
+promote' does, when a version has passed a stage or a tag is new. It pushes
+with the login of --push-credentials. For a stage with by: pullRequest it
+pushes to a branch keelson/promote/…, and keeps a pull request on the --forge
+up to date.
 
-With --trace-endpoint an
-OpenTelemetry collector gets a trace of each look at a component; one that does
-not answer is not waited for. --profile-listen serves Go's profiles at
-/debug/pprof, to whoever can reach it: choose a loopback address.
+With --trace-endpoint an OpenTelemetry collector gets a trace of each
+reconcile. The controller does not wait for a collector that does not answer.
+--profile-listen serves Go's profiles at /debug/pprof to every client that can
+reach it: choose a loopback address.
 
 Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 		Example: `  keelson controller --repo https://git.example/fleet.git --kubeconfig hub.yaml

@@ -32,19 +32,21 @@ func newExplain(inv *cli.Invocation) *cobra.Command {
 		Short:   "Say where the values of a component come from",
 		Long: `Explain prints every value that a component's templates read on a cluster, and
 the file and line that set it: the chart's values.yaml, a layer, the cluster's
-own file, or images.yaml. Below a value stand those that it overrides.
+own file, or images.yaml. Overridden values are below the value that overrides
+them.
 
-Above them stand the version, the images, and by which pipeline changes come:
-the stage that the cluster is in, and whether it is frozen now.
+The version, the images and the pipeline come first, with the stage of the
+cluster, and whether a freeze holds it now.
 
-PATH shows what is at or below one path only: .resources, .args[2]. Without
-it, the parts of images (.images) are left out: images stand on top.
+PATH limits the output to one path and the values below it: .resources,
+.args[2]. Without PATH the values below .images are left out, because the
+images come first.
 
-Values whose key speaks of a password, a token or a secret are masked, unless
---show-secrets is given. Those that SOPS encrypted are "(encrypted)": they are
-explained without a key.
+Values are masked if their key suggests a password, a token or a secret, unless
+--show-secrets is given. Values that SOPS encrypted are "(encrypted)"; no key
+is needed.
 
-Exit codes: 0 explained, 2 it can't be.`,
+Exit codes: 0 explained, 2 the value can't be explained.`,
 		Example: `  keelson explain prod-hz-01 coredns
   keelson explain prod-hz-01 coredns .resources
   keelson explain prod-hz-01 coredns .images -o json`,

@@ -27,9 +27,9 @@ func newPolicy(inv *cli.Invocation) *cobra.Command {
 		Use:     "policy",
 		GroupID: cli.GroupGit,
 		Short:   "Show and try out the danger rules",
-		Long: `Policy shows the danger rules: what is kept, held, denied or warned of, and why.
-They stand under danger in component.yaml and fleet.yaml; behind them come the
-built-in ones.`,
+		Long: `Policy shows the danger rules: what is kept, held, denied or warned of, and
+why. component.yaml and fleet.yaml have rules under danger. The built-in rules
+follow them.`,
 		Example: `  keelson policy list coredns`,
 		Args:    cli.Args("list", 0, 0),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -44,10 +44,10 @@ func newPolicyList(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [COMPONENT]",
 		Short: "List the danger rules in the order in which they are read",
-		Long: `List prints the danger rules of a component in all versions that clusters get,
-of the fleet, and the built-in ones, in the order in which they are read: the
-first that matches decides. A rule with the name of one in a later scope
-replaces it; the replaced one is marked.
+		Long: `List prints the danger rules in their order: those of a component, in all
+versions that clusters get, those of the fleet, and the built-in ones. The
+first rule that matches decides. A rule replaces a rule of the same name in a
+later scope; the list marks the replaced one.
 
 Exit codes: 0 printed, 2 the repository can't be read.`,
 		Example: `  keelson policy list
@@ -83,7 +83,8 @@ func newPolicyTest(inv *cli.Invocation) *cobra.Command {
 		Short: "Try out danger rules on files of objects",
 		Long: `Test compares files of objects as 'keelson diff' does, and prints which danger
 rule fires on which field, and which come close: those whose object and path
-match, and whose event or condition does not. It asks neither git nor a cluster.
+match, and whose event or condition does not. It asks neither git nor a
+cluster.
 
 Exit codes: 0 printed, 2 a file can't be read or a rule is malformed.`,
 		Example: `  keelson policy test --recorded old.yaml --target new.yaml --live live.yaml

@@ -47,26 +47,28 @@ func newPreview(inv *cli.Invocation) *cobra.Command {
 		Use:     "preview BASE [HEAD]",
 		GroupID: cli.GroupGit,
 		Short:   "Show what merging a change would do to all clusters",
-		Long: `Preview renders the fleet at two revisions, and shows what changes on the
-clusters from BASE to HEAD, by default the branch that is checked out. What is the
-same on many clusters is shown once. On top stands what is broken, held or denied.
+		Long: `Preview renders the fleet at two revisions and prints the changes on the
+clusters from BASE to HEAD. HEAD is the current branch by default. Changes that
+are the same on many clusters are printed once. Mistakes, and held or denied
+changes, come first.
 
-BASE is taken as it is: to see what a branch changes, and not what came to main
-since, name the commit that it began at (git merge-base main my-branch).
+BASE is used as it is. To see only what a branch changes, name the commit where
+it began (git merge-base main my-branch).
 
-It asks no cluster. Each is taken for what BASE makes of it: what a cluster's
-people changed, or its webhooks and autoscalers, 'keelson diff' tells. Charts see
-the kinds of --kube-version, --api-versions, and of the components that they
-depend on. What SOPS encrypted is decrypted with --age-key-file, or the keys of
-sops; without a key, that a component changes is told, and not how.
+Preview sends no request to a cluster. It assumes that each cluster has what
+BASE makes of it. 'keelson diff' shows changes by people, webhooks and
+autoscalers. Charts see the kinds of --kube-version, of --api-versions, and of
+the components that they depend on. --age-key-file, or the keys of sops,
+decrypt what SOPS encrypted. Without a key, preview only says that a component
+changes.
 
-Where components go through pipelines, or freezes are for them, it estimates when
-the change would be where, if it began now and nothing failed: stages with their
-clusters, and the earliest end.
+For components with pipelines or freezes, preview estimates when clusters get
+the change, if it began now and nothing failed: the stages with their clusters,
+and the earliest end.
 
-  -o json      everything, a contract: groups with their clusters, and the objects
-               as 'keelson diff -o json' writes them
-  -o markdown  for a comment on a pull request, at most 64 KiB
+  -o json      everything, a contract: groups with their clusters, and objects
+               in the form of 'keelson diff -o json'
+  -o markdown  a comment for a pull request, at most 64 KiB
 
 Exit codes: 0 nothing changes, 1 something does, 2 HEAD has a mistake that BASE
 has not, or can't be read.`,

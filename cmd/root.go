@@ -64,18 +64,19 @@ func build(env Env) (*cobra.Command, *cli.Invocation) {
 	root := &cobra.Command{
 		Use:   "keelson",
 		Short: "Deliver the components of Kubernetes clusters from git",
-		Long: `Keelson delivers the components of Kubernetes clusters from one git
-repository: what should run where is read from git, rendered, compared with
-what runs, and applied without the dangerous part.
+		Long: `Keelson delivers the components of Kubernetes clusters from one git repository.
+It reads the desired state from git, renders it, compares it with the cluster,
+and applies the changes. Dangerous changes wait for an approval.
 
-Settings come from flags, then from the environment (--kube-version is
-KEELSON_KUBE_VERSION), then from keelson.yaml in the current folder (or
---config), where they bear the names of the flags.
+A setting comes from a flag, else from the environment (--kube-version is
+KEELSON_KUBE_VERSION), else from keelson.yaml in the current folder (or
+--config). The keys of keelson.yaml are the names of the flags.
 
-For a repository behind a password, set KEELSON_GIT_USERNAME and
-KEELSON_GIT_PASSWORD, or name the hosts that get one in --git-credentials. Of a
-server behind SSH the host key has to be known. With --trusted-keys, commits of
-branches and tags of versions have to be signed, and branches never go back.`,
+For a repository with a password, set KEELSON_GIT_USERNAME and
+KEELSON_GIT_PASSWORD, or name the hosts that get a password in
+--git-credentials. The host key of an SSH server must be known. With
+--trusted-keys, commits of branches and tags of versions must be signed, and a
+branch never goes back.`,
 		Example: `  keelson validate --trusted-keys allowed_signers
   keelson diff prod-us-01 --repo ssh://git@git.example/fleet.git \
     --git-credentials logins.yaml`,

@@ -43,24 +43,25 @@ func newValidate(inv *cli.Invocation) *cobra.Command {
 		Use:     "validate",
 		GroupID: cli.GroupGit,
 		Short:   "Find every mistake in the fleet repository",
-		Long: `Validate reads every file of the fleet repository, renders every component
-for every cluster that gets it, and prints each mistake with its place:
+		Long: `Validate reads every file of the fleet repository and renders every component
+for every cluster that gets it. It prints each mistake with its place:
 
   FILE:LINE:COLUMN: message (hint)
 
-What comes of rendering is compared with the schemas of Kubernetes, and of the
-CRDs that the cluster gets from git: a field of another type is a problem; one
-that is unknown, missing or of an unknown choice is warned about, since clusters
-have other versions. So are images of a version that differ between clusters.
+Validate compares rendered objects with the schemas of Kubernetes, and of the
+CRDs that the cluster gets from git. A field of another type is a problem. An
+unknown or missing field, and an unknown choice, is a warning, because clusters
+have other versions. It also warns of images of a version that differ between
+clusters.
 
-It reads what is committed. With --worktree it reads the files as they are in
-the folder of --repo, committed or not; versions still come from tags. It asks
-no cluster, so charts see the kinds of --kube-version, --api-versions, and of
-the components that they depend on.
+Validate reads committed files. With --worktree it reads the files in the
+folder of --repo, committed or not; versions still come from tags. It sends no
+request to a cluster: charts see the kinds of --kube-version, of
+--api-versions, and of the components that they depend on.
 
-What SOPS encrypted is decrypted with --age-key-file, or the keys of sops. With
-no key at all, what needs one is warned about and not rendered; with keys of
-which none fits, that is a problem.
+--age-key-file, or the keys of sops, decrypt what SOPS encrypted. Without any
+key, validate warns of each component that needs one, and does not render it.
+If keys are given and none of them fits, that is a problem.
 
 Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 		Example: `  keelson validate

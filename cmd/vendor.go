@@ -43,26 +43,27 @@ func newVendor(inv *cli.Invocation) *cobra.Command {
 		Use:     "vendor [COMPONENT...]",
 		GroupID: cli.GroupGit,
 		Short:   "Keep the charts of others in git, pinned by digest",
-		Long: `Vendor copies a chart that another project publishes into components/COMPONENT/
-template/, with the charts that it depends on, and writes beside it chart.yaml:
-where the chart is from, its version, and its digest. What is delivered are the
-files in git; nothing is downloaded for that. Commit them, and tag the version.
+		Long: `Vendor copies a chart of another project into components/COMPONENT/template/,
+with the charts that it depends on. It writes chart.yaml beside it: the source
+of the chart, its version, and its digest. Deliveries use the files in git and
+download nothing. Commit the files, and tag the version.
 
-  vendor COMPONENT --chart …     brings a chart, or another one
-  vendor COMPONENT --version …   moves to another version
-  vendor --upgrade [COMPONENT…]  moves to the newest version that chart.yaml allows
-  vendor [COMPONENT…]            makes template/ what chart.yaml pins
-  vendor --check [COMPONENT…]    changes nothing, and tells what differs
+  vendor COMPONENT --chart …     adds or replaces the chart
+  vendor COMPONENT --version …   changes the version
+  vendor --upgrade [COMPONENT…]  changes to the newest version that chart.yaml allows
+  vendor [COMPONENT…]            makes template/ match chart.yaml
+  vendor --check [COMPONENT…]    changes nothing, and lists differences
 
-Files that were changed by hand are not overwritten, and a version that was
-published again with another content is not taken, unless --force is given.
-With --packed the .tgz is kept as it is; else files stand in git one by one,
-where a pull request shows what an upgrade changes.
+Vendor does not overwrite files that were changed by hand. It refuses a version
+that was published again with other content. --force permits both. With
+--packed it keeps the .tgz. Without, git has the single files, so that a pull
+request shows what an upgrade changes.
 
 Credentials are those of helm registry login, docker login and helm repo add.
-They are sent to the very host that they are for.
+Each is sent only to its own host.
 
-Exit codes: 0 done, 1 with --check: files differ, 2 it can't be done or known.`,
+Exit codes: 0 done, 1 with --check: files differ, 2 it can't be done, or the
+source can't be read.`,
 		Example: `  keelson vendor coredns --chart oci://registry.example/charts/coredns --version 1.45.0
   keelson vendor coredns --chart coredns --chart-repo https://charts.example/stable --version ^1.45
   keelson vendor web --chart ../charts/web

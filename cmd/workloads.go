@@ -39,33 +39,36 @@ func newWorkloads(inv *cli.Invocation) *cobra.Command {
 		Use:     "workloads",
 		GroupID: cli.GroupLoops,
 		Short:   "Run the workloads of apps.kruise.io inside a cluster",
-		Long: `Run CloneSets and DaemonSets (apps.kruise.io) in the cluster that --kubeconfig and
---context name, or that this process has its pod in. They are OpenKruise's, field
-by field: pods are created, deleted in the order that hurts least, and updated in
-place, by replacement, and in partitions. The CRDs are those of
-components/workload-controllers, which is all of this as a component; until the
-cluster serves them it waits, and /readyz says what for.
+		Long: `Workloads runs CloneSets and DaemonSets (apps.kruise.io) in the cluster of
+--kubeconfig and --context, or of its own pod. They have the fields and
+behaviour of OpenKruise's. It creates pods, deletes the least useful ones
+first, and updates them in place, by replacement, and in partitions. The
+component workload-controllers has this process and its CRDs. Until the cluster
+serves the CRDs, the process waits, and /readyz names what is missing.
 
-With --webhook-service, NAMESPACE/NAME of a Service that leads to --webhook-port, it
-also answers API servers: it completes and validates workloads, converts them from
-and to v1alpha1, and refuses to delete what policy.kruise.io/delete-protection
-protects. Every replica does, with certificates that they make and renew themselves
-in the Secret NAME-certs, and tell API servers of in the webhook configurations NAME.
+With --webhook-service, the NAMESPACE/NAME of a Service that leads to
+--webhook-port, every replica also serves webhooks. These complete and validate
+workloads, convert them from and to v1alpha1, and refuse deletions that
+policy.kruise.io/delete-protection forbids. The replicas make and renew the
+certificates in the Secret NAME-certs, and write the authority into the webhook
+configurations NAME.
 
-The webhooks answer every client that reaches --webhook-port. A client that knows the
-UID of a protected object learns how much of it is left, and nothing else. With
---webhook-client-ca they answer only API servers that show the certificate of their
-AdmissionConfiguration's kubeConfigFile, and then with names, too. Conversion of versions
-goes without a certificate, since API servers show none there: it reads nothing.
+The webhooks answer every client that reaches --webhook-port. A client that
+knows the UID of a protected object learns how many objects it still has, and
+nothing else. With --webhook-client-ca the webhooks answer only API servers
+with the certificate of their AdmissionConfiguration's kubeConfigFile; these
+answers name the objects. Conversions need no certificate, because API servers
+show none there. A conversion reads nothing.
 
-Replicas agree by the Lease keelson-system/keelson-workloads on one that works
-(--lead=false: without asking anybody). One that loses it exits; whatever keeps
-it running starts it again. Whatever is killed on the way is seen by the next
-look: all that it knows is in the objects.
+The Lease keelson-system/keelson-workloads decides which replica works. With
+--lead=false the process works without a Lease. A replica that loses the Lease
+exits; its supervisor starts it again. A killed process loses nothing, because
+all its state is in the objects.
 
-What can't be read is refused: the condition FailedScale of the CloneSet or DaemonSet
-names the field, an event tells it, and its pods stay as they are. Images aren't
-pulled ahead yet. Without webhooks v1alpha1 must not be used: no webhook converts it.
+An object with an unknown or invalid field is refused: its condition
+FailedScale and an event name the field, and its pods stay as they are. Images
+aren't pulled ahead yet. Don't use v1alpha1 without webhooks, because only a
+webhook converts it.
 
 The HTTP server answers /metrics, /healthz and /readyz.
 

@@ -45,15 +45,15 @@ func New(inv *cli.Invocation) *cobra.Command {
 		Use:     "workload",
 		GroupID: cli.GroupCluster,
 		Short:   "Show and steer one CloneSet or DaemonSet of apps.kruise.io",
-		Long: `What 'kubectl rollout' is for Deployments, for CloneSets and DaemonSets of
-apps.kruise.io, whoever runs them: 'keelson workloads' or OpenKruise. The cluster
-is the one of --kubeconfig and --context.
+		Long: `Workload does for CloneSets and DaemonSets of apps.kruise.io what 'kubectl
+rollout' does for Deployments. It works with 'keelson workloads' and with
+OpenKruise. The cluster is the one of --kubeconfig and --context.
 
-NAME is that of a workload, or cloneset/NAME or daemon/NAME where one name has
-both, as kubectl writes it.
+NAME is the name of a workload, or cloneset/NAME or daemon/NAME where both
+kinds have a workload of this name, as kubectl writes it.
 
-Of what Keelson delivers git is the source of truth: there, pause, resume and
-rollback are refused, unless --force says that it is meant.`,
+For workloads that Keelson delivers, git is the source of truth: pause, resume
+and rollback are refused unless --force is given.`,
 		Example: `  keelson workload status web -n shop --watch
   keelson workload pause cloneset/web -n shop
   keelson workload rollback daemon/agent -n kube-system --to 3`,

@@ -36,15 +36,16 @@ func newWorkloadRollback(inv *cli.Invocation, where *workloadOptions) *cobra.Com
 	cmd := &cobra.Command{
 		Use:   "rollback NAME",
 		Short: "Put the template of an earlier revision back",
-		Long: `Rollback puts the pod template of an earlier revision into spec.template: by default
-the newest that is another one than it has now, or --to a revision, by its number,
-name or hash, as --list shows them. Pods go back as the update strategy says: not
-while it is paused, and no more than the partition lets.
+		Long: `Rollback copies the pod template of an earlier revision into spec.template. The
+default is the newest revision that differs from the current template. --to
+names a revision by its number, name or hash, as --list shows them. The update
+strategy decides how pods follow: none while it is paused, and not beyond the
+partition.
 
-What Keelson delivers it refuses to take back: revert the commit in git, or see
+It refuses a workload that Keelson delivers. Revert the commit in git, or use
 'keelson rollback', which takes a whole component back.
 
-Exit codes: 0 it is so, or listed, 2 it can't be.`,
+Exit codes: 0 done, or listed, 2 it can't be done.`,
 		Example: `  keelson workload rollback web -n shop --list
   keelson workload rollback web -n shop
   keelson workload rollback daemon/agent -n kube-system --to 3`,

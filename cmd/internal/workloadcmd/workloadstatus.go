@@ -40,14 +40,14 @@ func newWorkloadStatus(inv *cli.Invocation, where *workloadOptions) *cobra.Comma
 	cmd := &cobra.Command{
 		Use:   "status NAME",
 		Short: "Show how far an update is, and what it waits for",
-		Long: `Status prints how a workload is, by the same rules as the health of what Keelson
-delivers, its numbers and conditions, its revisions, and the pods of each. One that
-stands at its partition has done what it was asked for; one that is paused before
-that has not.
+		Long: `Status prints the health of a workload, by the rules that deliveries use, its
+numbers and conditions, its revisions, and the pods of each. A workload that
+reached its partition is done. A workload that was paused before that is not.
 
-With --watch it prints a line for each change until it is done, or has failed.
+With --watch it prints a line for each change until the workload is done, or
+failed.
 
-Exit codes: 0 it is done, 1 it is not, or has failed, 2 it can't be read.`,
+Exit codes: 0 done, 1 not done, or failed, 2 the workload can't be read.`,
 		Example: `  keelson workload status web -n shop
   keelson workload status daemon/agent -n kube-system --watch --timeout 10m
   keelson workload status web -n shop -o json`,
