@@ -126,7 +126,7 @@ spec:
 	n.Do("label", "service", "shop", label+"=Always")
 	n.refused("", []string{"delete", "service", "shop"}, by, label+"=Always")
 	n.refused("", []string{"delete", "crd", "things.lab.example"}, by, "1 Thing;")
-	n.refused("", []string{"delete", "crd", "others.lab.example"}, by, "can't be found out", "protection.kinds")
+	n.refused("", []string{"delete", "crd", "others.lab.example"}, by, "can't be listed", "protection.kinds")
 
 	n.Do("scale", "deployment", "shop", "--replicas=0")
 	n.Do("delete", "deployment", "shop")
