@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/keelson-io/keelson/renderer/sandbox"
 )
@@ -44,5 +46,28 @@ func TestExchangeEndsWithItsContext(t *testing.T) {
 	var reply welcome
 	if err := w.exchange(ctx, sandbox.Limits{}, maxGreeting, &reply); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v, want that its context ended", err)
+	}
+}
+
+// A worker that does not answer in time is ended. The error says so, instead of what its pipes say.
+func TestSlowStart(t *testing.T) {
+	t.Parallel()
+	silent, writer, err := os.Pipe() // nothing is written into it until the worker's end
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	w := &worker{cmd: exec.Command("sleep", "60"), jobs: bufio.NewWriter(io.Discard), answers: bufio.NewReader(silent)} //nolint:noctx // greet ends it
+	w.cmd.Stdout = writer
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = writer.Close() // the process has it
+	err = w.greet(t.Context(), sandbox.Limits{}, time.Millisecond)
+	if !errors.Is(err, errSlowStart) || !strings.Contains(err.Error(), "did not answer within 1ms") {
+		t.Errorf("the error is %v, want that the worker did not answer in time", err)
+	}
+	if err := w.cmd.Wait(); err == nil {
+		t.Error("the worker was not ended")
 	}
 }

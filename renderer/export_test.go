@@ -61,7 +61,7 @@ func LastWords(ctx context.Context, program string, args ...string) (string, err
 		return "", err
 	}
 	defer w.end()
-	_ = w.greet(ctx, sandbox.Limits{Memory: 256 << 20, CPU: time.Minute}) // it ends instead of an answer
+	_ = w.greet(ctx, sandbox.Limits{Memory: 256 << 20, CPU: time.Minute}, startTimeout) // it ends instead of an answer
 	err = w.cmd.Wait()
 	return w.lastWords.String(), err
 }

@@ -227,7 +227,7 @@ func (p *Pool) start(ctx context.Context) (*worker, error) {
 		p.isolation = max(p.isolation, i)
 		p.stats.Started++
 		p.mu.Unlock()
-		if err := w.greet(ctx, sandbox.Limits{Memory: p.options.Memory, CPU: lifeRenders * p.options.Timeout}); err != nil {
+		if err := w.greet(ctx, sandbox.Limits{Memory: p.options.Memory, CPU: lifeRenders * p.options.Timeout}, startTimeout); err != nil {
 			w.end()
 			return nil, fmt.Errorf("%w%s", err, w.said())
 		}

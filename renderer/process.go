@@ -21,6 +21,9 @@ import (
 // maxLastWords bounds the kept output of a dying worker, in bytes.
 const maxLastWords = 4 << 10
 
+// errSlowStart reports a worker that was ended because it took too long to start.
+var errSlowStart = errors.New("the process did not answer")
+
 // worker is the parent's view of a process that renders.
 type worker struct {
 	cmd       *exec.Cmd
@@ -65,12 +68,15 @@ func startWorker(ctx context.Context, program string, args []string, attr *sysca
 	return &worker{cmd: cmd, in: in, out: out, jobs: bufio.NewWriter(in), answers: bufio.NewReader(out), lastWords: words}, nil
 }
 
-// greet sends a new worker its limits.
-func (w *worker) greet(ctx context.Context, limits sandbox.Limits) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+// greet sends a new worker its limits. It ends a worker that does not answer within the timeout.
+func (w *worker) greet(ctx context.Context, limits sandbox.Limits, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errSlowStart)
 	defer cancel()
 	var hello welcome
 	if err := w.exchange(ctx, limits, maxGreeting, &hello); err != nil {
+		if errors.Is(context.Cause(ctx), errSlowStart) { // the worker was ended, so err is about its pipes
+			return fmt.Errorf("start a worker: %w within %s (--render-workers: fewer at once start faster)", errSlowStart, timeout)
+		}
 		return fmt.Errorf("start a worker: %w", err)
 	}
 	if hello.Failed != "" {

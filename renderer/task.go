@@ -62,7 +62,7 @@ func RunTask[Answer any](ctx context.Context, o TaskOptions, task any) (out Answ
 		return out, err
 	}
 	defer w.end()
-	if err := w.greet(ctx, sandbox.Limits{Memory: o.Memory, CPU: o.CPU, Task: true, Read: o.Read, Lock: o.Lock}); err != nil {
+	if err := w.greet(ctx, sandbox.Limits{Memory: o.Memory, CPU: o.CPU, Task: true, Read: o.Read, Lock: o.Lock}, startTimeout); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
