@@ -8,8 +8,8 @@ import (
 	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
 )
 
-// TestStood: whether a version was named at a place before, whoever named it.
-func TestStood(t *testing.T) {
+// A version was named at a place before if the file had it at an earlier commit, by any author.
+func TestFindVersionCommit(t *testing.T) {
 	t.Parallel()
 	g := gittest.NewRepo(t)
 	writeFleet(g)
@@ -55,7 +55,7 @@ func TestStood(t *testing.T) {
 }
 
 // Of a clone that is cut off somewhere it is not known what stood there before.
-func TestStoodShallow(t *testing.T) {
+func TestFindVersionCommitShallow(t *testing.T) {
 	t.Parallel()
 	g := gittest.NewRepo(t)
 	writeFleet(g)
