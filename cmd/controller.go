@@ -169,7 +169,7 @@ func (run *controllerRun) check() error {
 	if run.interval < time.Second {
 		return cli.Usagef("--interval takes at least 1s, and not %s", run.interval)
 	}
-	if _, err := run.traces.Url(); err != nil {
+	if _, err := run.traces.URL(); err != nil {
 		return err
 	}
 	return errors.Join(run.forge.check(), run.forge.checkMemory(), run.checkPromote())

@@ -30,49 +30,49 @@ type Connector struct{ *cli.Invocation }
 func New(inv *cli.Invocation) Connector { return Connector{Invocation: inv} }
 
 // Source returns the source of credentials.
-func (a Connector) Source() connect.Source {
-	return connect.Source{Kubeconfig: a.Kubeconfig, Context: a.KubeContext, AllowExec: a.AllowExec, Hide: a.Env.Redactor.Hide, Version: cmp.Or(a.Env.Version, "dev")}
+func (c Connector) Source() connect.Source {
+	return connect.Source{Kubeconfig: c.Kubeconfig, Context: c.KubeContext, AllowExec: c.AllowExec, Hide: c.Env.Redactor.Hide, Version: cmp.Or(c.Env.Version, "dev")}
 }
 
 // Connect prepares the connection to a cluster. Progress may be nil.
-func (a Connector) Connect(ctx context.Context, c *registry.Cluster, progress func(applier.Step)) (*applier.Cluster, error) {
+func (c Connector) Connect(ctx context.Context, cluster *registry.Cluster, progress func(applier.Step)) (*applier.Cluster, error) {
 	// All clients of a Line share one connection, and the bounds on answers.
-	line, err := connect.Dial(ctx, a.Env.Now, func(ctx context.Context) (*rest.Config, error) {
-		return a.Source().Config(ctx, c.Spec.Connection)
+	line, err := connect.Dial(ctx, c.Env.Now, func(ctx context.Context) (*rest.Config, error) {
+		return c.Source().Config(ctx, cluster.Spec.Connection)
 	}, connect.Callbacks{})
 	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
+		return nil, fmt.Errorf("cluster %s: %w", cluster.Name, err)
 	}
 	config := line.Config()
-	a.Log.Debug("connecting", "cluster", c.Name, "server", config.Host)
-	config.WarningHandler = a.Warnings()
+	c.Log.Debug("connecting", "cluster", cluster.Name, "server", config.Host)
+	config.WarningHandler = c.Warnings()
 	identity, err := lease.Identity()
 	if err != nil {
 		return nil, err
 	}
 	return applier.New(applier.Options{
-		Name: c.Name, Config: config, Redactor: a.Env.Redactor, Shared: a.Env.Schemas, Progress: progress,
+		Name: cluster.Name, Config: config, Redactor: c.Env.Redactor, Shared: c.Env.Schemas, Progress: progress,
 		Writer: records.Writer{Identity: identity},
 	})
 }
 
 // Warnings prints the warnings of API servers.
-func (a Connector) Warnings() rest.WarningHandler {
-	return rest.NewWarningWriter(a.Env.Err, rest.WarningWriterOptions{Deduplicate: true})
+func (c Connector) Warnings() rest.WarningHandler {
+	return rest.NewWarningWriter(c.Env.Err, rest.WarningWriterOptions{Deduplicate: true})
 }
 
 // OpenHub checks -o, and connects to the hub.
-func (a Connector) OpenHub() (client.Client, error) {
-	if err := a.CheckFormat(); err != nil {
+func (c Connector) OpenHub() (client.Client, error) {
+	if err := c.CheckFormat(); err != nil {
 		return nil, err
 	}
-	return a.HubClient()
+	return c.HubClient()
 }
 
 // ListHub reads all objects of a kind in the hub. It returns the error none if the hub does not
 // serve the kind.
-func (a Connector) ListHub(ctx context.Context, list client.ObjectList, what string, none error) error {
-	hub, err := a.OpenHub()
+func (c Connector) ListHub(ctx context.Context, list client.ObjectList, what string, none error) error {
+	hub, err := c.OpenHub()
 	if err != nil {
 		return err
 	}
@@ -86,22 +86,22 @@ func (a Connector) ListHub(ctx context.Context, list client.ObjectList, what str
 }
 
 // HubClient reads and writes Keelson's own objects in the hub.
-func (a Connector) HubClient() (client.WithWatch, error) {
-	config, err := a.Source().Hub()
+func (c Connector) HubClient() (client.WithWatch, error) {
+	config, err := c.Source().Hub()
 	if err != nil {
 		return nil, err
 	}
-	config.WarningHandler = a.Warnings()
-	a.Log.Debug("connecting to the hub", "server", config.Host)
+	config.WarningHandler = c.Warnings()
+	c.Log.Debug("connecting to the hub", "server", config.Host)
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	hub, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the hub: %w", err)
 	}
-	return c, nil
+	return hub, nil
 }
 
 // ServesNone reports whether the error means that the API server does not serve the kind at all.

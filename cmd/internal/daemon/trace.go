@@ -43,8 +43,8 @@ func (o *TraceOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Endpoint, "trace-endpoint", "", "`URL` of an OpenTelemetry collector that gets traces, by OTLP\nover HTTP; empty: none")
 }
 
-// Url returns the URL for posting traces; nil: traces are off.
-func (o TraceOptions) Url() (*url.URL, error) {
+// URL returns the URL for posting traces; nil: traces are off.
+func (o TraceOptions) URL() (*url.URL, error) {
 	if o.Endpoint == "" {
 		return nil, nil
 	}
@@ -65,7 +65,7 @@ func (o TraceOptions) Url() (*url.URL, error) {
 // is nil without --trace-endpoint. Spans wait in a queue of 2,048; further spans are lost, so that
 // no collector delays a delivery.
 func (p Process) StartTraces(ctx context.Context, o TraceOptions, identity string, log *slog.Logger) (trace.TracerProvider, func(), error) {
-	to, err := o.Url()
+	to, err := o.URL()
 	if err != nil || to == nil {
 		return nil, func() {}, err
 	}

@@ -37,14 +37,15 @@ func New(inv *cli.Invocation) *Opener { return &Opener{Invocation: inv} }
 
 // OpenRepo opens the fleet repository, with its cache in the user's folder. A clone of an earlier
 // run may be outdated until a fetch.
-func (a *Opener) OpenRepo(ctx context.Context) (*registry.Repo, error) {
-	return registry.Open(ctx, a.RepoOptions(""))
+func (o *Opener) OpenRepo(ctx context.Context) (*registry.Repo, error) {
+	return registry.Open(ctx, o.RepoOptions(""))
 }
 
-// OpenRemembered is openRepo with another cache folder and a memory in the hub.
-func (a *Opener) OpenRemembered(ctx context.Context, cacheDir string, hub *rest.Config) (*registry.Repo, error) {
-	options := a.RepoOptions(cacheDir)
-	url, err := gitrepo.ShownURL(a.Repo)
+// OpenRemembered opens the fleet repository with another cache folder, and with the memory in the hub
+// of what was seen of its branch.
+func (o *Opener) OpenRemembered(ctx context.Context, cacheDir string, hub *rest.Config) (*registry.Repo, error) {
+	options := o.RepoOptions(cacheDir)
+	url, err := gitrepo.ShownURL(o.Repo)
 	if err != nil {
 		return nil, err
 	}
@@ -56,56 +57,56 @@ func (a *Opener) OpenRemembered(ctx context.Context, cacheDir string, hub *rest.
 
 // RepoOptions returns the options of the command's settings. An empty cacheDir means the user's
 // cache folder.
-func (a *Opener) RepoOptions(cacheDir string) gitrepo.Options {
+func (o *Opener) RepoOptions(cacheDir string) gitrepo.Options {
 	return gitrepo.Options{
-		URL: a.Repo, CacheDir: cacheDir, Looks: !a.Delivers,
-		TrustedKeys: a.TrustedKeys, AcceptRewind: a.AcceptRewind, Credentials: a.GitCredentials,
-		Hide:     func(secrets ...string) { a.Env.Redactor.Hide("git", secrets...) },
+		URL: o.Repo, CacheDir: cacheDir, Looks: !o.Delivers,
+		TrustedKeys: o.TrustedKeys, AcceptRewind: o.AcceptRewind, Credentials: o.GitCredentials,
+		Hide:     func(secrets ...string) { o.Env.Redactor.Hide("git", secrets...) },
 		Username: os.Getenv("KEELSON_GIT_USERNAME"), Password: os.Getenv("KEELSON_GIT_PASSWORD"),
 	}
 }
 
 // Remote reports whether the repository is not a local folder.
-func (a *Opener) Remote() bool {
-	if strings.HasPrefix(a.Repo, "file://") {
+func (o *Opener) Remote() bool {
+	if strings.HasPrefix(o.Repo, "file://") {
 		return false
 	}
-	_, err := os.Stat(a.Repo)
+	_, err := os.Stat(o.Repo)
 	return err != nil
 }
 
 // LoadFleet reads the fleet repository at --revision, by default its current state, or the files in
 // its work tree.
-func (a *Opener) LoadFleet(ctx context.Context, workTree bool) (*registry.Fleet, error) {
-	_, f, err := a.LoadRepo(ctx, workTree)
+func (o *Opener) LoadFleet(ctx context.Context, workTree bool) (*registry.Fleet, error) {
+	_, f, err := o.LoadRepo(ctx, workTree)
 	return f, err
 }
 
 // LoadRepo opens the fleet repository, fetches it if it is remote, and loads the fleet.
-func (a *Opener) LoadRepo(ctx context.Context, workTree bool) (*registry.Repo, *registry.Fleet, error) {
-	if workTree && a.Revision != "" {
+func (o *Opener) LoadRepo(ctx context.Context, workTree bool) (*registry.Repo, *registry.Fleet, error) {
+	if workTree && o.Revision != "" {
 		return nil, nil, cli.Usagef("--worktree and --revision contradict each other")
 	}
-	options := a.RepoOptions("")
+	options := o.RepoOptions("")
 	options.WorkTree = workTree
 	repo, err := registry.Open(ctx, options)
 	if err != nil {
 		return nil, nil, err
 	}
-	if a.Remote() {
-		a.Log.Debug("fetching", "repo", a.Repo)
+	if o.Remote() {
+		o.Log.Debug("fetching", "repo", o.Repo)
 		if err := repo.Git().Fetch(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
-	f, err := repo.Load(ctx, a.Revision)
+	f, err := repo.Load(ctx, o.Revision)
 	if err != nil {
 		return nil, nil, err
 	}
 	if f.Signer != nil {
-		a.Log.Debug("the commit is signed", "revision", f.Revision, "by", f.Signer.Name, "key", f.Signer.Fingerprint)
+		o.Log.Debug("the commit is signed", "revision", f.Revision, "by", f.Signer.Name, "key", f.Signer.Fingerprint)
 	}
-	a.Log.Debug("loaded the fleet", "revision", f.Revision, "clusters", len(f.Clusters), "problems", len(f.Problems))
+	o.Log.Debug("loaded the fleet", "revision", f.Revision, "clusters", len(f.Clusters), "problems", len(f.Problems))
 	return repo, f, nil
 }
 
@@ -169,8 +170,8 @@ func ComponentNames(c *registry.Cluster) []string {
 }
 
 // CompleteNames completes CLUSTER, then up to so many COMPONENTs; -1: any number.
-func (a *Opener) CompleteNames(components int) cobra.CompletionFunc {
-	return a.Complete(func(f *registry.Fleet, args []string) []string {
+func (o *Opener) CompleteNames(components int) cobra.CompletionFunc {
+	return o.Complete(func(f *registry.Fleet, args []string) []string {
 		if len(args) == 0 {
 			return ClusterNames(f)
 		}
@@ -188,9 +189,9 @@ func CompleteClusters(f *registry.Fleet, args []string) []string {
 }
 
 // Complete completes an argument with names from the fleet and the arguments before it.
-func (a *Opener) Complete(names func(f *registry.Fleet, args []string) []string) cobra.CompletionFunc {
+func (o *Opener) Complete(names func(f *registry.Fleet, args []string) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		f := a.quietFleet(cmd)
+		f := o.quietFleet(cmd)
 		if f == nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -205,17 +206,17 @@ func Without(names, taken []string) []string {
 
 // quietFleet returns the fleet without a fetch, or nil on any error: a completion must be quick,
 // and prints no errors.
-func (a *Opener) quietFleet(cmd *cobra.Command) *registry.Fleet {
-	if a.Configure(cmd) != nil {
+func (o *Opener) quietFleet(cmd *cobra.Command) *registry.Fleet {
+	if o.Configure(cmd) != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.Env.Completion, CompletionTimeout))
+	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(o.Env.Completion, CompletionTimeout))
 	defer cancel()
-	repo, err := a.OpenRepo(ctx)
+	repo, err := o.OpenRepo(ctx)
 	if err != nil {
 		return nil
 	}
-	f, err := repo.Load(ctx, a.Revision)
+	f, err := repo.Load(ctx, o.Revision)
 	if err != nil {
 		return nil
 	}
