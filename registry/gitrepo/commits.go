@@ -117,6 +117,42 @@ func (r *Repo) FindCommit(ctx context.Context, commit, oldest, file string, matc
 	return "", nil
 }
 
+// LastContent returns the content of a file at the newest commit for which matches is true; nil if
+// there is none among the most newest commits. It begins with commit, and goes on with the first
+// parent of each, as a branch had them. A history that ends early, as that of a shallow clone does,
+// is not an error.
+func (s *Snapshot) LastContent(ctx context.Context, commit plumbing.Hash, file string, most int, matches func(data []byte) bool) ([]byte, error) {
+	found := []byte(nil)
+	l := &historySearch{
+		paths: paths{objects: s.objects, found: map[pathKey]plumbing.Hash{}}, file: file,
+		matches: func(data []byte) bool {
+			if !matches(data) {
+				return false
+			}
+			found = data
+			return true
+		},
+		known: map[plumbing.Hash]bool{plumbing.ZeroHash: false},
+	}
+	for range most {
+		is, parents, err := l.at(commit)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, plumbing.ErrObjectNotFound):
+			return nil, nil
+		case err != nil:
+			return nil, err
+		case is:
+			return found, nil
+		case len(parents) == 0:
+			return nil, nil
+		}
+		commit = parents[0]
+	}
+	return nil, nil
+}
+
 // historySearch searches commits for the content of a file.
 type historySearch struct {
 	paths
