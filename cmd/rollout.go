@@ -313,7 +313,7 @@ func (run *rolloutRun) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
 		b.WriteString(checks.String() + "\n")
 	}
 
-	clusters := run.NewTable("CLUSTER", "STAGE", "LET GO", "SETTLED", "WHY NOT YET")
+	clusters := run.NewTable("CLUSTER", "STAGE", "RELEASED", "SETTLED", "WHY NOT YET")
 	for _, c := range s.Clusters {
 		r := cli.Row{Cells: []cli.Cell{{Text: cli.OneLine(c.Name)}, {Text: cli.OneLine(c.Stage)}, {}, {}, {Text: cli.OneLine(c.Because)}}}
 		if c.Released != nil {

@@ -56,7 +56,7 @@ func run(args []string) int {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for _, name := range pages(t) {
-		t.Run(strings.TrimSuffix(name, ".md"), func(t *testing.T) {
+		t.Run(strings.NewReplacer("../", "", "/", "-", ".md", "").Replace(name), func(t *testing.T) {
 			t.Parallel()
 			p, err := readPage(name)
 			if err != nil {
