@@ -500,7 +500,7 @@ func TestGroupedCounts(t *testing.T) {
 // documentation.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	docs, err := os.ReadFile("../../docs/notifications.md")
+	docs, err := os.ReadFile("../../docs/reference/notifications.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -512,12 +512,12 @@ func TestEvents(t *testing.T) {
 		}
 		seen[e.Message] = true
 		if !strings.Contains(string(docs), fmt.Sprintf("| `%s` | %s |", event, severity)) {
-			t.Errorf("docs/notifications.md does not have %s as %s", event, severity)
+			t.Errorf("docs/reference/notifications.md does not have %s as %s", event, severity)
 		}
 	}
 	for _, name := range registry.NotificationNames() {
 		if !strings.Contains(string(docs), "`$("+name+")`") {
-			t.Errorf("docs/notifications.md does not have $(%s)", name)
+			t.Errorf("docs/reference/notifications.md does not have $(%s)", name)
 		}
 	}
 }
