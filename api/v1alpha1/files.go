@@ -167,7 +167,8 @@ type Images struct {
 type Image struct {
 	// Repository with its registry host: registry.k8s.io/coredns/coredns.
 	Repository string `json:"repository"`
-	Tag        string `json:"tag,omitempty"`
+	// Tag of the image.
+	Tag string `json:"tag,omitempty"`
 	// Digest in the form sha256:HEX. It decides what runs; the tag is only information.
 	Digest string `json:"digest,omitempty"`
 	// Into says where a public chart with its own convention expects the parts.
@@ -183,8 +184,9 @@ type ImagePaths struct {
 	// Registry receives only the host; Repository then receives the rest.
 	Registry   string `json:"registry,omitempty"`
 	Repository string `json:"repository,omitempty"`
-	Tag        string `json:"tag,omitempty"`
-	Digest     string `json:"digest,omitempty"`
+	// Tag and Digest receive these parts.
+	Tag    string `json:"tag,omitempty"`
+	Digest string `json:"digest,omitempty"`
 }
 
 // ChartSource is components/NAME/chart.yaml: the source of the chart in template/, if it is
@@ -219,7 +221,8 @@ type ChartSource struct {
 // +kubebuilder:object:generate=false
 type ChartDependency struct {
 	// URL as in [ChartSource].
-	URL     string `json:"url"`
+	URL string `json:"url"`
+	// Name and Version of the chart.
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	// Digest of the .tgz; for a folder on a disk, the digest of its files.
@@ -284,7 +287,8 @@ type Connection struct {
 type SecretKey struct {
 	// Namespace of the Secret. Default: keelson-system.
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
+	// Name of the Secret.
+	Name string `json:"name"`
 	// Key in the Secret's data. Default: kubeconfig.
 	Key string `json:"key,omitempty"`
 }
@@ -364,7 +368,8 @@ type InventoryEntry struct {
 //
 // +kubebuilder:object:generate=false
 type Approvals struct {
-	Header    `json:",inline"`
+	Header `json:",inline"`
+	// Approvals in any order.
 	Approvals []Approval `json:"approvals"`
 }
 
@@ -379,7 +384,8 @@ type Approval struct {
 	// a stage none.
 	Cluster         string                `json:"cluster,omitempty"`
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
-	Component       string                `json:"component"`
+	// Component by name.
+	Component string `json:"component"`
 	// Object and Hash as keelson diff shows them:
 	// Deployment.apps kube-system/coredns, 32 hexadecimal digits.
 	Object string `json:"object,omitempty"`
@@ -507,7 +513,8 @@ type HealthRule struct {
 // +kubebuilder:object:generate=false
 type ObjectMatch struct {
 	// Group of the API; core is the group with an empty name.
-	Group     string   `json:"group,omitempty"`
+	Group string `json:"group,omitempty"`
+	// Kinds, Namespace and Name of the object.
 	Kinds     []string `json:"kinds,omitempty"`
 	Namespace string   `json:"namespace,omitempty"`
 	Name      string   `json:"name,omitempty"`
