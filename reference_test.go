@@ -59,8 +59,8 @@ func productFiles(t *testing.T, folders ...string) []parsedFile {
 	return out
 }
 
-// text returns the value of a string literal; "" if the node is something else.
-func text(n ast.Node) string {
+// literalText returns the value of a string literal; "" if the node is something else.
+func literalText(n ast.Node) string {
 	literal, ok := n.(*ast.BasicLit)
 	if !ok || literal.Kind != token.STRING {
 		return ""
@@ -117,16 +117,16 @@ func statusesIn(file parsedFile) map[string]token.Pos {
 			of := typeName(n.Type)
 			for i, name := range n.Names {
 				isStatus := slices.Contains(statusTypes(), of) || strings.HasPrefix(name.Name, "Condition") || strings.HasPrefix(strings.ToLower(name.Name), "reason")
-				if isStatus && i < len(n.Values) && text(n.Values[i]) != "" {
-					found[text(n.Values[i])] = n.Pos()
+				if isStatus && i < len(n.Values) && literalText(n.Values[i]) != "" {
+					found[literalText(n.Values[i])] = n.Pos()
 				}
 			}
 		case *ast.KeyValueExpr:
-			if key, is := n.Key.(*ast.Ident); is && key.Name == "Reason" && oneWord.MatchString(text(n.Value)) {
-				found[text(n.Value)] = n.Pos()
+			if key, is := n.Key.(*ast.Ident); is && key.Name == "Reason" && oneWord.MatchString(literalText(n.Value)) {
+				found[literalText(n.Value)] = n.Pos()
 			}
 		case *ast.BasicLit:
-			if value := text(n); compound.MatchString(value) && ignored[value] == "" {
+			if value := literalText(n); compound.MatchString(value) && ignored[value] == "" {
 				found[value] = n.Pos()
 			}
 		}
@@ -190,7 +190,7 @@ func sentencesIn(file parsedFile) map[string]token.Pos {
 				return false
 			}
 		case *ast.BasicLit:
-			sentence := strings.Trim(verb.ReplaceAllString(text(n), "…"), " ,;")
+			sentence := strings.Trim(verb.ReplaceAllString(literalText(n), "…"), " ,;")
 			if len(english.FindAllString(sentence, -1)) > 2 {
 				found[sentence] = n.Pos()
 			}
@@ -270,11 +270,11 @@ func TestVariables(t *testing.T) {
 	found := map[string]token.Position{}
 	for _, file := range productFiles(t, productFolders()...) {
 		ast.Inspect(file.File, func(n ast.Node) bool {
-			if call, is := n.(*ast.CallExpr); is && len(call.Args) > 0 && slices.Contains([]string{"Getenv", "LookupEnv", "getenv"}, typeName(call.Fun)) && text(call.Args[0]) != "" {
-				found[text(call.Args[0])] = file.at.Position(n.Pos())
+			if call, is := n.(*ast.CallExpr); is && len(call.Args) > 0 && slices.Contains([]string{"Getenv", "LookupEnv", "getenv"}, typeName(call.Fun)) && literalText(call.Args[0]) != "" {
+				found[literalText(call.Args[0])] = file.at.Position(n.Pos())
 			}
-			if spec, is := n.(*ast.ValueSpec); is && strings.HasPrefix(strings.ToLower(spec.Names[0].Name), "env") && len(spec.Values) == 1 && regexp.MustCompile(`^[A-Z][A-Z_]+$`).MatchString(text(spec.Values[0])) {
-				found[text(spec.Values[0])] = file.at.Position(n.Pos())
+			if spec, is := n.(*ast.ValueSpec); is && strings.HasPrefix(strings.ToLower(spec.Names[0].Name), "env") && len(spec.Values) == 1 && regexp.MustCompile(`^[A-Z][A-Z_]+$`).MatchString(literalText(spec.Values[0])) {
+				found[literalText(spec.Values[0])] = file.at.Position(n.Pos())
 			}
 			return true
 		})

@@ -62,10 +62,10 @@ type Health string
 
 // The values of [Health].
 const (
-	HealthHealthy     Health = "Healthy"
-	HealthProgressing Health = "Progressing"
-	HealthDegraded    Health = "Degraded"
-	HealthUnknown     Health = "Unknown"
+	HealthHealthy     Health = "Healthy"     // every object works
+	HealthProgressing Health = "Progressing" // an object is not ready yet
+	HealthDegraded    Health = "Degraded"    // an object reports a failure, or was not ready in time
+	HealthUnknown     Health = "Unknown"     // health can't be evaluated
 )
 
 // The types of [DeliveryStatus.Conditions], as kstatus reads them.
@@ -152,7 +152,7 @@ const (
 	CheckWaiting CheckState = "Waiting" // not created yet
 	CheckRunning CheckState = "Running" // no result yet
 	CheckPassed  CheckState = "Passed"  // complete
-	CheckFailed  CheckState = "Failed"
+	CheckFailed  CheckState = "Failed"  // failed
 )
 
 // HashAbsent is the TargetHash of a component that is to be removed.

@@ -43,7 +43,7 @@ type Fleet struct {
 	// Drift says what happens to a field that a person changed in a cluster.
 	// Default: restore.
 	Drift Drift `json:"drift,omitempty"`
-	// Pipeline of the components that name no pipeline. Default: their changes go to all clusters
+	// Pipeline of the components that name no pipeline. Default: none, so changes go to all clusters
 	// at once.
 	Pipeline string `json:"pipeline,omitempty"`
 	// Danger rules are read before the built-in ones; the first match decides.
@@ -403,7 +403,7 @@ type Effect string
 // The values of [Effect].
 const (
 	EffectKeep  Effect = "keep"  // the live value stays
-	EffectHold  Effect = "hold"  // the change waits for approval in git; see Scope
+	EffectHold  Effect = "hold"  // the change waits for approval in git; see [Scope]
 	EffectDeny  Effect = "deny"  // the change is never applied; the delivery fails
 	EffectWarn  Effect = "warn"  // the change is applied, and shown with the reason; later rules are still evaluated
 	EffectAllow Effect = "allow" // an exception to a later, broader rule
@@ -433,10 +433,10 @@ type Event string
 
 // The values of [Event].
 const (
-	OnAdd          Event = "add"
-	OnChange       Event = "change"
-	OnRemove       Event = "remove"
-	OnDeleteObject Event = "delete-object"
+	OnAdd          Event = "add"           // the field is absent in the cluster, and git has it
+	OnChange       Event = "change"        // the field has another value
+	OnRemove       Event = "remove"        // the field leaves the object
+	OnDeleteObject Event = "delete-object" // the object is deleted
 	// OnCreateObject is the creation of the object. A rule without a path is evaluated once, and a
 	// rule with a path for each field. A creation is never held: hold warns instead.
 	OnCreateObject Event = "create-object"

@@ -106,9 +106,9 @@ type Severity string
 
 // The values of [Severity], the least first.
 const (
-	SeverityInfo    Severity = "info"
-	SeverityWarning Severity = "warning"
-	SeverityError   Severity = "error"
+	SeverityInfo    Severity = "info"    // no person has to act
+	SeverityWarning Severity = "warning" // a person should look, or has acted
+	SeverityError   Severity = "error"   // something failed or is blocked
 )
 
 // Severities returns all severities, the least first.
@@ -119,8 +119,8 @@ func Severities() []Severity { return []Severity{SeverityInfo, SeverityWarning, 
 //
 // +kubebuilder:object:generate=false
 type Message struct {
-	APIVersion string `json:"apiVersion"` // keelson.io/v1alpha1
-	Kind       string `json:"kind"`       // Message
+	APIVersion string `json:"apiVersion"` // APIVersion is keelson.io/v1alpha1.
+	Kind       string `json:"kind"`       // Kind is Message.
 	// ID is equal when a message is sent again, for example because no answer came.
 	ID string `json:"id"`
 	// Time of sending, in RFC 3339 and UTC.

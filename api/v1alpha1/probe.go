@@ -103,8 +103,8 @@ type ProbeOutcome string
 
 // The values of [ProbeOutcome].
 const (
-	ProbePassed ProbeOutcome = "Passed"
-	ProbeFailed ProbeOutcome = "Failed"
+	ProbePassed ProbeOutcome = "Passed" // the cluster carried out each step in time
+	ProbeFailed ProbeOutcome = "Failed" // a step failed, or took too long
 )
 
 // ProbeResult shows the results of a probe on a cluster. It is stored in the hub, is named

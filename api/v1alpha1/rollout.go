@@ -44,8 +44,8 @@ type RolloutPhase string
 
 // The values of [RolloutPhase].
 const (
-	RolloutProgressing RolloutPhase = "Progressing"
-	RolloutPaused      RolloutPhase = "Paused"      // something failed: no cluster is released
+	RolloutProgressing RolloutPhase = "Progressing" // clusters get the change, stage by stage
+	RolloutPaused      RolloutPhase = "Paused"      // something failed, or a person paused it: no cluster is released
 	RolloutRollingBack RolloutPhase = "RollingBack" // clusters of the failed stage go back
 	RolloutRolledBack  RolloutPhase = "RolledBack"  // the clusters are back; the rollout has ended
 	RolloutComplete    RolloutPhase = "Complete"    // all clusters have the change

@@ -62,7 +62,8 @@ func filesPage(p *apiPackage) (string, error) {
 Users write these files in git. [Settings](settings.md) has the flags of the program, and [custom resources](crds.md)
 what Keelson writes into the hub.
 
-Each file is one YAML document of at most 1 MiB, and begins with two fields that the tables below leave out:
+Each file is one YAML document. [Limits](limits.md#fleet-repository) has its largest size. It begins with two fields
+that the tables below leave out:
 
 `+"```yaml"+`
 apiVersion: keelson.io/v1alpha1
@@ -109,7 +110,8 @@ func workloadsPage(p *apiPackage) (string, error) {
 	w := newWriter(p, false)
 	w.printf("# Kinds of workloads\n\n"+made+`
 `+"`keelson workloads`"+` runs these kinds of `+"`apps.kruise.io/v1beta1`"+`. They have the fields of OpenKruise. Objects of
-`+"`v1alpha1`"+` are converted. [Statuses](statuses.md#workloads) lists their conditions. The CRDs are in
+`+"`v1alpha1`"+` are converted. The fields `+"`imagePreDownload…`"+` have no effect yet. [Statuses](statuses.md#workloads)
+lists the conditions. The CRDs are in
 `+"[`components/workload-controllers/template/crds`](../../components/workload-controllers/template/crds)"+`.
 `, "`api/apps/v1beta1`")
 	for _, kind := range p.rootKinds() {

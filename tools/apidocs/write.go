@@ -85,7 +85,10 @@ func (w *writer) section(level string, t *apiType) {
 func (w *writer) values(t *apiType) {
 	w.printf("| Value | Meaning |\n|---|---|\n")
 	for _, v := range t.values {
-		w.printf("| `%s` | %s |\n", v.value, cell(w.prose(v.doc, t)))
+		if v.doc == "" {
+			w.problems = append(w.problems, fmt.Errorf("%s: %w", v.name, errNoComment))
+		}
+		w.printf("| `%s` | %s |\n", v.value, cell(w.prose(strings.TrimPrefix(v.doc, v.name+": "), t)))
 	}
 }
 
@@ -116,7 +119,7 @@ func (w *writer) flat(t *apiType) []documented {
 		if f.doc == "" && regexp.MustCompile(`\b`+f.name+`\b`).MatchString(before) {
 			f.doc = before
 		}
-		if f.doc == "" && w.required {
+		if f.doc == "" {
 			w.problems = append(w.problems, fmt.Errorf("%s.%s: %w", t.name, f.name, errNoComment))
 		}
 		before = f.doc
@@ -260,21 +263,39 @@ func (w *writer) prose(text string, t *apiType) string {
 		links = append(links, w.link(m[1], m[2]))
 		return fmt.Sprintf("\x00%d\x00", len(links)-1)
 	})
-	text = word.ReplaceAllStringFunc(text, func(found string) string {
-		if key := w.pathOf(t, found); key != "" && found != t.name {
-			return "`" + key + "`"
-		}
-		for _, c := range w.p.constants {
-			if c.name == found && camel.MatchString(found) { // Namespace is an English word, too
-				return "`" + c.value + "`"
-			}
-		}
-		return found
-	})
+	var b strings.Builder
+	end := 0
+	for _, at := range word.FindAllStringIndex(text, -1) {
+		b.WriteString(text[end:at[0]])
+		b.WriteString(w.name(text[at[0]:at[1]], text[:at[0]], t))
+		end = at[1]
+	}
+	text = b.String() + text[end:]
 	for i, link := range links {
 		text = strings.Replace(text, fmt.Sprintf("\x00%d\x00", i), link, 1)
 	}
 	return text
+}
+
+// name returns a word of a comment, as code if it is a name of Go: a field becomes its key, a
+// constant its value. After an article it is an English word, and so is the name of the field
+// that the comment begins with.
+func (w *writer) name(found, before string, t *apiType) string {
+	isValue := func(c apiConstant) bool { return camel.MatchString(found) && c.value == found }
+	first := word.FindString(before)
+	if first != "" && slices.ContainsFunc(w.p.constants, isValue) {
+		return "`" + found + "`"
+	}
+	article := regexp.MustCompile(`\b(?:[Aa]|[Aa]n|[Aa]nother|[Tt]he) $`).MatchString(before)
+	if key := w.pathOf(t, found); key != "" && found != t.name && found != first && !article {
+		return "`" + key + "`"
+	}
+	for _, c := range w.p.constants {
+		if c.name == found && camel.MatchString(found) { // Namespace is an English word, too
+			return "`" + c.value + "`"
+		}
+	}
+	return found
 }
 
 // link returns what a link to a type, a field or a constant of Go becomes.
