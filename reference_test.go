@@ -184,6 +184,8 @@ func sentencesIn(file parsedFile) map[string]token.Pos {
 	found := map[string]token.Pos{}
 	ast.Inspect(file.File, func(n ast.Node) bool {
 		switch n := n.(type) {
+		case *ast.ImportSpec:
+			return false
 		case *ast.CallExpr:
 			called := typeName(n.Fun)
 			if slices.Contains([]string{"Errorf", "New", "Warn", "Info", "Debug", "event"}, called) {
