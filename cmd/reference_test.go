@@ -202,7 +202,7 @@ func TestSettingsReference(t *testing.T) {
 
 // variable is the name of the variable for a flag.
 func variable(f *pflag.Flag) string {
-	if !cli.Configurable(f.Name) {
+	if !cli.Configurable(f.Name) && f.Name != "config" { // which is read before the settings file
 		return ""
 	}
 	return "`KEELSON_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")) + "`"
@@ -217,10 +217,13 @@ func globalFlags(root *cobra.Command) string {
 		if f.Shorthand != "" {
 			flags = "-" + f.Shorthand + ", " + flags
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", strings.TrimSpace(flags+" "+name), variable(f), defaultOf(f), strings.ReplaceAll(usage, "\n", " "))
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", cell(strings.TrimSpace(flags+" "+name)), variable(f), defaultOf(f), cell(strings.ReplaceAll(usage, "\n", " ")))
 	})
 	return b.String()
 }
+
+// cell escapes a text for a cell of a table.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
 func defaultOf(f *pflag.Flag) string {
 	if slices.Contains([]string{"", "[]", "false"}, f.DefValue) {
@@ -288,7 +291,7 @@ func harmlessSettings(root *cobra.Command) string { return listFlags(root, cli.H
 
 // flagsOfPeople lists the flags that come from the command line alone.
 func flagsOfPeople(root *cobra.Command) string {
-	return listFlags(root, func(name string) bool { return !cli.Configurable(name) })
+	return listFlags(root, func(name string) bool { return !cli.Configurable(name) && name != "config" })
 }
 
 func listFlags(root *cobra.Command, is func(string) bool) string {
