@@ -166,6 +166,10 @@ lab: ## build bin/lab, and once per machine the Kubernetes that it runs (10 minu
 demo: build lab bin-smoke ## start a hub, three clusters and the example fleet, and show around
 	bin/smoke --demo
 
+.PHONY: follow
+follow: build lab bin-smoke ## follow docs/start/first-change.md word for word: the demo, a rollout, and one that stops in canary
+	DOCS_TEST_FOLLOW=1 go test ./docs -run 'TestPages/first-change' -count=1 -timeout=30m -v
+
 .PHONY: smoke
 smoke: build lab bin-smoke ## run the demo unattended and check what it must show (PROMETHEUS=a prometheus, if there is one)
 	bin/smoke $(if $(PROMETHEUS),--prometheus='$(PROMETHEUS)')
@@ -279,7 +283,7 @@ e2e-check: ## say what this machine lacks for the real nodes of make e2e
 	exit 1
 
 .PHONY: nightly
-nightly: ## run all that .ci/run leaves out, one to two hours, and write docs/evidence anew
+nightly: ## run all that .ci/run leaves out, one to two hours, and write docs/evidence/night anew
 	.ci/nightly
 
 .PHONY: test-unit

@@ -41,6 +41,7 @@ func mayImport() map[string][]string {
 		"applier":     {"api", "registry", "renderer", "differ"},
 		"controllers": {"api", "components", "registry", "renderer", "differ", "applier"},
 		"cmd":         {"api", "components", "registry", "renderer", "differ", "applier", "controllers"},
+		"docs":        {"cmd"},                                    // tests that what pages say can be done
 		"examples":    {"api", "registry", "renderer", "applier"}, // tests that the examples are right
 		".":           {"api", "components", "registry", "renderer", "differ", "applier", "controllers", "cmd"},
 	}

@@ -1,42 +1,10 @@
 package applier
 
 import (
-	"context"
-	"errors"
 	"fmt"
 
 	"github.com/keelson-io/keelson/applier/records"
-	"github.com/keelson-io/keelson/registry"
 )
-
-// PinnedWant is the delivery to which a component is pinned.
-type PinnedWant struct {
-	Pin *records.Pin
-	// Now is the fleet as git has it now, and Delivery the pinned delivery there. They give the
-	// fleet's danger rules, the cluster's labels and the approvals.
-	Now      *registry.Fleet
-	Delivery *registry.Delivery
-	// Then is the fleet at the pin's revision.
-	Then *registry.Fleet
-}
-
-// Make renders the pinned delivery as before. A [*PinError] says why this is no longer possible;
-// any other error may be temporary.
-func (w PinnedWant) Make(ctx context.Context, render Render) (Desired, error) {
-	p := w.Pin
-	want, err := HistoricalDesired{
-		Past: records.Delivered{Version: p.Version, Revision: p.Revision, TargetHash: p.TargetHash}, Now: w.Now, Delivery: w.Delivery, Then: w.Then,
-	}.Build(ctx, render)
-	var gone *HistoricalError
-	switch {
-	case errors.As(err, &gone):
-		return Desired{}, &PinError{Pin: *p, Component: w.Delivery.Component, Err: gone.Err}
-	case err != nil:
-		return Desired{}, fmt.Errorf("%s: %w", p, err)
-	}
-	want.Pin = p
-	return want, nil
-}
 
 // PinError reports that the pinned delivery can't be rendered from git any more. The cluster stays
 // as it is.

@@ -65,7 +65,7 @@ Exit codes: 0 explained, 2 the value can't be explained.`,
 			if err != nil {
 				return err
 			}
-			c, err := fleetrepo.FindCluster(f, args[0])
+			c, err := fleetrepo.FindClusterOffline(f, args[0])
 			if err != nil {
 				return err
 			}

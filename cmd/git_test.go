@@ -369,6 +369,24 @@ func TestRenderAllOrNothing(t *testing.T) {
 	f.keelson("render", "test").want(t, 0)
 }
 
+// TestWithoutConnection: a command that asks no cluster does without a connection, and every other
+// command names the place where it is missing.
+func TestWithoutConnection(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "")
+	f.edit("clusters/prod/cluster.yaml", "connection:\n  context: prod\n", "")
+	f.commit()
+	f.keelson("render", "prod", "web").want(t, 0).says(t, "image: registry.example/web:v1.0.0")
+	f.keelson("explain", "prod", "web").want(t, 0)
+	f.keelson("validate").want(t, 1).says(t, "clusters/prod/cluster.yaml:1:1: connection is missing")
+	for _, args := range [][]string{{"render", "prod", "web", "--live"}, {"diff", "prod"}, {"apply", "prod", "--yes"}} {
+		f.keelson(args...).want(t, 2).says(t, "clusters/prod/cluster.yaml:1:1: connection is missing")
+	}
+	f.edit("clusters/prod/cluster.yaml", "kind: Cluster", "kind: Clutser")
+	f.commit()
+	f.keelson("render", "prod", "web").want(t, 2).saysNot(t, "connection is missing")
+}
+
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "")

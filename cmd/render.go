@@ -87,7 +87,11 @@ func (run *renderRun) render(ctx context.Context, o renderOptions, cluster strin
 	if err != nil {
 		return nil, err
 	}
-	c, err := fleetrepo.FindCluster(f, cluster)
+	find := fleetrepo.FindClusterOffline
+	if o.live {
+		find = fleetrepo.FindCluster
+	}
+	c, err := find(f, cluster)
 	if err != nil {
 		return nil, err
 	}

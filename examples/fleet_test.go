@@ -26,7 +26,7 @@ import (
 // rendered are targets by cluster and component.
 type rendered map[string]map[string]*renderer.Target
 
-// TestFleet publishes the example as its README says, and looks at what each
+// TestFleet publishes the example with its script, and looks at what each
 // cluster would get.
 func TestFleet(t *testing.T) {
 	t.Parallel()
@@ -242,51 +242,22 @@ func selects(workload map[string]any) bool {
 	return len(selector) > 0
 }
 
-// publish makes a repository of the example by the very commands of its README, which
-// take workload-controllers from where Keelson ships it: there is no copy of it here that
+// publish makes a repository of the example with the script that its README names. The script
+// takes workload-controllers from where Keelson ships it: there is no copy of it here that
 // could fall behind. The tags are those that its charts name.
 func publish(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("no git here")
 	}
-	root := t.TempDir()
-	checkout := filepath.Join(root, "keelson")
-	for _, folder := range []string{"examples/fleet", "components/workload-controllers"} {
-		if err := os.CopyFS(filepath.Join(checkout, folder), os.DirFS(filepath.Join("..", folder))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(filepath.Join("fleet", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	origin := filepath.Join(root, "origin.git")
-	cmd := exec.CommandContext(t.Context(), "sh", "-euc", "git init -q --bare -b main \"$ORIGIN\"\n"+commands(string(text)))
-	cmd.Dir = checkout
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull, "ORIGIN="+origin,
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
-		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=remote.origin.url", "GIT_CONFIG_VALUE_0="+origin)
+	fleet := filepath.Join(t.TempDir(), "fleet")
+	cmd := exec.CommandContext(t.Context(), "./publish.sh", fleet)
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull,
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("what the README says to type: %v\n%s", err, out)
+		t.Fatalf("%v\n%s", err, out)
 	}
-	return origin
-}
-
-// commands are the first block of them in a text.
-func commands(text string) string {
-	const indent = "    "
-	var out []string
-	for line := range strings.Lines(text) {
-		command, ok := strings.CutPrefix(line, indent)
-		if !ok && len(out) > 0 {
-			break
-		}
-		if ok {
-			out = append(out, command)
-		}
-	}
-	return strings.Join(out, "")
+	return fleet
 }
 
 func load(t *testing.T, dir string) *registry.Fleet {

@@ -68,6 +68,8 @@ type madeCluster struct {
 	folder  string
 	entries []gitrepo.Entry // of the folder
 	spec    *clusterFile    // nil: it can't be read
+	// recalled is cluster.yaml as it was before it broke; nil if spec is set, or if there is none.
+	recalled *clusterFile
 	// specHash is the hash of cluster.yaml.
 	specHash  string
 	own       []*ownFile // in component-name order
@@ -147,7 +149,7 @@ func (l *loader) unchangedCluster(ctx context.Context, was *madeCluster, folder 
 	if was.folder == "" || was.folder != folder.Hash || l.governed {
 		return false, nil
 	}
-	if was.spec != nil && !slices.Equal(was.layers, l.layers.matching(was.cluster.Spec.Labels).layers) {
+	if !was.cluster.Unread && !slices.Equal(was.layers, l.layers.matching(was.cluster.Spec.Labels).layers) {
 		return false, nil
 	}
 	if !slices.Equal(was.approvals, l.approvals.on(was.cluster)) {
@@ -174,7 +176,7 @@ func (l *loader) makeCluster(ctx context.Context, was *madeCluster, folder gitre
 	if err := r.read(ctx, folder); err != nil {
 		return nil, err
 	}
-	r.cluster.Unread = r.now.spec == nil
+	r.cluster.Unread = r.now.spec == nil && r.now.recalled == nil
 	if l.files.unreadable { // so that the next Load tries again
 		r.now.folder = ""
 	}
@@ -217,8 +219,13 @@ func (r *clusterReader) read(ctx context.Context, folder gitrepo.Entry) error {
 	if !slices.ContainsFunc(entries, func(e gitrepo.Entry) bool { return e.Name == "cluster.yaml" }) {
 		r.block(yamlfile.Problem{At: yamlfile.Position{File: join(folder.Path, "cluster.yaml")}, Message: "cluster.yaml is missing"})
 	}
+	if r.now.spec == nil {
+		if err := r.recall(ctx, folder); err != nil {
+			return err
+		}
+	}
 	var layered []*layered
-	if r.now.spec != nil {
+	if r.now.spec != nil || r.now.recalled != nil {
 		layering := r.layers.matching(r.cluster.Spec.Labels)
 		r.cluster.Problems = append(r.cluster.Problems, layering.vague...)
 		r.now.layers, layered = layering.layers, layering.put(r.sharing)
@@ -287,9 +294,36 @@ func (r *clusterReader) readSpec(ctx context.Context, e gitrepo.Entry) error {
 	r.block(f.In(e.Path)...)
 	r.cluster.Spec = f.spec
 	if !f.broken {
-		r.identify(f, e.Path)
+		r.block(r.identify(f, e.Path)...)
 		r.now.spec, r.now.specHash = f, e.Hash
 	}
+	return nil
+}
+
+// maxRecalled is the number of commits that are searched for a readable cluster.yaml, and
+// maxRecalledEntries how many entries of folders are read for all broken clusters together: 600
+// commits of a fleet with 300 clusters.
+const (
+	maxRecalled        = 200
+	maxRecalledEntries = 200_000
+)
+
+// recall takes the cluster's labels from the last cluster.yaml that could be read. The problems of
+// the file of today block the cluster. The labels say which stages it belongs to, so that rollouts
+// wait for it there, and not everywhere.
+func (r *clusterReader) recall(ctx context.Context, folder gitrepo.Entry) error {
+	file := join(folder.Path, "cluster.yaml")
+	f := r.was.recalled
+	if f == nil || r.was.folder != folder.Hash {
+		data, err := r.past.Last(ctx, file, func(data []byte) bool { return len(decodeCluster(data).Mistakes) == 0 })
+		if err != nil || data == nil {
+			return err
+		}
+		f = decodeCluster(data)
+	}
+	r.now.recalled = f
+	r.cluster.Spec = f.spec
+	r.identify(f, file)
 	return nil
 }
 

@@ -4,7 +4,10 @@ import (
 	"github.com/keelson-io/keelson/registry/yamlfile"
 )
 
-// What the tests of decoding need and users don't.
+// What the tests need and users don't.
+
+// MaxRecalled is the number of commits that are searched for a readable cluster.yaml.
+const MaxRecalled = maxRecalled
 
 // DecodeMeta decodes a meta-config file as Load does.
 func DecodeMeta(data []byte) (values map[string]any, problems yamlfile.Problems) {

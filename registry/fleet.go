@@ -57,7 +57,11 @@ type Cluster struct {
 	Deliveries []*Delivery
 	// Problems block the whole cluster: nothing on it may change.
 	Problems yamlfile.Problems
-	// Unread: cluster.yaml can't be read. The labels are unknown, and there are Problems.
+	// Unconnected is the one of Problems that says that the cluster has no connection; nil: it has
+	// one.
+	Unconnected *yamlfile.Problem
+	// Unread: cluster.yaml can't be read, and neither can it in the recent history of the branch. The
+	// labels are unknown, and there are Problems.
 	Unread bool
 }
 
@@ -179,6 +183,14 @@ func (c *Cluster) Delivery(component string) *Delivery {
 // Blocked returns why nothing of a cluster may change, or nil.
 func (c *Cluster) Blocked() error {
 	return blocked("cluster "+c.Name, c.Problems)
+}
+
+// BlockedOffline returns why a command that does not ask the cluster can't show it, or nil. Such a
+// command needs no connection.
+func (c *Cluster) BlockedOffline() error {
+	return blocked("cluster "+c.Name, slices.DeleteFunc(slices.Clone(c.Problems), func(p yamlfile.Problem) bool {
+		return c.Unconnected != nil && p == *c.Unconnected
+	}))
 }
 
 // Blocked returns why nothing of a delivery may change, or nil.

@@ -88,30 +88,30 @@ func (l *loader) readInventory(ctx context.Context) error {
 
 // identify completes cluster.yaml with the inventory. With an inventory, only the inventory sets
 // the connection, and every label that it sets for any cluster.
-func (r *clusterReader) identify(f *clusterFile, file string) {
+func (r *clusterReader) identify(f *clusterFile, file string) (problems yamlfile.Problems) {
 	if !r.inventory.there {
 		if !f.connected {
-			r.block(yamlfile.Problem{At: f.connectionAt.In(file, ""), Message: "connection is missing"})
+			problems = append(problems, yamlfile.Problem{At: f.connectionAt.In(file, ""), Message: "connection is missing"})
+			r.cluster.Unconnected = &problems[0]
 		}
-		return
+		return problems
 	}
 	entry, is := r.inventory.clusters[r.cluster.Name]
 	if !is {
-		r.block(yamlfile.Problem{
+		return append(problems, yamlfile.Problem{
 			At: yamlfile.Position{File: file}, Message: fmt.Sprintf("cluster %s is in no inventory, and this fleet has one", r.cluster.Name),
 			Hint: "add it to a file in inventory/",
 		})
-		return
 	}
 	if f.connected {
-		r.block(yamlfile.Problem{
+		problems = append(problems, yamlfile.Problem{
 			At: f.connectionAt.In(file, ""), Message: fmt.Sprintf("the inventory says how cluster %s is reached (%s)", r.cluster.Name, entry.at), Hint: "leave connection out here",
 		})
 	}
 	labels := maps.Clone(f.spec.Labels)
 	for _, label := range slices.Sorted(maps.Keys(f.spec.Labels)) {
 		if at, guarded := r.inventory.labels[label]; guarded {
-			r.block(yamlfile.Problem{
+			problems = append(problems, yamlfile.Problem{
 				At: f.labelsAt[label].In(file, ""), Message: fmt.Sprintf("label %s is the inventory's, which sets it at %s", label, at), Hint: "leave it out here",
 			})
 			delete(labels, label)
@@ -122,6 +122,7 @@ func (r *clusterReader) identify(f *clusterFile, file string) {
 	}
 	maps.Copy(labels, entry.Labels)
 	r.cluster.Spec.Connection, r.cluster.Spec.Labels = entry.Connection, labels
+	return problems
 }
 
 // checkConnections blocks clusters with the same connection. Otherwise one cluster would get the

@@ -26,6 +26,7 @@ func (r *Repo) newLoader(at *gitrepo.Admission, tree gitrepo.Tree) *loader {
 		absent:   map[yamlfile.Problem][]string{},
 		before:   r.previousMemo(),
 		made:     &loadMemo{clusters: map[string]*madeCluster{}},
+		past:     at.Snapshot.NewPast(at.Commit, maxRecalled, maxRecalledEntries),
 	}
 	l.versions = &versionIndex{
 		files: l.files, snapshot: at.Snapshot, trust: at.Trust, sharing: l.sharing, budget: l.budget,
@@ -57,6 +58,7 @@ type loader struct {
 	governed bool      // an input of all clusters changed since the previous Load
 	made     *loadMemo
 	scratch  []Delivery // of the cluster that is being loaded
+	past     *gitrepo.Past
 	checked  map[overrideKey]yamlfile.Problems
 	// absent collects the clusters by missing dependency or stage, so that the fleet lists each in
 	// one Problem.

@@ -142,7 +142,8 @@ type Component struct {
 	Determinism Determinism `json:"determinism,omitempty"`
 	// Timeout bounds the wait for health after a change. Default: 5m.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// Danger rules are read before the fleet's.
+	// Danger rules are read before the fleet's, except its locked rules. Those of a component with a
+	// project are read last.
 	Danger []DangerRule `json:"danger,omitempty"`
 	// DangerProfile overrides the fleet's. A component of a project can't loosen it.
 	DangerProfile DangerProfile `json:"dangerProfile,omitempty"`

@@ -170,6 +170,15 @@ type Pin struct {
 	Because string    `json:"because,omitempty"`
 }
 
+// Holds returns the pin while git wants the target that it was made against, otherwise nil: git
+// has moved on, and the pin has ended.
+func (p *Pin) Holds(targetHash string) *Pin {
+	if p == nil || p.Against != targetHash {
+		return nil
+	}
+	return p
+}
+
 // String describes the pin for people: its version, author and reason; "" without a pin.
 func (p *Pin) String() string {
 	if p == nil {

@@ -93,7 +93,7 @@ func newAgent(name string, session records.Writer, s shared, moved func(cluster 
 		a.conn.follow = func(ctx context.Context, changed func()) { s.follow(ctx, a.state.connection(), changed) }
 	}
 	a.resolver = &resolver{
-		cluster: name, log: log, now: s.now, renderer: s.renderer, past: s.past, wants: s.wants, board: a.board,
+		cluster: name, log: log, now: s.now, renderer: s.renderer, earlier: s.earlier, wants: s.wants, board: a.board,
 		later: a.queue.AddAfter, failed: a.conn.failed,
 	}
 	a.diagnoses = newDiagnoses(s.now, a.state.status, func() bool { return a.queue.Len() > 0 })

@@ -81,12 +81,12 @@ func (r *resolver) claim(ctx context.Context, s snapshot, but *registry.Delivery
 func (r *resolver) claimOne(ctx context.Context, s snapshot, target *renderer.Target, claims *applier.Claims) error {
 	component := s.delivery.Component
 	pin, err := s.link.cluster.Pin(ctx, component)
-	if err == nil && (pin == nil || pin.Against != target.Hash) {
+	if pin = pin.Holds(target.Hash); err == nil && pin == nil {
 		return r.claimDue(ctx, s, target, claims)
 	}
 	var want applier.Desired
 	if err == nil {
-		want, err = r.pinned(ctx, s, pin)
+		want, err = r.earlier.Pinned(ctx, s.fleet, s.delivery, pin, r.renderThen(s))
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -110,7 +110,7 @@ func (r *resolver) claimDue(ctx context.Context, s snapshot, target *renderer.Ta
 	v, err := r.decideRelease(ctx, s, hash)
 	var has applier.Desired
 	if err == nil && v.waits != "" && v.keeps.TargetHash != "" {
-		has, err = r.renderDelivered(ctx, s, v.keeps)
+		has, err = r.earlier.Delivered(ctx, s.fleet, s.delivery, v.keeps, r.renderThen(s))
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/records"
@@ -101,7 +100,7 @@ type link struct {
 
 // dialUntilConnected connects to the cluster, and retries until it succeeds or the context ends.
 func (c *connection) dialUntilConnected(ctx context.Context) {
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
+	backoff := queue.NewBackoff(queue.RetryFirst, queue.RetryLast)
 	for {
 		err := c.dial(ctx)
 		if err == nil {
@@ -118,8 +117,8 @@ func (c *connection) dialUntilConnected(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.dialSoon:
-			backoff.Forget("")
-		case <-time.After(backoff.When("")):
+			backoff.Reset()
+		case <-time.After(backoff.Next()):
 		}
 	}
 }

@@ -9,9 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
-
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
@@ -172,7 +169,7 @@ func (j *checkJobs) find(ctx context.Context, link *link) {
 	j.mu.Lock()
 	due := j.board != nil && (len(j.runs) > 0 || runsJobs(s.fleet, s.cluster))
 	j.mu.Unlock()
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, refusedLast)
+	backoff := queue.NewBackoff(queue.RetryFirst, refusedLast)
 	for due {
 		err := link.gate.wait(ctx)
 		var found []applier.FoundCheck
@@ -187,10 +184,8 @@ func (j *checkJobs) find(ctx context.Context, link *link) {
 			return
 		}
 		j.log.Warn("it is not known which Jobs of checks were left; trying again", "error", err)
-		select {
-		case <-ctx.Done():
+		if !backoff.Wait(ctx) {
 			return
-		case <-time.After(backoff.When("")):
 		}
 	}
 }
@@ -270,8 +265,8 @@ type doneCheck struct {
 // run retries until the outcome is known, or waiting ends. waiting ends before ctx, so that a
 // creation in flight is completed: otherwise it would be unknown whether the Job exists.
 func (c *doneCheck) run(ctx, waiting context.Context) {
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
-	refused := workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast)
+	backoff := queue.NewBackoff(queue.RetryFirst, queue.RetryLast)
+	refused := queue.NewBackoff(refusedFirst, refusedLast)
 	for {
 		err := c.link.gate.wait(waiting)
 		if err == nil {
@@ -290,14 +285,12 @@ func (c *doneCheck) run(ctx, waiting context.Context) {
 		case !c.begun:
 			c.note(v1alpha1.CheckWaiting, err.Error())
 		}
-		wait := backoff.When("")
+		next := backoff
 		if applier.Refused(err) {
-			wait = refused.When("")
+			next = refused
 		}
-		select {
-		case <-waiting.Done():
+		if !next.Wait(waiting) {
 			return
-		case <-time.After(wait):
 		}
 	}
 }

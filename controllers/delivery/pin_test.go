@@ -53,14 +53,10 @@ func (f *fleet) rollBack(number int) {
 	want, err := applier.NewDesired(now, d, target)
 	if number > 0 {
 		e := record.History[len(record.History)-number]
-		then, lerr := repo.LoadCommit(ctx, e.Revision)
-		if lerr != nil {
-			f.t.Fatal(lerr)
-		}
-		want, err = applier.PinnedWant{Now: now, Delivery: d, Then: then, Pin: &records.Pin{
+		want, err = applier.NewEarlierFleets(repo).Pinned(ctx, now, d, &records.Pin{
 			Number: e.Number, Version: e.Version, Revision: e.Revision, TargetHash: e.TargetHash,
 			Against: target.Hash, By: "tess@desk", At: time.Now().UTC(), Because: "INC-1",
-		}}.Make(ctx, render)
+		}, render)
 	}
 	if err != nil {
 		f.t.Fatal(err)

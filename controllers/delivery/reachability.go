@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/delivery/queue"
@@ -65,7 +64,7 @@ func (c *connection) watchOver(ctx context.Context) {
 	if link == nil {
 		return // the context ended before there was a connection
 	}
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, maxPingDelay)
+	backoff := queue.NewBackoff(queue.RetryFirst, maxPingDelay)
 	for {
 		select {
 		case <-ctx.Done():
@@ -81,15 +80,13 @@ func (c *connection) watchOver(ctx context.Context) {
 		}
 		c.reached(err)
 		if err == nil {
-			backoff.Forget("")
+			backoff.Reset()
 			continue
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Wait(ctx) {
 			return
-		case <-time.After(backoff.When("")):
-			c.requestPing()
 		}
+		c.requestPing()
 	}
 }
 

@@ -130,7 +130,7 @@ func (r *resolver) due(ctx context.Context, s snapshot, target *renderer.Target,
 		}
 		return want, stageOutcome{}
 	}
-	want, err := r.renderDelivered(ctx, s, t.keeps)
+	want, err := r.earlier.Delivered(ctx, s.fleet, s.delivery, t.keeps, r.renderThen(s))
 	var gone *applier.HistoricalError
 	switch {
 	case errors.As(err, &gone):
@@ -162,18 +162,6 @@ func (r *resolver) awaitRelease(ctx context.Context, s snapshot, hash string, t 
 		return stop(v1alpha1.SyncWaiting, v.waits)
 	}
 	return stageOutcome{}
-}
-
-// renderDelivered renders the version that a component has, from the revision of its delivery.
-func (r *resolver) renderDelivered(ctx context.Context, s snapshot, has records.Delivered) (applier.Desired, error) {
-	then, err := r.past.at(ctx, has.Revision)
-	if err != nil {
-		if ctx.Err() != nil {
-			return applier.Desired{}, ctx.Err()
-		}
-		return applier.Desired{}, &applier.HistoricalError{Past: has, Component: s.delivery.Component, Err: err}
-	}
-	return applier.HistoricalDesired{Past: has, Now: s.fleet, Delivery: s.delivery, Then: then}.Build(ctx, r.renderThen(s))
 }
 
 // renderThen renders the manifests of another revision for the cluster as it is now.

@@ -19,7 +19,7 @@ type resolver struct {
 	log      *slog.Logger
 	now      func() time.Time
 	renderer renderer.Renderer
-	past     *past
+	earlier  *applier.EarlierFleets
 	wants    *applier.DesiredBuilder
 	// board shows which clusters are released; nil: this process works on a single cluster
 	// (--cluster).

@@ -7,9 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"time"
-
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/components"
@@ -180,7 +177,7 @@ func (c *Controller) followRollouts(ctx context.Context, fleet *registry.Fleet) 
 	}
 	r.shown = true
 	c.wg.Go(func() {
-		backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
+		backoff := queue.NewBackoff(queue.RetryFirst, queue.RetryLast)
 		for ctx.Err() == nil {
 			manifest, err := components.CRD("rollouts")
 			if err == nil {
@@ -193,10 +190,7 @@ func (c *Controller) followRollouts(ctx context.Context, fleet *registry.Fleet) 
 			if ctx.Err() == nil {
 				c.log.Warn("the hub can't hold Rollouts: no cluster is released; see keelson rbac --hub", "error", err)
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(backoff.When("")):
-			}
+			backoff.Wait(ctx)
 		}
 	})
 	return true

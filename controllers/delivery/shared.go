@@ -29,7 +29,7 @@ type shared struct {
 	schemas  *applier.Shared
 	redactor *redact.Redactor
 	tracer   trace.TracerProvider // nil: no tracing
-	past     *past
+	earlier  *applier.EarlierFleets
 	wants    *applier.DesiredBuilder
 	limiters queue.Limiters
 	bursts   *queue.BurstDetector
@@ -45,7 +45,7 @@ func newShared(o Options, board *rollout.Cache, writer *hubstatus.Writer, queued
 	return shared{
 		log: o.Log, now: o.Now, connect: o.Connect, follow: o.Follow, renderer: o.Renderer,
 		schemas: cmp.Or(o.Schemas, applier.NewShared()), redactor: o.Redactor, tracer: o.Tracer,
-		past: &past{repo: o.Repo}, wants: &applier.DesiredBuilder{}, limiters: queue.NewLimiters(),
+		earlier: applier.NewEarlierFleets(o.Repo), wants: &applier.DesiredBuilder{}, limiters: queue.NewLimiters(),
 		bursts: queue.NewBurstDetector(queue.NewGCTuner(o.Renderer.Pack)), board: board, writer: writer, queued: queued,
 	}
 }

@@ -20,9 +20,9 @@ const defaultTimeout = time.Hour
 // stage has its clusters in their order: clusters on which git wants the component present or
 // absent.
 //
-// A cluster whose files can't be read is in the first stage, where its state is unknown. It may
-// belong to any stage, and an unreadable cluster must hold all of them. A broken pipeline is an
-// error, and no cluster may be released.
+// A cluster with broken files stays in its stage, if its labels are known. A cluster with unknown
+// labels is in the first stage, where its state is unknown: it may belong to any stage, and must
+// hold all of them. A broken pipeline is an error, and no cluster may be released.
 func Stages(f *registry.Fleet, component string) ([]Stage, error) {
 	p := f.PipelineOf(component)
 	if p == nil {

@@ -118,54 +118,59 @@ func (r *run) demo(ctx context.Context, from sources) error {
 		harness.Say("converged %d deliveries on %d clusters in %s", r.components, len(r.clusters), time.Since(started).Round(100*time.Millisecond))
 		out, _ := r.cli.try(ctx, "status")
 		fmt.Printf("\n$ keelson status\n%s\n", out)
+		must.Do(os.WriteFile(r.environment(), []byte(fmt.Sprintf("export PATH='%s:%s':$PATH KUBECONFIG='%s' KEELSON_REPO='%s' DEMO_FLEET='%s'\n",
+			filepath.Dir(r.cli.binary), r.set.Dir, r.kubeconfig(), r.repo.url(), r.repo.Clone)), 0o600))
 		r.tour()
 		<-ctx.Done()
 		harness.Say("stopping")
 	})
-	return errors.Join(err, r.cleanUp(context.WithoutCancel(ctx), true))
+	return errors.Join(err, r.cleanUp(context.WithoutCancel(ctx), true), os.RemoveAll(r.environment()))
 }
+
+// environment is the file of the shell variables with which a terminal reaches the demo. It is
+// there as long as the demo is ready.
+func (r *run) environment() string { return filepath.Join(filepath.Dir(r.cli.binary), "demo.env") }
 
 // tour prints commands to try. Every line works unchanged.
 func (r *run) tour() {
 	fmt.Printf(`It runs until you press Ctrl-C, which removes all of it. In another terminal:
 
-  export PATH=%[1]s:%[2]s:$PATH KUBECONFIG=%[3]s KEELSON_REPO=%[4]s
-  cd %[5]s
+  . %[1]s; cd $DEMO_FLEET
 
   # what runs where
   keelson status
-  kubectl --context %[6]s -n kube-system get deployments
-  keelson explain %[8]s coredns .replicas
+  kubectl --context %[2]s -n kube-system get deployments
+  keelson explain %[4]s coredns .replicas
 
   # drift: a person scales, Keelson sets it back
-  kubectl --context %[6]s -n kube-system scale deployment coredns --replicas 7
-  kubectl --context %[6]s -n kube-system get deployment coredns -w
+  kubectl --context %[2]s -n kube-system scale deployment coredns --replicas 7
+  kubectl --context %[2]s -n kube-system get deployment coredns -w
 
   # a new version: publish it, then let the testing cluster run it
   sed -i 's/tag: v1.12.0/tag: v1.12.1/' components/coredns/images.yaml
   git commit -qam 'coredns v1.12.1' && git tag coredns/v1.12.1 && git push -q origin main coredns/v1.12.1
-  sed -i 's/^version: .*/version: v1.12.1/' clusters/%[6]s/coredns.yaml
+  sed -i 's/^version: .*/version: v1.12.1/' clusters/%[2]s/coredns.yaml
   git commit -qam 'testing: coredns v1.12.1'
-  keelson diff %[6]s coredns --repo .
+  keelson diff %[2]s coredns --repo .
   git push -q
-  keelson status %[6]s --watch
+  keelson status %[2]s --watch
 
   # a DaemonSet on five nodes, in place and in partitions: 4 keep the old version; then try 2, and 0
   sed -i 's/tag: v1.0.0/tag: v1.1.0/' components/asi-proxy/images.yaml
   git commit -qam 'asi-proxy v1.1.0' && git tag asi-proxy/v1.1.0 && git push -q origin main asi-proxy/v1.1.0
-  sed -i 's/^version: .*/version: v1.1.0/; s/partition: .*/partition: 4/' clusters/%[6]s/asi-proxy.yaml
+  sed -i 's/^version: .*/version: v1.1.0/; s/partition: .*/partition: 4/' clusters/%[2]s/asi-proxy.yaml
   git commit -qam 'testing: asi-proxy v1.1.0 on one node' && git push -q
-  keelson workload status daemonset/asi-proxy-ds-1 -n kube-system --context %[6]s --watch
+  keelson workload status daemonset/asi-proxy-ds-1 -n kube-system --context %[2]s --watch
 
   # a mistake: nothing happens but a clear message
-  echo 'valeus: {}' >> clusters/%[7]s/coredns.yaml && git commit -qam oops && git push -q
-  keelson validate; keelson status %[7]s
+  echo 'valeus: {}' >> clusters/%[3]s/coredns.yaml && git commit -qam oops && git push -q
+  keelson validate; keelson status %[3]s
   git revert --no-edit HEAD && git push -q
 
-  keelson history %[6]s
-  tail -f %[9]s
-  curl -s "$(sed -n 's/.*readyz" address=/http:\/\//p' %[9]s | tail -1)/metrics" | grep ^keelson_
-`, filepath.Dir(r.cli.binary), r.set.Dir, r.kubeconfig(), r.repo.url(), r.repo.Clone, testing, canary, production, r.controller.log)
+  keelson history %[2]s
+  tail -f %[5]s
+  curl -s "$(sed -n 's/.*readyz" address=/http:\/\//p' %[5]s | tail -1)/metrics" | grep ^keelson_
+`, r.environment(), testing, canary, production, r.controller.log)
 }
 
 // steps runs all steps and then removes everything, unless keep is set.

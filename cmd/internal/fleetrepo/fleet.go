@@ -112,11 +112,21 @@ func (o *Opener) LoadRepo(ctx context.Context, workTree bool) (*registry.Repo, *
 
 // FindCluster returns a cluster that no problem blocks.
 func FindCluster(f *registry.Fleet, name string) (*registry.Cluster, error) {
+	return findCluster(f, name, (*registry.Cluster).Blocked)
+}
+
+// FindClusterOffline returns a cluster for a command that does not ask it. A missing connection does
+// not block such a command.
+func FindClusterOffline(f *registry.Fleet, name string) (*registry.Cluster, error) {
+	return findCluster(f, name, (*registry.Cluster).BlockedOffline)
+}
+
+func findCluster(f *registry.Fleet, name string, blocked func(*registry.Cluster) error) (*registry.Cluster, error) {
 	c := f.Cluster(name)
 	if c == nil {
 		return nil, fmt.Errorf("there is no cluster %q at revision %.12s: %s", name, f.Revision, Choice("clusters", ClusterNames(f)))
 	}
-	if err := c.Blocked(); err != nil {
+	if err := blocked(c); err != nil {
 		return nil, err
 	}
 	return c, nil

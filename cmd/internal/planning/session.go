@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -25,17 +24,14 @@ import (
 
 // Session is a connection to one cluster, with the fleet in git.
 type Session struct {
-	repo    *registry.Repo
 	Fleet   *registry.Fleet
 	Cluster *registry.Cluster
 	Live    *applier.Cluster
 	workers renderer.Renderer
 	Targets *renderer.Targets
 	// Pins override the pins in the records; a nil value: no pin.
-	Pins map[string]*records.Pin
-
-	mu   sync.Mutex
-	then map[string]*registry.Fleet // the fleet at earlier revisions
+	Pins    map[string]*records.Pin
+	earlier *applier.EarlierFleets
 }
 
 // Opener opens sessions.
@@ -70,8 +66,8 @@ func (o Opener) Open(ctx context.Context, cluster string, progress func(applier.
 		return nil, err
 	}
 	s := &Session{
-		repo: repo, Fleet: f, Cluster: c, Live: live, workers: workers,
-		Pins: map[string]*records.Pin{}, then: map[string]*registry.Fleet{},
+		Fleet: f, Cluster: c, Live: live, workers: workers,
+		Pins: map[string]*records.Pin{}, earlier: applier.NewEarlierFleets(repo),
 	}
 	return s, s.Learn(ctx)
 }
@@ -202,32 +198,18 @@ func (s *Session) want(ctx context.Context, d *registry.Delivery, target *render
 		if err != nil {
 			return applier.Desired{}, err
 		}
-		if pin = record.Pin; pin != nil && pin.Against != target.Hash {
-			pin = nil
-		}
+		pin = record.Pin.Holds(target.Hash)
 	}
 	if pin == nil {
 		return applier.NewDesired(s.Fleet, d, target)
 	}
-	// planAll runs plans concurrently; loads and renders of old revisions run one at a time.
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	then := s.then[pin.Revision]
-	if then == nil {
-		var err error
-		if then, err = s.repo.LoadCommit(ctx, pin.Revision); err != nil {
-			return applier.Desired{}, &applier.PinError{Pin: *pin, Component: d.Component, Err: err}
+	return s.earlier.Pinned(ctx, s.Fleet, d, pin, func(ctx context.Context, c *registry.Cluster, d *registry.Delivery) (*renderer.Target, error) {
+		caps, err := s.Live.Capabilities(ctx)
+		if err != nil {
+			return nil, err
 		}
-		s.then[pin.Revision] = then
-	}
-	return applier.PinnedWant{Pin: pin, Now: s.Fleet, Delivery: d, Then: then}.Make(ctx,
-		func(ctx context.Context, c *registry.Cluster, d *registry.Delivery) (*renderer.Target, error) {
-			caps, err := s.Live.Capabilities(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return renderer.NewTargets(s.workers, c, renderer.NewExtensions(caps)).Render(ctx, d)
-		})
+		return renderer.NewTargets(s.workers, c, renderer.NewExtensions(caps)).Render(ctx, d)
+	})
 }
 
 // PlanAll plans all deliveries. The error is that of ctx; the plans hold all other errors.

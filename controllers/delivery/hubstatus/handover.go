@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -23,17 +21,15 @@ const selectable = 100
 // TakeOver reads the Deliveries of clusters that another process wrote until now. It retries until
 // the read succeeds or the context ends.
 func (w *Writer) TakeOver(ctx context.Context, clusters []string) {
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
+	backoff := queue.NewBackoff(queue.RetryFirst, queue.RetryLast)
 	for {
 		err := w.read(ctx, clusters)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
 		w.options.Log.Warn("cannot read the Deliveries of clusters to take over; trying again", "clusters", len(clusters), "error", err)
-		select {
-		case <-ctx.Done():
+		if !backoff.Wait(ctx) {
 			return
-		case <-time.After(backoff.When("")):
 		}
 	}
 }

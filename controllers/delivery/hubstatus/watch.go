@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	toolswatch "k8s.io/client-go/tools/watch"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,7 +35,7 @@ func (w *Writer) keepUp(ctx context.Context, version string) {
 		w.options.Log.Error("the Deliveries of the hub can't be watched", "error", err)
 		return
 	}
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](queue.RetryFirst, queue.RetryLast)
+	backoff := queue.NewBackoff(queue.RetryFirst, queue.RetryLast)
 	for ctx.Err() == nil {
 		if version == "" {
 			version, err = w.reread(ctx)
@@ -45,7 +44,7 @@ func (w *Writer) keepUp(ctx context.Context, version string) {
 			begun := w.options.Now()
 			err = w.watchDeliveries(ctx, deliveries, version)
 			if w.options.Now().Sub(begun) > queue.RetryLast {
-				backoff.Forget("")
+				backoff.Reset()
 			}
 		}
 		switch {
@@ -58,10 +57,7 @@ func (w *Writer) keepUp(ctx context.Context, version string) {
 			w.options.Log.Warn("the Deliveries of the hub can't be read; trying again", "error", err)
 		}
 		version = ""
-		select {
-		case <-ctx.Done():
-		case <-time.After(backoff.When("")):
-		}
+		backoff.Wait(ctx)
 	}
 }
 
