@@ -124,10 +124,12 @@ build: ## build bin/keelson, which needs no C library
 	go build -ldflags '-X main.version=$(VERSION)' -o bin/keelson .
 
 .PHONY: generate
-generate: bin/controller-gen ## generate deep copies and CRDs from api/
+generate: bin/controller-gen ## generate deep copies, CRDs and their reference from api/
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen crd paths=./api/v1alpha1 output:crd:dir=components/keelson/template/crds
 	bin/controller-gen crd paths=./api/apps/... output:crd:dir=components/workload-controllers/template/crds
+	@go build -C tools -o ../bin/apidocs ./apidocs
+	bin/apidocs
 
 .PHONY: openapi
 openapi: lab bin-bench-fleet ## refresh the OpenAPI documents that are built into differ, and the discovery of the simulation

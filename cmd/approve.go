@@ -142,6 +142,10 @@ func (run *approveRun) held(plans []planning.Planned, args []string) ([]heldChan
 			return nil, p.Err
 		}
 		if p.Err != nil {
+			if unserved(p.Err) {
+				run.Warn("%v", beforeDependencies(p.Component, p.Err))
+				continue
+			}
 			run.Warn("%s can't be compared: %v", p.Component, p.Err)
 			continue
 		}

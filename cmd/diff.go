@@ -100,6 +100,14 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 	return cmd
 }
 
+// beforeDependencies explains the error of a component whose kinds come with another component.
+func beforeDependencies(component string, err error) error {
+	if unserved(err) {
+		return fmt.Errorf("%s can't be compared before what it depends on is applied: %w", component, err)
+	}
+	return err
+}
+
 // showDiff prints the plans, and returns the outcome of diff.
 func (out planOutput) showDiff(cluster string, plans []planning.Planned) error {
 	var (
@@ -108,10 +116,7 @@ func (out planOutput) showDiff(cluster string, plans []planning.Planned) error {
 	)
 	for i := range plans {
 		if err := plans[i].Err; err != nil {
-			if unserved(err) {
-				err = fmt.Errorf("%s can't be compared before what it depends on is applied: %w", plans[i].Component, err)
-			}
-			failed = append(failed, err)
+			failed = append(failed, beforeDependencies(plans[i].Component, err))
 			continue
 		}
 		all.Changes = append(all.Changes, plans[i].Plan.Changes...)

@@ -14,10 +14,10 @@ import (
 	"github.com/keelson-io/keelson/cmd"
 )
 
-// documented are the types and the labels of metrics that docs/metrics.md tells of.
+// documented are the types and the labels of metrics that docs/reference/metrics.md tells of.
 func documented(t *testing.T) (types, labels map[string]string) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/metrics.md")
+	text, err := os.ReadFile("../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func documented(t *testing.T) (types, labels map[string]string) {
 	return types, labels
 }
 
-// TestMetricsDocumented: docs/metrics.md lists each metric that there is, with its
+// TestMetricsDocumented: docs/reference/metrics.md lists each metric that there is, with its
 // labels, and no other.
 func TestMetricsDocumented(t *testing.T) {
 	t.Parallel()
@@ -51,7 +51,7 @@ func TestMetricsDocumented(t *testing.T) {
 	}
 	types, want := documented(t)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("docs/metrics.md is not what there is (-docs +program):\n%s", diff)
+		t.Errorf("docs/reference/metrics.md is not what there is (-docs +program):\n%s", diff)
 	}
 	for name, kind := range types {
 		if strings.HasSuffix(name, "_total") != (kind == "counter") {
@@ -64,7 +64,7 @@ func TestMetricsDocumented(t *testing.T) {
 }
 
 // TestMetricsServed: what a controller with all its parts serves is of the types that
-// docs/metrics.md says.
+// docs/reference/metrics.md says.
 func TestMetricsServed(t *testing.T) {
 	t.Parallel()
 	apiservertest.Each(t, versions[:1], func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
@@ -81,7 +81,7 @@ func TestMetricsServed(t *testing.T) {
 		served := regexp.MustCompile(`(?m)^# TYPE (keelson_\w+) (\w+)$`).FindAllStringSubmatch(c.get(t, "/metrics"), -1)
 		for _, m := range served {
 			if types[m[1]] != m[2] {
-				t.Errorf("%s is a %s, and docs/metrics.md says %q", m[1], m[2], types[m[1]])
+				t.Errorf("%s is a %s, and docs/reference/metrics.md says %q", m[1], m[2], types[m[1]])
 			}
 		}
 		if len(served) < 20 {

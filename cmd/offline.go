@@ -46,12 +46,12 @@ func (o *offline) add(f *pflag.FlagSet) {
 	f.StringVar(&o.recorded, "recorded", "", "`FILE` of the objects as last applied")
 	f.StringVar(&o.target, "target", "", "`FILE` of the objects as wanted")
 	f.StringVar(&o.live, "live", "", "`FILE` of the objects as they are")
-	f.StringVar(&o.rules, "rules", "", "`FILE` of danger rules, a list as in component.yaml;\nthe built-in ones come behind them")
+	f.StringVar(&o.rules, "rules", "", "`FILE` of danger rules, such as component.yaml;\nthe built-in ones come behind them")
 	f.StringVar(&o.profile, "profile", string(v1alpha1.ProfileBaseline), "`PROFILE` of the built-in danger rules: baseline,\nstrict (what they warn of is held) or off")
 	f.StringSliceVar(&o.schemas, "schema", nil, "`FILE` for kinds that are not built in: CRDs, or an\nOpenAPI document, v3 or v2 (CRDs among the\ntarget or live objects need no flag)")
 	f.StringVar(&o.component, "component", "", "`NAME` whose objects these are (default: not checked)")
 	f.BoolVar(&o.adopt, "adopt", false, "take over objects that were never applied")
-	f.StringVar(&o.drift, "drift", string(v1alpha1.DriftRestore), "what to do about a person's change:\nrestore or report")
+	f.StringVar(&o.drift, "drift", string(v1alpha1.DriftRestore), "`POLICY` for a person's change: restore or report")
 	f.StringSliceVar(&o.approve, "approve", nil, "`HASH` of a held change to approve, as diff shows it")
 	f.StringVar(&o.maskKey, "mask-key", "", "`KEY` of the hashes that stand for the data of\nSecrets (default: a new one each time)")
 }
@@ -178,7 +178,8 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 	return p, nil
 }
 
-// readRules reads a list of danger rules in the form of component.yaml; none without a file.
+// readRules reads danger rules: a list, or a file with the key danger, such as component.yaml and
+// fleet.yaml. Without a file there are none.
 func readRules(file string) ([]v1alpha1.DangerRule, error) {
 	if file == "" {
 		return nil, nil
@@ -196,6 +197,9 @@ func readRules(file string) ([]v1alpha1.DangerRule, error) {
 	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s holds more than one list of danger rules", file)
 	}
+	if whole, ok := list.(map[string]any); ok && whole["danger"] != nil {
+		list = whole["danger"]
+	}
 	text, err := json.Marshal(list)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -204,7 +208,7 @@ func readRules(file string) ([]v1alpha1.DangerRule, error) {
 	strict := json.NewDecoder(bytes.NewReader(text))
 	strict.DisallowUnknownFields()
 	if err := strict.Decode(&rules); err != nil {
-		return nil, fmt.Errorf("%s is no list of danger rules: %w", file, err)
+		return nil, fmt.Errorf("%s is no list of danger rules, as danger in component.yaml is one: %w", file, err)
 	}
 	return rules, nil
 }

@@ -81,7 +81,8 @@ func TestDiffFilesRules(t *testing.T) {
 		"Holds":     {"A rule from a file holds.", imageRule, 1, "rule images: v2 is bad"},
 		"None":      {"An empty file has no rules.", "", 1, "1 to update"},
 		"Unknown":   {"A misspelt key must not make a rule that holds nothing.", "- {name: a, pth: .spec, effect: hold, because: b}", 2, `unknown field "pth"`},
-		"NoList":    {"Rules are a list.", "danger: []", 2, "no list of danger rules"},
+		"NoList":    {"Rules are a list.", "rules: []", 2, "no list of danger rules"},
+		"Component": {"A component.yaml has such a list.", "kind: Component\nnamespace: web\ndanger:\n" + imageRule, 1, "rule images: v2 is bad"},
 		"TwoLists":  {"The second one must not be lost.", "[]\n---\n[]", 2, "more than one list"},
 		"Condition": {"A condition is checked.", "- {name: a, path: .spec, when: 'new <', effect: hold, because: b}", 2, `danger rule "a": when: line 1`},
 	}

@@ -74,9 +74,14 @@ type replayed struct {
 	Subject string `json:"subject"`
 	// Fired lists the rules, sorted by name.
 	Fired []replayedRule `json:"fired,omitempty"`
-	// Problems counts the mistakes that are new in the commit.
-	Problems int `json:"problems,omitempty"`
+	// Problems counts the mistakes that are new in the commit. Mistakes are the first of them, as
+	// "FILE:LINE:COLUMN: message".
+	Problems int      `json:"problems,omitempty"`
+	Mistakes []string `json:"mistakes,omitempty"`
 }
+
+// mistakesShown is how many mistakes of one commit are listed.
+const mistakesShown = 5
 
 // replayedRule is one rule that fires on a commit.
 type replayedRule struct {
@@ -145,7 +150,9 @@ func (p *previewer) replayOne(ctx context.Context, before, after *registry.Fleet
 	var out replayed
 	for _, problem := range made.Problems {
 		if !problem.Before {
-			out.Problems++
+			if out.Problems++; len(out.Mistakes) < mistakesShown {
+				out.Mistakes = append(out.Mistakes, problem.Error())
+			}
 		}
 	}
 	fired := map[string]*replayedRule{}
@@ -210,6 +217,9 @@ func replayText(list []replayed) string {
 		fmt.Fprintf(&b, "%.12s %s\n", one.Commit, cli.OneLine(one.Subject))
 		if one.Problems > 0 {
 			fmt.Fprintf(&b, "  %s\n", cli.Plural(one.Problems, "mistake", "mistakes"))
+			for _, mistake := range one.Mistakes {
+				fmt.Fprintf(&b, "    %s\n", cli.OneLine(mistake))
+			}
 		}
 		effects := map[string]bool{}
 		for _, r := range one.Fired {

@@ -50,16 +50,15 @@ and why, apply to the current change only, and show in its timeline.`,
 	cmd.AddCommand(
 		newRolloutList(inv), newRolloutShow(inv), newRolloutExplain(inv),
 		run.newRolloutWord(saying{
-			use: "pause", short: "Let no more clusters go", say: rollout.Pause, done: "paused",
-			long: `Pause lets no cluster go to the change that is on its way, or to a later one, until
-resume. Released clusters still get the change.`,
+			use: "pause", short: "Release no more clusters", say: rollout.Pause, done: "paused",
+			long:    `Pause releases no more clusters, for this change or a later one, until resume. Released clusters still get the change.`,
 			example: `  keelson rollout pause coredns --reason "INC-7: odd latency in canary"`,
 		}),
 		run.newRolloutWord(saying{
-			use: "resume", short: "Let a rollout go on that is paused, or try again what was rolled back", say: rollout.Resume, done: "resumed",
-			long: `Resume lets a rollout go on that a person or a failure has paused, and tries again
-what was rolled back. Clusters that are on their way, and checks, have their time
-anew. What made it fail and is still so stops it again.`,
+			use: "resume", short: "Continue a paused rollout, or try a rolled back one again", say: rollout.Resume, done: "resumed",
+			long: `Resume continues a rollout that a person or a failure has paused, and tries a
+rolled back change again. The timeouts of released clusters and of checks begin
+anew. A failure whose cause remains stops the rollout again.`,
 			example: `  keelson rollout resume coredns --reason "INC-7: it was the load balancer"`,
 		}),
 		newRolloutPromote(inv),
@@ -105,7 +104,7 @@ func newRolloutPromote(inv *cli.Invocation) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "promote COMPONENT",
-		Short: "Let a stage go at once, in an emergency",
+		Short: "Release a stage at once, in an emergency",
 		Long: `Promote ends the waits of the stage that the rollout is in, or of --stage:
 windows, silences, bakes and checks. The order of the clusters, the pipeline's
 limits, the health of earlier clusters and freezes still apply. --now confirms
@@ -314,7 +313,7 @@ func (run *rolloutRun) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
 		b.WriteString(checks.String() + "\n")
 	}
 
-	clusters := run.NewTable("CLUSTER", "STAGE", "LET GO", "SETTLED", "WHY NOT YET")
+	clusters := run.NewTable("CLUSTER", "STAGE", "RELEASED", "SETTLED", "WHY NOT YET")
 	for _, c := range s.Clusters {
 		r := cli.Row{Cells: []cli.Cell{{Text: cli.OneLine(c.Name)}, {Text: cli.OneLine(c.Stage)}, {}, {}, {Text: cli.OneLine(c.Because)}}}
 		if c.Released != nil {

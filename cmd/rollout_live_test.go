@@ -89,7 +89,7 @@ CHECK  STAGE    WHEN   ASKED                 STATE   WHY
 smoke  testing  after  2026-03-01T11:01:00Z  passed
 smoke  canary   after  2026-03-01T11:03:00Z  waits   its Job runs on canary-01
 
-CLUSTER    STAGE       LET GO                SETTLED               WHY NOT YET
+CLUSTER    STAGE       RELEASED              SETTLED               WHY NOT YET
 test-01    testing     2026-03-01T11:00:00Z  2026-03-01T11:01:00Z
 canary-01  canary      2026-03-01T11:02:00Z                        it is on its way
 prod-01    production                                              stage canary comes first

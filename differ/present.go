@@ -264,7 +264,7 @@ func (c *Change) awaited() bool {
 
 // waits shows the changes of git against the recorded object.
 func (t *text) waits(c *Change) {
-	t.header("recorded", c.Source.String())
+	t.header(cmp.Or(t.against, "recorded"), c.Source.String())
 	fields := slices.Clone(c.Fields)
 	for i := range fields {
 		fields[i].Live = fields[i].Recorded

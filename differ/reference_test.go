@@ -78,7 +78,7 @@ This page is made from the catalogue (`+"`go test ./differ -run TestReference -u
 - **warn**: the change is applied, and shown on top of diff, preview, pull request and status.
 - **keep**: the live value stays.
 
-A rule of the same name in `+"`fleet.yaml`, `project.yaml` or `component.yaml`"+` replaces one of these. `+"`keelson policy list --explain`"+` prints them with the rules of a fleet.
+A rule of the same name in `+"`fleet.yaml`"+` replaces one of these, and so does one in `+"`component.yaml`"+`, unless the component has a project. `+"`keelson policy list --explain`"+` prints them with the rules of a fleet.
 
 | Rule | Effect | Objects | Events | Why | Instead |
 |---|---|---|---|---|---|

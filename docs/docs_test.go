@@ -56,7 +56,7 @@ func run(args []string) int {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for _, name := range pages(t) {
-		t.Run(strings.TrimSuffix(name, ".md"), func(t *testing.T) {
+		t.Run(strings.NewReplacer("../", "", "/", "-", ".md", "").Replace(name), func(t *testing.T) {
 			t.Parallel()
 			p, err := readPage(name)
 			if err != nil {
@@ -93,7 +93,7 @@ func TestFollowCatches(t *testing.T) {
 		"order":          {"```console\n$ printf 'a\\nb\\n'\nb\na\n```\n", `no line "a"`},
 		"command":        {"```sh\nkeelson explode\n```\n", `unknown command "explode"`},
 		"flag":           {"```sh\nwhile ! keelson status --colour; do sleep 1; done\n```\n", "unknown flag: --colour"},
-		"arguments":      {"```sh\nkeelson explain prod-us-01 | head\n```\n", "arg(s)"},
+		"arguments":      {"```sh\nkeelson explain prod-us-01 | head\n```\n", "an argument is missing"},
 		"shell":          {"```sh\nif true; then\n```\n", "syntax error"},
 		"file":           {"```yaml\n# clusters/prod-us-01/coredns.yaml\nversion: [\n```\n", "clusters/prod-us-01/coredns.yaml"},
 		"no path":        {"```yaml\nversion: v1.0.0\n```\n", "the first line has to be a comment with the path"},

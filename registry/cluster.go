@@ -300,8 +300,13 @@ func (r *clusterReader) readSpec(ctx context.Context, e gitrepo.Entry) error {
 	return nil
 }
 
-// maxRecalled is the number of commits that are searched for a readable cluster.yaml.
-const maxRecalled = 200
+// maxRecalled is the number of commits that are searched for a readable cluster.yaml, and
+// maxRecalledEntries how many entries of folders are read for all broken clusters together: 600
+// commits of a fleet with 300 clusters.
+const (
+	maxRecalled        = 200
+	maxRecalledEntries = 200_000
+)
 
 // recall takes the cluster's labels from the last cluster.yaml that could be read. The problems of
 // the file of today block the cluster. The labels say which stages it belongs to, so that rollouts
@@ -310,7 +315,7 @@ func (r *clusterReader) recall(ctx context.Context, folder gitrepo.Entry) error 
 	file := join(folder.Path, "cluster.yaml")
 	f := r.was.recalled
 	if f == nil || r.was.folder != folder.Hash {
-		data, err := r.lastContent(ctx, file, func(data []byte) bool { return len(decodeCluster(data).Mistakes) == 0 })
+		data, err := r.past.Last(ctx, file, func(data []byte) bool { return len(decodeCluster(data).Mistakes) == 0 })
 		if err != nil || data == nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-git/go-git/v5/plumbing"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/registry"
@@ -233,15 +234,19 @@ func TestResolveRefuses(t *testing.T) {
 	g.Ref("refs/tags/coredns/v3.0.0", blob)
 	r := open(t, g.Path)
 	for rev, why := range map[string]string{
-		"-x":              "it looks like an option",
-		"a..b":            "it is a range",
-		"main^{tree}":     "it is an expression",
-		"a\nb":            "it holds a control character",
-		"../../etc":       "it leads out",
-		"mian":            "it is not there",
-		"0123456":         "no commit starts with it",
-		"coredns/v3.0.0":  "it is a blob",
-		"refs/heads/\x7f": "it holds a control character",
+		"-x":                        "it looks like an option",
+		"a..b":                      "it is a range",
+		"main^{tree}":               "it is an expression",
+		"a\nb":                      "it holds a control character",
+		"../../etc":                 "it leads out",
+		"mian":                      "it is not there",
+		"0123456":                   "no commit starts with it",
+		"coredns/v3.0.0":            "it is a blob",
+		"refs/heads/\x7f":           "it holds a control character",
+		"main~1000":                 "the branch has fewer commits",
+		"main~99999999999999999999": "it is no number",
+		"main~20000":                "it goes back too far",
+		"main^2":                    "other parents are no history of a branch",
 	} {
 		if got, err := r.Git().Resolve(rev); err == nil {
 			t.Errorf("Resolve(%q) = %s, though %s", rev, got, why)
@@ -250,6 +255,28 @@ func TestResolveRefuses(t *testing.T) {
 	_, err := r.Git().Resolve("mian")
 	if err == nil || !strings.Contains(err.Error(), `did you mean "main"?`) {
 		t.Errorf("Resolve(mian): %v; want a suggestion", err)
+	}
+}
+
+// TestResolveAncestors: an ancestor is named as in git, and so is a branch of a remote.
+func TestResolveAncestors(t *testing.T) {
+	t.Parallel()
+	g := gittest.NewRepo(t)
+	writeFleet(g)
+	first := g.Last
+	g.Write("README.md", "a")
+	second := g.Commit()
+	g.Write("README.md", "b")
+	third := g.Commit()
+	g.Ref("refs/remotes/origin/main", second)
+	r := open(t, g.Path)
+	for rev, want := range map[string]plumbing.Hash{
+		"HEAD~1": second, "HEAD~": second, "HEAD^": second, "main~0": third, "main~2": first, "main^^": first, "main~1^": first,
+		third.String() + "~2": first, third.String()[:8] + "^": second, "origin/main": second, "origin/main~1": first, "coredns/v1.0.0": first,
+	} {
+		if got, err := r.Git().Resolve(rev); err != nil || got != want.String() {
+			t.Errorf("Resolve(%q) = %s, %v; want %s", rev, got, err, want)
+		}
 	}
 }
 

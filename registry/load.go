@@ -26,9 +26,7 @@ func (r *Repo) newLoader(at *gitrepo.Admission, tree gitrepo.Tree) *loader {
 		absent:   map[yamlfile.Problem][]string{},
 		before:   r.previousMemo(),
 		made:     &loadMemo{clusters: map[string]*madeCluster{}},
-		lastContent: func(ctx context.Context, file string, matches func([]byte) bool) ([]byte, error) {
-			return at.Snapshot.LastContent(ctx, at.Commit, file, maxRecalled, matches)
-		},
+		past:     at.Snapshot.NewPast(at.Commit, maxRecalled, maxRecalledEntries),
 	}
 	l.versions = &versionIndex{
 		files: l.files, snapshot: at.Snapshot, trust: at.Trust, sharing: l.sharing, budget: l.budget,
@@ -60,10 +58,8 @@ type loader struct {
 	governed bool      // an input of all clusters changed since the previous Load
 	made     *loadMemo
 	scratch  []Delivery // of the cluster that is being loaded
-	// lastContent returns the newest content of a file in the branch's history for which matches
-	// is true; nil: there is none.
-	lastContent func(ctx context.Context, file string, matches func([]byte) bool) ([]byte, error)
-	checked     map[overrideKey]yamlfile.Problems
+	past     *gitrepo.Past
+	checked  map[overrideKey]yamlfile.Problems
 	// absent collects the clusters by missing dependency or stage, so that the fleet lists each in
 	// one Problem.
 	absent map[yamlfile.Problem][]string

@@ -22,6 +22,7 @@ type Delivery struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Status is what Keelson last found and did.
 	Status DeliveryStatus `json:"status,omitempty"`
 }
 
@@ -61,10 +62,10 @@ type Health string
 
 // The values of [Health].
 const (
-	HealthHealthy     Health = "Healthy"
-	HealthProgressing Health = "Progressing"
-	HealthDegraded    Health = "Degraded"
-	HealthUnknown     Health = "Unknown"
+	HealthHealthy     Health = "Healthy"     // every object works
+	HealthProgressing Health = "Progressing" // an object is not ready yet
+	HealthDegraded    Health = "Degraded"    // an object reports a failure, or was not ready in time
+	HealthUnknown     Health = "Unknown"     // health can't be evaluated
 )
 
 // The types of [DeliveryStatus.Conditions], as kstatus reads them.
@@ -76,6 +77,7 @@ const (
 
 // DeliveryStatus is the status of one component on one cluster.
 type DeliveryStatus struct {
+	// Cluster and Component are names in the fleet repository.
 	Cluster   string `json:"cluster,omitempty"`
 	Component string `json:"component,omitempty"`
 	// Version that git wants.
@@ -86,8 +88,10 @@ type DeliveryStatus struct {
 	Revision string `json:"revision,omitempty"`
 	// TargetHash is the hash of the rendered objects.
 	TargetHash string `json:"targetHash,omitempty"`
-	Sync       Sync   `json:"sync,omitempty"`
-	Health     Health `json:"health,omitempty"`
+	// Sync says how the objects in the cluster compare with git.
+	Sync Sync `json:"sync,omitempty"`
+	// Health says whether the objects work.
+	Health Health `json:"health,omitempty"`
 	// Wanted is what git wants of a component with a pipeline. The cluster has it when TargetHash
 	// is equal. Until the change is released, the cluster keeps what it has.
 	Wanted *WantedDelivery `json:"wanted,omitempty"`
@@ -111,6 +115,7 @@ type DeliveryStatus struct {
 	// +listType=map
 	// +listMapKey=run
 	Checks []DeliveryCheck `json:"checks,omitempty"`
+	// Conditions are Ready, and Reconciling or Stalled while they are True.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -130,7 +135,8 @@ type DeliveryCheck struct {
 	// Run is the Run of the [RolloutJob].
 	Run string `json:"run"`
 	// Job as NAMESPACE/NAME.
-	Job   string     `json:"job"`
+	Job string `json:"job"`
+	// State of the Job.
 	State CheckState `json:"state"`
 	// Message says why it failed, or waits.
 	Message string `json:"message,omitempty"`
@@ -146,7 +152,7 @@ const (
 	CheckWaiting CheckState = "Waiting" // not created yet
 	CheckRunning CheckState = "Running" // no result yet
 	CheckPassed  CheckState = "Passed"  // complete
-	CheckFailed  CheckState = "Failed"
+	CheckFailed  CheckState = "Failed"  // failed
 )
 
 // HashAbsent is the TargetHash of a component that is to be removed.
@@ -181,7 +187,7 @@ type ChangeWarning struct {
 
 // PinnedDelivery is an earlier delivery that is kept.
 type PinnedDelivery struct {
-	// Number of the delivery in the component's history.
+	// Number and Version of the delivery in the component's history.
 	Number  int32  `json:"number"`
 	Version string `json:"version"`
 	// Revision is the commit of the fleet repository that it is rendered from.
@@ -193,9 +199,12 @@ type PinnedDelivery struct {
 
 // DiffSummary counts what one apply did, by object.
 type DiffSummary struct {
-	Time     metav1.Time `json:"time"`
-	Created  int32       `json:"created,omitempty"`
-	Updated  int32       `json:"updated,omitempty"`
-	Deleted  int32       `json:"deleted,omitempty"`
-	Restored int32       `json:"restored,omitempty"`
+	// Time of the apply.
+	Time metav1.Time `json:"time"`
+	// Created, Updated, Deleted and Restored count objects. An object is restored when a field
+	// that another client changed is set back.
+	Created  int32 `json:"created,omitempty"`
+	Updated  int32 `json:"updated,omitempty"`
+	Deleted  int32 `json:"deleted,omitempty"`
+	Restored int32 `json:"restored,omitempty"`
 }

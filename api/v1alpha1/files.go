@@ -43,7 +43,7 @@ type Fleet struct {
 	// Drift says what happens to a field that a person changed in a cluster.
 	// Default: restore.
 	Drift Drift `json:"drift,omitempty"`
-	// Pipeline of the components that name no pipeline. Default: their changes go to all clusters
+	// Pipeline of the components that name no pipeline. Default: none, so changes go to all clusters
 	// at once.
 	Pipeline string `json:"pipeline,omitempty"`
 	// Danger rules are read before the built-in ones; the first match decides.
@@ -142,7 +142,8 @@ type Component struct {
 	Determinism Determinism `json:"determinism,omitempty"`
 	// Timeout bounds the wait for health after a change. Default: 5m.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// Danger rules are read before the fleet's.
+	// Danger rules are read before the fleet's, except its locked rules. Those of a component with a
+	// project are read last.
 	Danger []DangerRule `json:"danger,omitempty"`
 	// DangerProfile overrides the fleet's. A component of a project can't loosen it.
 	DangerProfile DangerProfile `json:"dangerProfile,omitempty"`
@@ -167,7 +168,8 @@ type Images struct {
 type Image struct {
 	// Repository with its registry host: registry.k8s.io/coredns/coredns.
 	Repository string `json:"repository"`
-	Tag        string `json:"tag,omitempty"`
+	// Tag of the image.
+	Tag string `json:"tag,omitempty"`
 	// Digest in the form sha256:HEX. It decides what runs; the tag is only information.
 	Digest string `json:"digest,omitempty"`
 	// Into says where a public chart with its own convention expects the parts.
@@ -183,8 +185,9 @@ type ImagePaths struct {
 	// Registry receives only the host; Repository then receives the rest.
 	Registry   string `json:"registry,omitempty"`
 	Repository string `json:"repository,omitempty"`
-	Tag        string `json:"tag,omitempty"`
-	Digest     string `json:"digest,omitempty"`
+	// Tag and Digest receive these parts.
+	Tag    string `json:"tag,omitempty"`
+	Digest string `json:"digest,omitempty"`
 }
 
 // ChartSource is components/NAME/chart.yaml: the source of the chart in template/, if it is
@@ -219,7 +222,8 @@ type ChartSource struct {
 // +kubebuilder:object:generate=false
 type ChartDependency struct {
 	// URL as in [ChartSource].
-	URL     string `json:"url"`
+	URL string `json:"url"`
+	// Name and Version of the chart.
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	// Digest of the .tgz; for a folder on a disk, the digest of its files.
@@ -284,7 +288,8 @@ type Connection struct {
 type SecretKey struct {
 	// Namespace of the Secret. Default: keelson-system.
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
+	// Name of the Secret.
+	Name string `json:"name"`
 	// Key in the Secret's data. Default: kubeconfig.
 	Key string `json:"key,omitempty"`
 }
@@ -364,7 +369,8 @@ type InventoryEntry struct {
 //
 // +kubebuilder:object:generate=false
 type Approvals struct {
-	Header    `json:",inline"`
+	Header `json:",inline"`
+	// Approvals in any order.
 	Approvals []Approval `json:"approvals"`
 }
 
@@ -379,7 +385,8 @@ type Approval struct {
 	// a stage none.
 	Cluster         string                `json:"cluster,omitempty"`
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
-	Component       string                `json:"component"`
+	// Component by name.
+	Component string `json:"component"`
 	// Object and Hash as keelson diff shows them:
 	// Deployment.apps kube-system/coredns, 32 hexadecimal digits.
 	Object string `json:"object,omitempty"`
@@ -397,7 +404,7 @@ type Effect string
 // The values of [Effect].
 const (
 	EffectKeep  Effect = "keep"  // the live value stays
-	EffectHold  Effect = "hold"  // the change waits for approval in git; see Scope
+	EffectHold  Effect = "hold"  // the change waits for approval in git; see [Scope]
 	EffectDeny  Effect = "deny"  // the change is never applied; the delivery fails
 	EffectWarn  Effect = "warn"  // the change is applied, and shown with the reason; later rules are still evaluated
 	EffectAllow Effect = "allow" // an exception to a later, broader rule
@@ -427,10 +434,10 @@ type Event string
 
 // The values of [Event].
 const (
-	OnAdd          Event = "add"
-	OnChange       Event = "change"
-	OnRemove       Event = "remove"
-	OnDeleteObject Event = "delete-object"
+	OnAdd          Event = "add"           // the field is absent in the cluster, and git has it
+	OnChange       Event = "change"        // the field has another value
+	OnRemove       Event = "remove"        // the field leaves the object
+	OnDeleteObject Event = "delete-object" // the object is deleted
 	// OnCreateObject is the creation of the object. A rule without a path is evaluated once, and a
 	// rule with a path for each field. A creation is never held: hold warns instead.
 	OnCreateObject Event = "create-object"
@@ -507,7 +514,8 @@ type HealthRule struct {
 // +kubebuilder:object:generate=false
 type ObjectMatch struct {
 	// Group of the API; core is the group with an empty name.
-	Group     string   `json:"group,omitempty"`
+	Group string `json:"group,omitempty"`
+	// Kinds, Namespace and Name of the object.
 	Kinds     []string `json:"kinds,omitempty"`
 	Namespace string   `json:"namespace,omitempty"`
 	Name      string   `json:"name,omitempty"`

@@ -106,9 +106,9 @@ type Severity string
 
 // The values of [Severity], the least first.
 const (
-	SeverityInfo    Severity = "info"
-	SeverityWarning Severity = "warning"
-	SeverityError   Severity = "error"
+	SeverityInfo    Severity = "info"    // no person has to act
+	SeverityWarning Severity = "warning" // a person should look, or has acted
+	SeverityError   Severity = "error"   // something failed or is blocked
 )
 
 // Severities returns all severities, the least first.
@@ -119,8 +119,8 @@ func Severities() []Severity { return []Severity{SeverityInfo, SeverityWarning, 
 //
 // +kubebuilder:object:generate=false
 type Message struct {
-	APIVersion string `json:"apiVersion"` // keelson.io/v1alpha1
-	Kind       string `json:"kind"`       // Message
+	APIVersion string `json:"apiVersion"` // APIVersion is keelson.io/v1alpha1.
+	Kind       string `json:"kind"`       // Kind is Message.
 	// ID is equal when a message is sent again, for example because no answer came.
 	ID string `json:"id"`
 	// Time of sending, in RFC 3339 and UTC.
@@ -133,7 +133,8 @@ type Message struct {
 	// Severity is the worst of Events.
 	Severity Severity `json:"severity"`
 	// Text holds the texts of all Events, one per line.
-	Text   string         `json:"text"`
+	Text string `json:"text"`
+	// Events, the worst first, at most 20.
 	Events []MessageEvent `json:"events"`
 	// More is the number of further events, which are left out.
 	More int `json:"more,omitempty"`
@@ -144,6 +145,7 @@ type Message struct {
 //
 // +kubebuilder:object:generate=false
 type MessageEvent struct {
+	// Event that happened, with its Severity.
 	Event    NotificationEvent `json:"event"`
 	Severity Severity          `json:"severity"`
 	// Component; empty for several components of one cluster, which Components names.
@@ -152,8 +154,9 @@ type MessageEvent struct {
 	// Clusters by name, the first ten; Count is the number of deliveries.
 	Clusters []string `json:"clusters,omitempty"`
 	Count    int      `json:"count,omitempty"`
-	Pipeline string   `json:"pipeline,omitempty"`
-	Stage    string   `json:"stage,omitempty"`
+	// Pipeline and Stage of a rollout's event.
+	Pipeline string `json:"pipeline,omitempty"`
+	Stage    string `json:"stage,omitempty"`
 	// From and Version are the versions before and after the change; several are separated by
 	// commas.
 	From    string `json:"from,omitempty"`

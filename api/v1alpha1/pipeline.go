@@ -119,12 +119,17 @@ type Check struct {
 	// CEL is a condition that must be true for each cluster of the stage. It reads cluster.name,
 	// cluster.labels, and the Delivery of the component on the cluster: delivery.version, .sync,
 	// .health and .message, as in its status.
-	CEL        string           `json:"cel,omitempty"`
+	CEL string `json:"cel,omitempty"`
+	// Prometheus compares the result of a query with a threshold.
 	Prometheus *PrometheusCheck `json:"prometheus,omitempty"`
-	Job        *JobCheck        `json:"job,omitempty"`
-	HTTP       *HTTPCheck       `json:"http,omitempty"`
-	Approval   *ApprovalCheck   `json:"approval,omitempty"`
-	Probe      *ProbeCheck      `json:"probe,omitempty"`
+	// Job runs to completion on each cluster of the stage.
+	Job *JobCheck `json:"job,omitempty"`
+	// HTTP requests a URL.
+	HTTP *HTTPCheck `json:"http,omitempty"`
+	// Approval waits for a person.
+	Approval *ApprovalCheck `json:"approval,omitempty"`
+	// Probe reads the last runs of a probe.
+	Probe *ProbeCheck `json:"probe,omitempty"`
 	// For is how long the answer must be yes without a break; CEL, Prometheus and HTTP are then
 	// asked repeatedly. Default: once.
 	For *metav1.Duration `json:"for,omitempty"`
@@ -163,6 +168,7 @@ type JobCheck struct {
 //
 // +kubebuilder:object:generate=false
 type HTTPCheck struct {
+	// URL to request.
 	URL string `json:"url"`
 	// Status is the expected status code. Default: 200.
 	Status int `json:"status,omitempty"`

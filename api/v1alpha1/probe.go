@@ -34,12 +34,15 @@ type Probe struct {
 // +kubebuilder:object:generate=false
 type ProbeSubject struct {
 	// Name is unique in its probe.
-	Name        string         `json:"name"`
+	Name string `json:"name"`
+	// Deployment, StatefulSet and DaemonSet are created, upgraded and deleted; the first two are
+	// also scaled.
 	Deployment  *ProbeReplicas `json:"deployment,omitempty"`
 	StatefulSet *ProbeReplicas `json:"statefulSet,omitempty"`
 	DaemonSet   *ProbePod      `json:"daemonSet,omitempty"`
 	// Job must complete. Its upgrade is another Job, with the other image.
-	Job    *ProbePod    `json:"job,omitempty"`
+	Job *ProbePod `json:"job,omitempty"`
+	// Custom is an object from a file.
 	Custom *ProbeCustom `json:"custom,omitempty"`
 }
 
@@ -100,8 +103,8 @@ type ProbeOutcome string
 
 // The values of [ProbeOutcome].
 const (
-	ProbePassed ProbeOutcome = "Passed"
-	ProbeFailed ProbeOutcome = "Failed"
+	ProbePassed ProbeOutcome = "Passed" // the cluster carried out each step in time
+	ProbeFailed ProbeOutcome = "Failed" // a step failed, or took too long
 )
 
 // ProbeResult shows the results of a probe on a cluster. It is stored in the hub, is named
@@ -120,6 +123,7 @@ type ProbeResult struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Status is the result of the last runs.
 	Status ProbeResultStatus `json:"status,omitempty"`
 }
 
@@ -134,6 +138,7 @@ type ProbeResultList struct {
 
 // ProbeResultStatus is the status of a probe on a cluster.
 type ProbeResultStatus struct {
+	// Cluster and Probe are names in the fleet repository.
 	Cluster string `json:"cluster,omitempty"`
 	Probe   string `json:"probe,omitempty"`
 	// Hash of the probe that made the Runs. Runs of another hash do not count.
@@ -157,6 +162,7 @@ type ProbeResultStatus struct {
 
 // ProbeRun is one run of a probe.
 type ProbeRun struct {
+	// Begun and Ended are the times of the run, Outcome its result.
 	Begun   metav1.MicroTime `json:"begun"`
 	Ended   metav1.MicroTime `json:"ended"`
 	Outcome ProbeOutcome     `json:"outcome"`
@@ -167,6 +173,7 @@ type ProbeRun struct {
 
 // ProbeObject is an object that a probe creates.
 type ProbeObject struct {
+	// APIVersion, Kind, Namespace and Name identify the object.
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Namespace  string `json:"namespace"`

@@ -51,14 +51,15 @@ const (
 	// LeasePrefix is the prefix of the names of the Leases, in the hub's [Namespace], of
 	// controllers that share clusters.
 	LeasePrefix = "keelson-controller-"
-	// LabelShare marks these Leases; controllers whose Leases have the same value share clusters.
+	// LabelShare marks the Leases of controllers that share clusters. Those with the same value share
+	// theirs.
 	LabelShare = "keelson.io/share"
 	// AnnotationClusters on such a Lease lists the clusters that its holder may write to, by name,
 	// separated by commas.
 	AnnotationClusters = "keelson.io/clusters"
 	// AnnotationFleet names the fleet of a Delivery, or of an object that a probe created.
 	AnnotationFleet = "keelson.io/fleet"
-	// AnnotationFetch on such a Lease names the repository that its holder was asked to fetch, and
+	// AnnotationFetch on the Lease of a controller names the repository that its holder was asked to fetch, and
 	// the time: a hash of its URL, an @, and the time.
 	AnnotationFetch = "keelson.io/fetch"
 )

@@ -24,6 +24,7 @@ type Rollout struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Status is the state of the rollout.
 	Status RolloutStatus `json:"status,omitempty"`
 }
 
@@ -43,8 +44,8 @@ type RolloutPhase string
 
 // The values of [RolloutPhase].
 const (
-	RolloutProgressing RolloutPhase = "Progressing"
-	RolloutPaused      RolloutPhase = "Paused"      // something failed: no cluster is released
+	RolloutProgressing RolloutPhase = "Progressing" // clusters get the change, stage by stage
+	RolloutPaused      RolloutPhase = "Paused"      // something failed, or a person paused it: no cluster is released
 	RolloutRollingBack RolloutPhase = "RollingBack" // clusters of the failed stage go back
 	RolloutRolledBack  RolloutPhase = "RolledBack"  // the clusters are back; the rollout has ended
 	RolloutComplete    RolloutPhase = "Complete"    // all clusters have the change
@@ -52,6 +53,7 @@ const (
 
 // RolloutStatus is the state of a rollout.
 type RolloutStatus struct {
+	// Component and Pipeline are names in the fleet repository.
 	Component string `json:"component,omitempty"`
 	Pipeline  string `json:"pipeline,omitempty"`
 	// Change is a hash of what git wants on all clusters; no two changes share it.
@@ -64,9 +66,10 @@ type RolloutStatus struct {
 	To   string `json:"to,omitempty"`
 	// Back says that the change reverts another change. It waits for no window, silence, bake or
 	// check.
-	Back  bool         `json:"back,omitempty"`
+	Back bool `json:"back,omitempty"`
+	// Phase of the rollout.
 	Phase RolloutPhase `json:"phase,omitempty"`
-	// Because says in one sentence why it is Paused, RollingBack or RolledBack.
+	// Because says in one sentence why the rollout has stopped, or goes back.
 	Because string `json:"because,omitempty"`
 	// Paused says which person paused it, and why; empty if no person did.
 	Paused string `json:"paused,omitempty"`
@@ -88,6 +91,7 @@ type RolloutStatus struct {
 	// Timeline is what happened, the last 200 lines of it.
 	// +listType=atomic
 	Timeline []RolloutEvent `json:"timeline,omitempty"`
+	// Conditions are Ready, and Reconciling or Stalled while they are True.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -95,6 +99,7 @@ type RolloutStatus struct {
 
 // RolloutStage is one stage of a rollout.
 type RolloutStage struct {
+	// Name of the stage in the pipeline.
 	Name string `json:"name"`
 	// Evidence is a hash of the targets in this stage and in all stages before it. A check or a
 	// person's decision counts only for the Evidence for which it was made.
@@ -111,6 +116,7 @@ type RolloutStage struct {
 
 // RolloutCheck is the state of one check of a stage.
 type RolloutCheck struct {
+	// Name of the check in the pipeline.
 	Name string `json:"name"`
 	// After says that the check comes after the stage, not before it.
 	After bool `json:"after,omitempty"`
@@ -141,6 +147,7 @@ type RolloutJob struct {
 
 // RolloutCluster is one cluster of a rollout.
 type RolloutCluster struct {
+	// Name of the cluster, and of its Stage.
 	Name  string `json:"name"`
 	Stage string `json:"stage"`
 	// Want is the hash of the target that git wants here; empty while unknown.
@@ -159,8 +166,11 @@ type RolloutCluster struct {
 
 // RolloutEvent is one line of a timeline.
 type RolloutEvent struct {
-	Time    metav1.Time `json:"time"`
-	Stage   string      `json:"stage,omitempty"`
-	Cluster string      `json:"cluster,omitempty"`
-	Message string      `json:"message"`
+	// Time of the event.
+	Time metav1.Time `json:"time"`
+	// Stage and Cluster that the event is about; empty for the whole rollout.
+	Stage   string `json:"stage,omitempty"`
+	Cluster string `json:"cluster,omitempty"`
+	// Message says what happened.
+	Message string `json:"message"`
 }

@@ -66,7 +66,7 @@ func (a *agent) renderForRemoval(ctx context.Context, s snapshot) (*renderer.Tar
 // orphan handles a component that git does not list for the cluster. The objects of the component
 // stay, except those that another component has taken over. If no object is left, gone is set.
 func (a *agent) orphan(ctx context.Context, s snapshot, component string, t *attempt) stageOutcome {
-	o := stop(v1alpha1.SyncOrphaned, "it is no longer in git; its objects were left in place")
+	o := stop(v1alpha1.SyncOrphaned, "it is no longer in git; its objects were left in place: to delete them, add its file to the cluster's folder again, with its version and absent: true")
 	if s.link == nil || s.unreachable != nil || s.cluster.Spec.Paused {
 		return o // the watches find out when to go on
 	}

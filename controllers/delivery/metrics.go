@@ -13,7 +13,7 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// metrics of a controller, listed in docs/metrics.md. Histogram buckets for hundreds of clusters
+// metrics of a controller, listed in docs/reference/metrics.md. Histogram buckets for hundreds of clusters
 // would be thousands of series. So only counters have a cluster label; histograms cover the fleet.
 type metrics struct {
 	requests *prometheus.CounterVec

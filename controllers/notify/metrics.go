@@ -9,7 +9,7 @@ const (
 	resultDropped = "dropped" // the server refuses it; not tried again
 )
 
-// Metrics of notifications, listed in docs/metrics.md. There are at most 50 notifications.
+// Metrics of notifications, listed in docs/reference/metrics.md. There are at most 50 notifications.
 type Metrics struct {
 	messages *prometheus.CounterVec
 	failures *prometheus.GaugeVec

@@ -9,7 +9,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Metrics of probes, listed in docs/metrics.md. Their labels are clusters, probes (at most 20 in a
+// Metrics of probes, listed in docs/reference/metrics.md. Their labels are clusters, probes (at most 20 in a
 // fleet), and words of this package.
 type Metrics struct {
 	steps  *prometheus.HistogramVec

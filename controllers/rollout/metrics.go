@@ -7,7 +7,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Metrics of rollouts, which docs/metrics.md lists. None is by component or cluster:
+// Metrics of rollouts, which docs/reference/metrics.md lists. None is by component or cluster:
 // their number has no bound.
 type Metrics struct {
 	rollouts *prometheus.GaugeVec

@@ -117,38 +117,48 @@ func (r *Repo) FindCommit(ctx context.Context, commit, oldest, file string, matc
 	return "", nil
 }
 
-// LastContent returns the content of a file at the newest commit for which matches is true; nil if
-// there is none among the most newest commits. It begins with commit, and goes on with the first
-// parent of each, as a branch had them. A history that ends early, as that of a shallow clone does,
-// is not an error.
-func (s *Snapshot) LastContent(ctx context.Context, commit plumbing.Hash, file string, most int, matches func(data []byte) bool) ([]byte, error) {
-	found := []byte(nil)
-	l := &historySearch{
-		paths: paths{objects: s.objects, found: map[pathKey]plumbing.Hash{}}, file: file,
-		matches: func(data []byte) bool {
-			if !matches(data) {
-				return false
-			}
-			found = data
-			return true
-		},
-		known: map[plumbing.Hash]bool{plumbing.ZeroHash: false},
-	}
-	for range most {
-		is, parents, err := l.at(commit)
+// Past is the history of a branch: a commit, and its first parents, as the branch had them. Its
+// searches are bounded together, as many files may be looked for in one history. It is not safe for
+// concurrent use.
+type Past struct {
+	paths
+	newest  plumbing.Hash
+	commits int
+	entries int // of trees that may still be read
+}
+
+// NewPast returns the history of a commit. Each search reads at most a number of commits, and all of
+// them together at most a number of entries of trees.
+func (s *Snapshot) NewPast(commit plumbing.Hash, commits, entries int) *Past {
+	return &Past{newest: commit, commits: commits, entries: entries, paths: paths{objects: s.objects, found: map[pathKey]plumbing.Hash{}}}
+}
+
+// Last returns the content of a file, of at most 1 MiB, at the newest commit for which matches is
+// true. It returns nil if no commit within the bounds has such a content. A history that ends early,
+// as that of a shallow clone, or an object that can't be read, ends the search: an older content is
+// no answer then. The error is that of ctx.
+func (p *Past) Last(ctx context.Context, file string, matches func(data []byte) bool) ([]byte, error) {
+	p.read = func(entries int) { p.entries -= entries }
+	var found []byte
+	l := &historySearch{paths: p.paths, file: file, known: map[plumbing.Hash]bool{plumbing.ZeroHash: false}, matches: func(data []byte) bool {
+		found = data
+		return matches(data)
+	}}
+	at := p.newest
+	for range p.commits {
+		if p.entries <= 0 {
+			break
+		}
+		is, parents, err := l.at(at)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case errors.Is(err, plumbing.ErrObjectNotFound):
-			return nil, nil
-		case err != nil:
-			return nil, err
 		case is:
 			return found, nil
-		case len(parents) == 0:
-			return nil, nil
+		case err != nil || len(parents) == 0:
+			return nil, nil //nolint:nilerr // the caller has reported what it can't read
 		}
-		commit = parents[0]
+		at = parents[0]
 	}
 	return nil, nil
 }
@@ -187,6 +197,8 @@ func (l *historySearch) at(h plumbing.Hash) (found bool, parents []plumbing.Hash
 type paths struct {
 	objects *objects
 	found   map[pathKey]plumbing.Hash
+	// read is called with the number of entries of each tree that is read; nil: it is not counted.
+	read func(entries int)
 }
 
 type pathKey struct {
@@ -204,6 +216,9 @@ func (p *paths) blob(tree plumbing.Hash, file string) (plumbing.Hash, error) {
 	entries, err := p.objects.tree(tree)
 	if err != nil {
 		return plumbing.ZeroHash, err
+	}
+	if p.read != nil {
+		p.read(len(entries))
 	}
 	var is plumbing.Hash
 	for _, e := range entries {

@@ -9,7 +9,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -31,6 +33,7 @@ type Snapshot struct {
 	head     plumbing.Hash // zero: HEAD has no commit
 	headName string        // the branch that HEAD names, for errors
 	branches map[string]plumbing.Hash
+	remotes  map[string]plumbing.Hash // branches of remotes, as REMOTE/BRANCH; of a user's repository
 	tags     map[string]plumbing.Hash // not peeled
 	seen     map[string]firstSeen     // by tag
 	shared   bool                     // the memory has seen, too
@@ -85,6 +88,7 @@ func (r *Repo) takeSnapshot(ctx context.Context) (*Snapshot, error) {
 		objects:  objects,
 		cache:    r.cache,
 		branches: map[string]plumbing.Hash{},
+		remotes:  map[string]plumbing.Hash{},
 		tags:     map[string]plumbing.Hash{},
 		versions: map[string][]string{},
 		peeled:   map[string]plumbing.Hash{},
@@ -143,6 +147,7 @@ func (r *Snapshot) read(repo *git.Repository, most int) error {
 		name := ref.Name()
 		branch, isBranch := strings.CutPrefix(name.String(), "refs/heads/")
 		tag, isTag := strings.CutPrefix(name.String(), "refs/tags/")
+		remote, isRemote := strings.CutPrefix(name.String(), "refs/remotes/")
 		switch {
 		case name == plumbing.HEAD && ref.Type() == plumbing.SymbolicReference:
 			r.headName = ref.Target().Short()
@@ -151,13 +156,15 @@ func (r *Snapshot) read(repo *git.Repository, most int) error {
 		case ref.Type() != plumbing.HashReference:
 		case isBranch && naming.CheckRef(branch) == "":
 			r.branches[branch] = ref.Hash()
+		case isRemote && naming.CheckRef(remote) == "":
+			r.remotes[remote] = ref.Hash()
 		case isTag && naming.CheckRef(tag) == "":
 			r.tags[tag] = ref.Hash()
 			if component, version, ok := naming.SplitTag(tag); ok {
 				r.versions[component] = append(r.versions[component], version)
 			}
 		}
-		if len(r.branches)+len(r.tags) > most {
+		if len(r.branches)+len(r.remotes)+len(r.tags) > most {
 			return fmt.Errorf("there are more than %d branches and tags", most)
 		}
 		return nil
@@ -225,8 +232,60 @@ func (r *Snapshot) CommitOf(tag string) (plumbing.Hash, error) {
 	return h, nil
 }
 
+// ancestorSuffix is the end of a revision that names an ancestor, as in git: each ~N stands for N
+// first parents, and each ^ for one.
+var (
+	ancestorSuffix = regexp.MustCompile(`(~[0-9]*|\^)+$`)
+	ancestorStep   = regexp.MustCompile(`~[0-9]*|\^`)
+)
+
+// maxAncestor is how far back a revision may go.
+const maxAncestor = 10_000
+
 // resolve returns the commit of a revision.
 func (r *Snapshot) resolve(rev string) (plumbing.Hash, error) {
+	suffix := ancestorSuffix.FindString(rev)
+	h, err := r.resolveName(strings.TrimSuffix(rev, suffix))
+	if err != nil || suffix == "" {
+		return h, err
+	}
+	back, err := ancestorsOf(suffix)
+	if err != nil {
+		return plumbing.ZeroHash, fmt.Errorf("revision %q: %w", rev, err)
+	}
+	for range back {
+		c, err := r.objects.commit(h)
+		if err != nil {
+			return plumbing.ZeroHash, fmt.Errorf("revision %q: %w", rev, err)
+		}
+		if len(c.parents) == 0 {
+			return plumbing.ZeroHash, fmt.Errorf("revision %q: commit %.12s is the first one", rev, h)
+		}
+		h = c.parents[0]
+	}
+	return h, nil
+}
+
+// ancestorsOf returns by how many commits a suffix goes back.
+func ancestorsOf(suffix string) (int, error) {
+	back := 0
+	for _, step := range ancestorStep.FindAllString(suffix, -1) {
+		n := 1
+		if number := step[1:]; number != "" {
+			var err error
+			if n, err = strconv.Atoi(number); err != nil {
+				n = maxAncestor + 1
+			}
+		}
+		if back += n; back > maxAncestor {
+			return 0, fmt.Errorf("it goes back by more than %d commits", maxAncestor)
+		}
+	}
+	return back, nil
+}
+
+// resolveName returns the commit of a revision that names a branch, a tag or a commit.
+func (r *Snapshot) resolveName(rev string) (plumbing.Hash, error) {
 	if rev == "" || rev == "HEAD" {
 		if r.head.IsZero() {
 			return plumbing.ZeroHash, fmt.Errorf("the repository's HEAD names the branch %q, which has no commit", r.headName)
@@ -244,6 +303,9 @@ func (r *Snapshot) resolve(rev string) (plumbing.Hash, error) {
 	}
 	if _, ok := r.tags[rev]; ok {
 		return r.CommitOf(rev)
+	}
+	if h, ok := r.remotes[rev]; ok {
+		return h, nil
 	}
 	h, err := r.short(rev)
 	if err != nil || !h.IsZero() {
@@ -285,7 +347,8 @@ func (r *Snapshot) short(rev string) (plumbing.Hash, error) {
 
 // Resolve returns the full hash of the commit of a branch, a tag, or a full or short hash, as of
 // the last [Repo.Fetch]. "" and "HEAD" are the branch that the repository's own HEAD names. A
-// branch is preferred to a tag of the same name.
+// branch is preferred to a tag of the same name, and both to a branch of a remote (origin/main).
+// ~N and ^ behind any of them lead to first parents, as in git.
 func (r *Repo) Resolve(rev string) (string, error) {
 	h, err := r.Snapshot().resolve(rev)
 	if err != nil {

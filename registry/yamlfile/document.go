@@ -67,7 +67,14 @@ type Document struct {
 	Mistakes
 	// broken: nothing in the file can be used.
 	Broken bool
+
+	// index has the positions of keys in the large mappings of Root: without it, looking up each
+	// key of a mapping takes time that grows with the square of its size.
+	index map[*yaml.Node]map[string]int
 }
+
+// indexed is the number of keys from which on a mapping is indexed.
+const indexed = 32
 
 // Parse parses one YAML file. Its time and memory are linear in the size of data, for any
 // data: aliases are refused before they are followed.
@@ -339,9 +346,32 @@ func (d *Document) Lookup(path ...string) (key, value *yaml.Node) {
 		if value == nil {
 			return nil, nil
 		}
-		key, value = childNode(value, step)
+		key, value = d.child(value, step)
 	}
 	return key, value
+}
+
+// child is childNode for a node that is asked for many keys.
+func (d *Document) child(n *yaml.Node, step string) (key, value *yaml.Node) {
+	if n.Kind != yaml.MappingNode || len(n.Content) < 2*indexed {
+		return childNode(n, step)
+	}
+	keys, known := d.index[n]
+	if !known {
+		keys = make(map[string]int, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			keys[n.Content[i].Value] = i // the last of a duplicate key is the one that was decoded
+		}
+		if d.index == nil {
+			d.index = map[*yaml.Node]map[string]int{}
+		}
+		d.index[n] = keys
+	}
+	i, ok := keys[step]
+	if !ok {
+		return nil, nil
+	}
+	return n.Content[i], n.Content[i+1]
 }
 
 func childNode(n *yaml.Node, step string) (key, value *yaml.Node) {

@@ -31,7 +31,9 @@ type CloneSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   CloneSetSpec   `json:"spec,omitempty"`
+	// Spec is the desired state.
+	Spec CloneSetSpec `json:"spec,omitempty"`
+	// Status is the observed state.
 	Status CloneSetStatus `json:"status,omitempty"`
 }
 
@@ -97,7 +99,7 @@ type CloneSetScaleStrategy struct {
 // CloneSetUpdateStrategyType is how pods come to a new revision.
 type CloneSetUpdateStrategyType string
 
-// CloneSetRollingUpdate is the value of [CloneSetUpdateStrategyType].
+// CloneSetRollingUpdate is the only value of [CloneSetUpdateStrategyType].
 const CloneSetRollingUpdate CloneSetUpdateStrategyType = "RollingUpdate"
 
 // CloneSetUpdateStrategy says how pods come to a new revision.
@@ -113,7 +115,7 @@ type PodUpdatePolicy string
 
 // The values of [PodUpdatePolicy].
 const (
-	PodUpdateRecreate          PodUpdatePolicy = "ReCreate"
+	PodUpdateRecreate          PodUpdatePolicy = "ReCreate"          // a new pod replaces the old one
 	PodUpdateInPlaceIfPossible PodUpdatePolicy = "InPlaceIfPossible" // replaced if an update in place is impossible
 	PodUpdateInPlaceOnly       PodUpdatePolicy = "InPlaceOnly"       // a change that can't be made in place is rejected
 )
@@ -129,7 +131,7 @@ type CloneSetRollingUpdateStrategy struct {
 	// MaxUnavailable is how many pods may be unavailable because of an update or a requested
 	// deletion; default 20%. A percentage is rounded up, but rounded down with MaxSurge.
 	MaxUnavailable *IntOrString `json:"maxUnavailable,omitempty"`
-	// MaxSurge is how many pods there may be above Replicas; default 0. A percentage
+	// MaxSurge is how many pods there may be above spec.replicas; default 0. A percentage
 	// is rounded up.
 	MaxSurge *IntOrString `json:"maxSurge,omitempty"`
 	// Paused leaves every pod at its revision.
@@ -154,17 +156,20 @@ type UpdatePriorityStrategy struct {
 
 // UpdatePriorityOrderTerm names a label.
 type UpdatePriorityOrderTerm struct {
+	// OrderedKey is the key of the label.
 	OrderedKey string `json:"orderedKey"`
 }
 
 // UpdatePriorityWeightTerm gives pods a weight of 1 to 100.
 type UpdatePriorityWeightTerm struct {
+	// Weight of the pods that MatchSelector selects.
 	Weight        int32                `json:"weight"`
 	MatchSelector metav1.LabelSelector `json:"matchSelector"`
 }
 
 // UpdateScatterTerm is a label with its value.
 type UpdateScatterTerm struct {
+	// Key and Value of the label.
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
@@ -174,9 +179,9 @@ type CloneSetConditionType string
 
 // The values of [CloneSetConditionType].
 const (
-	CloneSetFailedScale  CloneSetConditionType = "FailedScale"
-	CloneSetFailedUpdate CloneSetConditionType = "FailedUpdate"
-	CloneSetProgressing  CloneSetConditionType = "Progressing"
+	CloneSetFailedScale  CloneSetConditionType = "FailedScale"  // pods can't be created or deleted, or the spec is refused
+	CloneSetFailedUpdate CloneSetConditionType = "FailedUpdate" // of OpenKruise; Keelson does not set it
+	CloneSetProgressing  CloneSetConditionType = "Progressing"  // an update goes on, is complete, or has stopped
 )
 
 // CloneSetStatus is the observed state of a CloneSet.
@@ -213,11 +218,14 @@ type CloneSetStatus struct {
 
 // CloneSetCondition is one aspect of a CloneSet.
 type CloneSetCondition struct {
+	// Type of the condition, and its Status: True or False. LastTransitionTime is the time of the
+	// last change of Status.
 	Type               CloneSetConditionType  `json:"type"`
 	Status             corev1.ConditionStatus `json:"status"`
 	LastTransitionTime metav1.Time            `json:"lastTransitionTime,omitempty"`
 	// LastUpdateTime is the time of the last progress.
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty"`
-	Reason         string      `json:"reason,omitempty"`
-	Message        string      `json:"message,omitempty"`
+	// Reason is one word, and Message a sentence.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
 }

@@ -25,7 +25,9 @@ type DaemonSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DaemonSetSpec   `json:"spec,omitempty"`
+	// Spec is the desired state.
+	Spec DaemonSetSpec `json:"spec,omitempty"`
+	// Status is the observed state.
 	Status DaemonSetStatus `json:"status,omitempty"`
 }
 
@@ -72,8 +74,8 @@ type DaemonSetUpdateStrategyType string
 
 // The values of [DaemonSetUpdateStrategyType].
 const (
-	DaemonSetRollingUpdate DaemonSetUpdateStrategyType = "RollingUpdate"
-	DaemonSetOnDelete      DaemonSetUpdateStrategyType = "OnDelete" // after a user deletes them
+	DaemonSetRollingUpdate DaemonSetUpdateStrategyType = "RollingUpdate" // by Keelson, a few at a time
+	DaemonSetOnDelete      DaemonSetUpdateStrategyType = "OnDelete"      // after a user deletes them
 )
 
 // DaemonSetUpdateStrategy says how pods come to a new revision.
@@ -89,8 +91,8 @@ type DaemonSetRollingUpdateType string
 
 // The values of [DaemonSetRollingUpdateType].
 const (
-	DaemonSetStandard          DaemonSetRollingUpdateType = "Standard" // replaced
-	DaemonSetInPlaceIfPossible DaemonSetRollingUpdateType = "InPlaceIfPossible"
+	DaemonSetStandard          DaemonSetRollingUpdateType = "Standard"          // replaced
+	DaemonSetInPlaceIfPossible DaemonSetRollingUpdateType = "InPlaceIfPossible" // in place, or replaced if that is impossible
 )
 
 // DaemonSetRollingUpdateStrategy says which pods come to a new revision, and how many

@@ -40,11 +40,11 @@ type LifecycleState string
 // The values of [LifecycleState], in the order in which a pod goes through them.
 const (
 	LifecyclePreparingNormal LifecycleState = "PreparingNormal" // created; the preNormal hook is missing
-	LifecycleNormal          LifecycleState = "Normal"
+	LifecycleNormal          LifecycleState = "Normal"          // in service
 	LifecyclePreparingUpdate LifecycleState = "PreparingUpdate" // inPlaceUpdate hooks hold it back
-	LifecycleUpdating        LifecycleState = "Updating"
-	LifecycleUpdated         LifecycleState = "Updated" // the inPlaceUpdate hooks are not back yet
-	LifecyclePreparingDelete LifecycleState = "PreparingDelete"
+	LifecycleUpdating        LifecycleState = "Updating"        // being updated
+	LifecycleUpdated         LifecycleState = "Updated"         // the inPlaceUpdate hooks are not back yet
+	LifecyclePreparingDelete LifecycleState = "PreparingDelete" // preDelete hooks hold its deletion back
 )
 
 // Lifecycle holds the hooks that must agree before a pod is taken into service, updated in place,
@@ -62,6 +62,7 @@ type Lifecycle struct {
 // LifecycleHook is on a pod that has any of these labels, with its value, or any of
 // these finalizers.
 type LifecycleHook struct {
+	// LabelsHandler are labels with their values, and FinalizersHandler finalizers.
 	LabelsHandler     map[string]string `json:"labelsHandler,omitempty"`
 	FinalizersHandler []string          `json:"finalizersHandler,omitempty"`
 	// MarkPodNotReady takes the pod out of its Services while the hook holds it back

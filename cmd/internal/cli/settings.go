@@ -78,7 +78,7 @@ func (inv *Invocation) Configure(cmd *cobra.Command) error {
 	}
 	var wrong []error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || !v.IsSet(f.Name) || !configurable(f.Name) {
+		if f.Changed || !v.IsSet(f.Name) || !Configurable(f.Name) {
 			return
 		}
 		if err := setFlag(f, v.Get(f.Name)); err != nil {
@@ -105,9 +105,9 @@ func (inv *Invocation) Configure(cmd *cobra.Command) error {
 	return OneOf("--color", inv.color, colorAuto, colorAlways, colorNever)
 }
 
-// configurable reports whether a setting may come from the environment or a file. A confirmation
+// Configurable reports whether a setting may come from the environment or a file. A confirmation
 // must be given each time.
-func configurable(name string) bool {
+func Configurable(name string) bool {
 	return !slices.Contains([]string{"accept-rewind", "all", "because", "config", "force", "help", "unpin", "version", "yes"}, name)
 }
 
@@ -146,7 +146,7 @@ func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error
 	known := map[string]bool{}
 	for _, c := range append(root.Commands(), root) {
 		for _, set := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
-			set.VisitAll(func(f *pflag.Flag) { known[f.Name] = configurable(f.Name) })
+			set.VisitAll(func(f *pflag.Flag) { known[f.Name] = Configurable(f.Name) })
 		}
 	}
 	for key := range v.AllSettings() {
@@ -154,7 +154,7 @@ func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error
 		case !v.InConfig(key):
 		case !known[key]:
 			return "", Usagef("%s: there is no setting %q: settings bear the names of flags", file, key)
-		case !given && !harmless(key):
+		case !given && !Harmless(key):
 			return "", Usagef("%s: %s is not taken from a file that was not asked for: give --%s or --config %s, or set KEELSON_%s",
 				file, key, key, file, strings.ToUpper(strings.ReplaceAll(key, "-", "_")))
 		case !given && key == "repo" && os.Getenv("KEELSON_GIT_PASSWORD") != "":
@@ -164,11 +164,11 @@ func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error
 	return file, nil
 }
 
-// harmless says whether a setting may come from a keelson.yaml that merely lies in the
+// Harmless reports whether a setting may come from a keelson.yaml that merely lies in the
 // current folder. A pull request can add such a file to a repository whose CI runs
 // keelson. So the file may only choose how results are shown and which fleet is read. It
 // may not name a file, a program, a server that gets a login, or a trusted key.
-func harmless(name string) bool {
+func Harmless(name string) bool {
 	return slices.Contains([]string{
 		"api-versions", "color", "interval", "kube-version", "log-format", "output", "repo", "revision", "timeout", "verbose",
 	}, name)
