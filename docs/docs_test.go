@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -122,6 +123,9 @@ func follow(t *testing.T, p page) {
 	t.Helper()
 	if p.inClone && os.Getenv(followEnv) == "" {
 		t.Skip("builds and runs the demo: make follow")
+	}
+	if _, err := exec.LookPath(p.needs); p.needs != "" && err != nil {
+		t.Skip("needs " + p.needs)
 	}
 	if p.cluster != "" && assets == "" {
 		apiservertest.Need(t, nil)

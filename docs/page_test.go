@@ -15,7 +15,9 @@ type page struct {
 	// inClone is true for a page whose reader is in a clone of this repository, and not of a
 	// fleet.
 	inClone bool
-	blocks  []block
+	// needs is a program that a machine may lack; "" if the page needs none.
+	needs  string
+	blocks []block
 }
 
 // block is a fenced code block.
@@ -77,6 +79,8 @@ func parsePage(name, content string) (page, error) {
 				p.cluster = cluster
 			case m[1] == "clone":
 				p.inClone = true
+			case strings.HasPrefix(m[1], "needs "):
+				p.needs = strings.TrimPrefix(m[1], "needs ")
 			default:
 				return page{}, fmt.Errorf("%s:%d: unknown marker %q", name, i+1, m[1])
 			}

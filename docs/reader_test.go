@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v4" // sigs.k8s.io/yaml reads the key on as true
 
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/cmd"
@@ -22,8 +22,8 @@ import (
 // clock is the time of pages that talk to no cluster: a Monday morning.
 const clock = "2026-11-02T10:00:00Z"
 
-// patience ends a page whose command hangs.
-const patience = 5 * time.Minute
+// patience ends a page whose command hangs. It is not a bound: a page takes some seconds.
+const patience = 20 * time.Minute
 
 // followEnv is the variable with which pages that begin in a clone of this repository are
 // followed: make follow sets it, as they build the demo and run it.

@@ -31,7 +31,7 @@ type Notification struct {
 	// Text of each event. $(fleet), $(event), $(severity), $(component), $(cluster), $(count),
 	// $(pipeline), $(stage), $(from), $(version), $(revision), $(hash), $(reason) and $(message)
 	// are replaced by their values. $(cluster) is a few names and the number of further ones,
-	// $(message) a whole sentence, and unknown values are empty. Default: $(message).
+	// $(message) a whole sentence, and unknown values are empty. Default: [$(fleet)] $(message).
 	Text string `json:"text,omitempty"`
 	// Webhook receives a POST of a [Message].
 	Webhook *NotificationServer `json:"webhook,omitempty"`

@@ -25,7 +25,7 @@ func NewMetrics() *Metrics {
 			Name: "keelson_rollout_clusters_released_total", Help: "Clusters that were released.",
 		}),
 		settled: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "keelson_rollout_clusters_settled_total", Help: "Clusters that were released and have the change..",
+			Name: "keelson_rollout_clusters_settled_total", Help: "Clusters that were released and have the change.",
 		}),
 	}
 }

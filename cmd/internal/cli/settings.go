@@ -108,7 +108,7 @@ func (inv *Invocation) Configure(cmd *cobra.Command) error {
 // Configurable reports whether a setting may come from the environment or a file. A confirmation
 // must be given each time.
 func Configurable(name string) bool {
-	return !slices.Contains([]string{"accept-rewind", "all", "because", "config", "force", "help", "unpin", "version", "yes"}, name)
+	return !slices.Contains([]string{"accept-rewind", "all", "approve", "because", "config", "despite-freeze", "force", "help", "now", "reason", "show-secrets", "unpin", "version", "yes"}, name)
 }
 
 func setFlag(f *pflag.Flag, value any) error {
