@@ -170,6 +170,11 @@ demo: build lab bin-smoke ## start a hub, three clusters and the example fleet, 
 follow: build lab bin-smoke ## follow docs/start/first-change.md word for word: the demo, a rollout, and one that stops in canary
 	DOCS_TEST_FOLLOW=1 go test ./docs -run 'TestPages/first-change' -count=1 -timeout=30m -v
 
+.PHONY: pages
+pages: ## list the pages of the documentation with their words and minutes (200 words a minute; decisions and commands left out)
+	@git ls-files README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md 'docs/*.md' | grep -vE '^docs/(decisions|reference/cli|evidence/night)/' | xargs wc -w |
+		awk '{ printf "%6d words %4d min  %s\n", $$1, ($$1 + 199) / 200, $$2 }'
+
 .PHONY: smoke
 smoke: build lab bin-smoke ## run the demo unattended and check what it must show (PROMETHEUS=a prometheus, if there is one)
 	bin/smoke $(if $(PROMETHEUS),--prometheus='$(PROMETHEUS)')

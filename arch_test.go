@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The architecture of the house (README.md has the picture), held by reading
+// The architecture of the house (docs/architecture.md has the picture), held by reading
 // the imports of every Go file. Files are parsed here rather than listed by the
 // go command: the test cache sees files that a test opens, and no commands.
 

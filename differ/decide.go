@@ -6,8 +6,8 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// decide applies the three-way table of DESIGN.md and the danger rules to one field that is not
-// settled. It is not ok if the field needs nothing.
+// decide applies the three-way table of docs/concepts/three-way-diff.md and the danger rules to one
+// field that is not settled. It is not ok if the field needs nothing.
 //
 // Rules prevent changes, so a rule is applied only if target and live differ. On a create a danger
 // is shown, but not held: add-ons need such fields, and the pull request was the review. A rule

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// jsonObject is one object in the JSON contract of DESIGN.md ("Commands").
+// jsonObject is one object in the JSON contract of docs/architecture.md.
 type jsonObject struct {
 	APIVersion string      `json:"apiVersion"`
 	Kind       string      `json:"kind"`
@@ -33,7 +33,7 @@ type jsonObject struct {
 	Unpredicted string `json:"unpredicted,omitempty"`
 }
 
-// MarshalJSON returns the JSON of keelson diff -o json, as DESIGN.md defines it.
+// MarshalJSON returns the JSON of keelson diff -o json, as docs/architecture.md defines it.
 func (p Plan) MarshalJSON() ([]byte, error) {
 	objects := make([]jsonObject, 0, len(p.Changes))
 	for i := range p.Changes {

@@ -5,7 +5,7 @@ import (
 )
 
 // threeWay decides about one field by its recorded, wanted and live values, and by the owner of the
-// live value, without danger rules: the table of DESIGN.md.
+// live value, without danger rules: the table of docs/concepts/three-way-diff.md.
 type threeWay struct {
 	view   *objectView
 	who    *owners

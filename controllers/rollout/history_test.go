@@ -176,7 +176,7 @@ func (w *world) passed(stage rollout.Stage, names []string, after bool) bool {
 }
 
 // judge compares what is about to be written down with what was, and knows the rules
-// by their wording in DESIGN.md alone.
+// by their wording in docs/concepts/rollouts.md alone.
 func (w *world) judge(next rollout.State) {
 	t, was := w.t, w.state
 	gate := true // all stages before have passed

@@ -205,7 +205,7 @@ func (j *journey) look(killed bool) step {
 // stopped are the phases in which nothing is let go, unless git wants something else.
 var stopped = []v1alpha1.RolloutPhase{v1alpha1.RolloutPaused, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack}
 
-// judge compares what is about to be written with what was, by the rules of DESIGN.md.
+// judge compares what is about to be written with what was, by the rules of docs/concepts/rollouts.md.
 func (j *journey) judge(next v1alpha1.RolloutStatus) {
 	was := map[string]v1alpha1.RolloutCluster{}
 	for _, c := range j.status.Clusters {

@@ -2,7 +2,7 @@
 //
 // With --demo it starts a hub and three clusters, publishes the example fleet, starts the
 // controller, and prints a tour of commands to try. Everything runs until it is interrupted.
-// Without --demo it checks the promises of the README unattended, and prints a line per step. Most
+// Without --demo it checks what docs/evidence/promises.md lists, unattended, and prints a line per step. Most
 // steps use the audit logs of the API servers as evidence. At the end it removes everything.
 package main
 
