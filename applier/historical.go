@@ -41,7 +41,7 @@ func (e *EarlierFleets) at(ctx context.Context, revision string) (*registry.Flee
 	}
 	f, err := e.repo.LoadCommit(ctx, revision)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the repository and the commit
+		return nil, err
 	}
 	e.fleets = append(e.fleets, f)
 	if len(e.fleets) > earlierFleetsKept {

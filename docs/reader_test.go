@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +58,8 @@ func newReader(t *testing.T, p page) *reader {
 		t.Fatal(err)
 	}
 	r := &reader{page: p, root: root, start: filepath.Join(root, "fleet"), env: append(userEnv(),
-		"HOME="+root, "XDG_CACHE_HOME="+filepath.Join(root, "cache"), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"),
+		"HOME="+root, "XDG_CACHE_HOME="+filepath.Join(root, "cache"), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH")+":"+assets, // kubectl is among the assets
+
 		"KUBECONFIG="+filepath.Join(root, "kubeconfig"), "NO_COLOR=1", "LC_ALL=C.UTF-8",
 		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
 		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com")}
@@ -83,15 +86,10 @@ git remote add origin "$FLEET.git"
 git push -q --tags -u origin main
 `
 
-// userEnv is the environment without what could change what a command prints.
+// userEnv is the environment without what could change what a command does or prints.
 func userEnv() []string {
-	var env []string
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "KEELSON_") && !strings.HasPrefix(v, "GIT_") {
-			env = append(env, v)
-		}
-	}
-	return env
+	foreign := regexp.MustCompile("^(KEELSON_|GIT_|SOPS_|XDG_|HELM_|DOCKER_|SSH_|EDITOR=|VISUAL=|BASH_ENV=)")
+	return slices.DeleteFunc(os.Environ(), foreign.MatchString)
 }
 
 func startCluster(t *testing.T, name, kubeconfig string) {
@@ -256,7 +254,7 @@ func (r *reader) checkCommands(ctx context.Context, i int, b block) error {
 		return err
 	}
 	var failed error
-	for call := range strings.SplitSeq(strings.TrimSuffix(string(content), "\x00\x00\n"), "\x00\x00\n") {
+	for call := range strings.SplitSeq(strings.TrimSuffix(string(content), "\x00\x00\n"), "\x00\x00\n") { //nolint:contextcheck // no command is run
 		args := strings.Split(call, "\x00")
 		if err := checkArguments(args); call != "" && err != nil {
 			failed = errors.Join(failed, fmt.Errorf("keelson %s: %w", strings.Join(args, " "), err))

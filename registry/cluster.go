@@ -323,7 +323,8 @@ func (r *clusterReader) recall(ctx context.Context, folder gitrepo.Entry) error 
 	}
 	r.now.recalled = f
 	r.cluster.Spec = f.spec
-	r.identify(f, file)
+	_ = r.identify(f, file) // the mistakes of an older file are not mistakes of this commit
+	r.cluster.Unconnected = nil
 	return nil
 }
 

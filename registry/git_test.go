@@ -234,19 +234,20 @@ func TestResolveRefuses(t *testing.T) {
 	g.Ref("refs/tags/coredns/v3.0.0", blob)
 	r := open(t, g.Path)
 	for rev, why := range map[string]string{
-		"-x":                        "it looks like an option",
-		"a..b":                      "it is a range",
-		"main^{tree}":               "it is an expression",
-		"a\nb":                      "it holds a control character",
-		"../../etc":                 "it leads out",
-		"mian":                      "it is not there",
-		"0123456":                   "no commit starts with it",
-		"coredns/v3.0.0":            "it is a blob",
-		"refs/heads/\x7f":           "it holds a control character",
-		"main~1000":                 "the branch has fewer commits",
-		"main~99999999999999999999": "it is no number",
-		"main~20000":                "it goes back too far",
-		"main^2":                    "other parents are no history of a branch",
+		"-x":                         "it looks like an option",
+		"a..b":                       "it is a range",
+		"main^{tree}":                "it is an expression",
+		"a\nb":                       "it holds a control character",
+		"../../etc":                  "it leads out",
+		"mian":                       "it is not there",
+		"0123456":                    "no commit starts with it",
+		"coredns/v3.0.0":             "it is a blob",
+		"refs/heads/\x7f":            "it holds a control character",
+		"main~1000":                  "the branch has fewer commits",
+		"main~99999999999999999999":  "it is no number",
+		"main~20000":                 "it goes back too far",
+		"main~1~9223372036854775807": "the sum of both is no number",
+		"main^2":                     "other parents are no history of a branch",
 	} {
 		if got, err := r.Git().Resolve(rev); err == nil {
 			t.Errorf("Resolve(%q) = %s, though %s", rev, got, why)

@@ -125,18 +125,25 @@ func (r *clusterReader) identify(f *clusterFile, file string) (problems yamlfile
 	return problems
 }
 
+// recalled reports whether the connection of a cluster is that of an older commit. Such a cluster
+// is blocked, and blocks no other: its folder may have been renamed, and a file left behind.
+func (l *loader) recalled(c *Cluster) bool {
+	made := l.made.clusters[c.Name]
+	return made != nil && made.recalled != nil
+}
+
 // checkConnections blocks clusters with the same connection. Otherwise one cluster would get the
 // changes for the other, past its stage, freezes and approvals.
 func (l *loader) checkConnections() {
 	by := map[string][]string{}
 	for _, c := range l.fleet.Clusters {
-		if key := connectionKey(c.Spec.Connection); key != "" {
+		if key := connectionKey(c.Spec.Connection); key != "" && !l.recalled(c) {
 			by[key] = append(by[key], c.Name)
 		}
 	}
 	for i, c := range l.fleet.Clusters {
 		names := by[connectionKey(c.Spec.Connection)]
-		if len(names) < 2 {
+		if len(names) < 2 || l.recalled(c) {
 			continue
 		}
 		problem := yamlfile.Problem{

@@ -109,6 +109,7 @@ func prepare(binary string, demo bool) (*run, error) {
 func (r *run) demo(ctx context.Context, from sources) error {
 	r.lab.Say = func(line string) { harness.Say("%s", line) }
 	err := must.Try(func() {
+		must.Do(os.RemoveAll(r.environment())) // of a demo that was killed
 		r.up(ctx)
 		r.repo.publish(ctx, from)
 		harness.Say("the fleet repository: %s", r.repo.url())
@@ -135,7 +136,7 @@ func (r *run) environment() string { return filepath.Join(filepath.Dir(r.cli.bin
 func (r *run) tour() {
 	fmt.Printf(`It runs until you press Ctrl-C, which removes all of it. In another terminal:
 
-  . %[1]s; cd $DEMO_FLEET
+  . %[1]s; cd "$DEMO_FLEET"
 
   # what runs where
   keelson status

@@ -55,7 +55,7 @@ func (r *Repo) Admit(ctx context.Context, rev string) (*Admission, error) {
 	if err != nil || a.Trust == nil || r.workTree || r.proposals {
 		return a, err
 	}
-	a.branch = a.Snapshot.branchOf(rev)
+	a.branch = a.Snapshot.moving(rev)
 	if err := r.heads.admit(ctx, a); err != nil {
 		return nil, err
 	}

@@ -125,12 +125,16 @@ type Past struct {
 	newest  plumbing.Hash
 	commits int
 	entries int // of trees that may still be read
+	bytes   int // of contents that may still be read
 }
 
+// maxPastBytes bounds the contents that the searches of one [Past] read.
+const maxPastBytes = 16 << 20
+
 // NewPast returns the history of a commit. Each search reads at most a number of commits, and all of
-// them together at most a number of entries of trees.
+// them together at most a number of entries of trees, and 16 MiB of contents.
 func (s *Snapshot) NewPast(commit plumbing.Hash, commits, entries int) *Past {
-	return &Past{newest: commit, commits: commits, entries: entries, paths: paths{objects: s.objects, found: map[pathKey]plumbing.Hash{}}}
+	return &Past{newest: commit, commits: commits, entries: entries, bytes: maxPastBytes, paths: paths{objects: s.objects, found: map[pathKey]plumbing.Hash{}}}
 }
 
 // Last returns the content of a file, of at most 1 MiB, at the newest commit for which matches is
@@ -142,11 +146,12 @@ func (p *Past) Last(ctx context.Context, file string, matches func(data []byte) 
 	var found []byte
 	l := &historySearch{paths: p.paths, file: file, known: map[plumbing.Hash]bool{plumbing.ZeroHash: false}, matches: func(data []byte) bool {
 		found = data
+		p.bytes -= len(data)
 		return matches(data)
 	}}
 	at := p.newest
 	for range p.commits {
-		if p.entries <= 0 {
+		if p.entries <= 0 || p.bytes <= 0 {
 			break
 		}
 		is, parents, err := l.at(at)

@@ -157,14 +157,16 @@ func (r *Snapshot) read(repo *git.Repository, most int) error {
 		case isBranch && naming.CheckRef(branch) == "":
 			r.branches[branch] = ref.Hash()
 		case isRemote && naming.CheckRef(remote) == "":
-			r.remotes[remote] = ref.Hash()
+			if len(r.remotes) < most { // a user's own, which no server bounds: the rest has no name
+				r.remotes[remote] = ref.Hash()
+			}
 		case isTag && naming.CheckRef(tag) == "":
 			r.tags[tag] = ref.Hash()
 			if component, version, ok := naming.SplitTag(tag); ok {
 				r.versions[component] = append(r.versions[component], version)
 			}
 		}
-		if len(r.branches)+len(r.remotes)+len(r.tags) > most {
+		if len(r.branches)+len(r.tags) > most {
 			return fmt.Errorf("there are more than %d branches and tags", most)
 		}
 		return nil
@@ -277,9 +279,10 @@ func ancestorsOf(suffix string) (int, error) {
 				n = maxAncestor + 1
 			}
 		}
-		if back += n; back > maxAncestor {
+		if n > maxAncestor-back {
 			return 0, fmt.Errorf("it goes back by more than %d commits", maxAncestor)
 		}
+		back += n
 	}
 	return back, nil
 }
@@ -368,6 +371,25 @@ func (r *Snapshot) hashTags() string {
 		fmt.Fprintln(h, tag, r.tags[tag])
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// moving returns the name under which the accepted commits of a revision are remembered, if the
+// revision moves: a branch, here or of a remote. "" is a fixed revision.
+func (r *Snapshot) moving(rev string) string {
+	suffix := ancestorSuffix.FindString(rev)
+	if back, err := ancestorsOf(suffix); err == nil && back == 0 {
+		rev = strings.TrimSuffix(rev, suffix)
+	}
+	if branch := r.branchOf(rev); branch != "" {
+		return branch
+	}
+	if _, ok := r.tags[rev]; ok {
+		return ""
+	}
+	if _, ok := r.remotes[rev]; ok {
+		return rev
+	}
+	return ""
 }
 
 // branchOf returns the branch that a revision follows; "" for a fixed revision.
