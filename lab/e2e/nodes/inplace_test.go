@@ -204,7 +204,7 @@ kind: Service
 metadata: {name: web}
 spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 `)
-	n.Patch("clonesets/web", `{"updateStrategy": {"rollingUpdate": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 6}}}}`) // kube-proxy takes a second, and more on a busy machine
+	n.Patch("clonesets/web", `{"updateStrategy": {"rollingUpdate": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 2}}}}`)
 	n.Settled("web", 4, 4)
 	before := byName(n.Pods("web"))
 	load := n.ask("web", 4)
