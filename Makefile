@@ -415,7 +415,7 @@ vuln: bin/govulncheck ## fail where the program reaches a known vulnerability th
 	bin/vulncheck --accepted tools/vulncheck/accepted.txt <bin/vulnerabilities.json
 
 .PHONY: verify
-verify: generate sizes ## fail if generated code, a go.mod or anything else differs from what is committed, or a part is too large
+verify: generate sizes ## fail if generated code, a go.mod, the reference or anything else differs from what is committed, or a part is too large
 	@for dir in $$($(modules)); do
 		echo "go mod tidy -C $$dir -diff"
 		diff=$$(go mod tidy -C "$$dir" -diff 2>&1) || {
@@ -424,6 +424,7 @@ verify: generate sizes ## fail if generated code, a go.mod or anything else diff
 			exit 1
 		}
 	done
+	go test . ./cmd ./differ -vet=off -run '^Test(Links|Statuses|Messages|Limits|Variables|CredentialFields|Reference|SettingsReference|MetricsDocumented)$$'
 	dirty=$$(git status --porcelain)
 	if [[ -n $$dirty ]]; then
 		git --no-pager diff HEAD | sed -n 1,100p

@@ -90,7 +90,9 @@ func statusTypes() []string {
 func noStatuses() map[string]string {
 	reasons := map[string]string{}
 	for reason, texts := range map[string]string{
-		"a kind":                              "CloneSet ClusterRole ClusterRoleBinding ConfigMap CustomResourceDefinition DaemonSet DaemonSets HorizontalPodAutoscaler PersistentVolumeClaim PodTemplate ProbeResult ReplicaSet ReplicationController RoleBinding ScaledObject SelfSubjectAccessReview StatefulSet VerticalPodAutoscaler PodList",
+		"a kind": "CloneSet ClusterRole ClusterRoleBinding ConfigMap CustomResourceDefinition DaemonSet DaemonSets HorizontalPodAutoscaler " +
+			"PersistentVolumeClaim PodList PodTemplate ProbeResult ReplicaSet ReplicationController RoleBinding ScaledObject " +
+			"SelfSubjectAccessReview StatefulSet VerticalPodAutoscaler",
 		"a kind of file: files.md":            "ChartSource MetaConfig",
 		"a value of a spec":                   "InPlaceIfPossible InPlaceOnly OnDelete ReCreate RollingUpdate RuntimeDefault RequestsOnly LoadBalancer",
 		"a condition or reason of Kubernetes": "ContainerCreating FailureTarget ImagePullBackOff PodInitializing ReplicaFailure SuccessCriteriaMet",

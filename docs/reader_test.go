@@ -59,7 +59,6 @@ func newReader(t *testing.T, p page) *reader {
 	}
 	r := &reader{page: p, root: root, start: filepath.Join(root, "fleet"), env: append(userEnv(),
 		"HOME="+root, "XDG_CACHE_HOME="+filepath.Join(root, "cache"), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH")+":"+assets, // kubectl is among the assets
-
 		"KUBECONFIG="+filepath.Join(root, "kubeconfig"), "NO_COLOR=1", "LC_ALL=C.UTF-8",
 		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
 		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com")}

@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/keelson-io/keelson/registry"
@@ -49,6 +50,10 @@ func TestBrokenClusterIsRecalled(t *testing.T) {
 				g.Commit()
 				g.Write(file, broken)
 			}, "production",
+		},
+		"Huge": {
+			"A file that is too large to be read is as good as a broken one: one cluster's owner could hold up the fleet with it.",
+			func(g *gittest.Repo) { g.Write(file, "# "+strings.Repeat("x", 3<<20)+"\n") }, "production",
 		},
 		"New": {
 			"A cluster that was never readable may belong to any stage.",

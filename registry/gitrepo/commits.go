@@ -134,21 +134,26 @@ const maxPastBytes = 16 << 20
 // NewPast returns the history of a commit. Each search reads at most a number of commits, and all of
 // them together at most a number of entries of trees, and 16 MiB of contents.
 func (s *Snapshot) NewPast(commit plumbing.Hash, commits, entries int) *Past {
-	return &Past{newest: commit, commits: commits, entries: entries, bytes: maxPastBytes, paths: paths{objects: s.objects, found: map[pathKey]plumbing.Hash{}}}
+	p := &Past{newest: commit, commits: commits, entries: entries, bytes: maxPastBytes}
+	p.paths = paths{objects: s.objects, found: map[pathKey]plumbing.Hash{}, read: func(entries int) { p.entries -= entries }}
+	return p
 }
 
 // Last returns the content of a file, of at most 1 MiB, at the newest commit for which matches is
-// true. It returns nil if no commit within the bounds has such a content. A history that ends early,
-// as that of a shallow clone, or an object that can't be read, ends the search: an older content is
-// no answer then. The error is that of ctx.
+// true. It returns nil if no commit within the bounds has such a content. A content that can't be
+// read, for example because it is too large, does not match. A history that ends early, as that of a
+// shallow clone, and a folder that can't be read end the search. The error is that of ctx.
 func (p *Past) Last(ctx context.Context, file string, matches func(data []byte) bool) ([]byte, error) {
-	p.read = func(entries int) { p.entries -= entries }
 	var found []byte
-	l := &historySearch{paths: p.paths, file: file, known: map[plumbing.Hash]bool{plumbing.ZeroHash: false}, matches: func(data []byte) bool {
-		found = data
-		p.bytes -= len(data)
-		return matches(data)
-	}}
+	l := &historySearch{
+		paths: p.paths, file: file, passOver: true,
+		matches: func(data []byte) bool {
+			found = data
+			p.bytes -= len(data)
+			return matches(data)
+		},
+		known: map[plumbing.Hash]bool{plumbing.ZeroHash: false},
+	}
 	at := p.newest
 	for range p.commits {
 		if p.entries <= 0 || p.bytes <= 0 {
@@ -173,7 +178,9 @@ type historySearch struct {
 	paths
 	file    string
 	matches func(data []byte) bool
-	known   map[plumbing.Hash]bool // by blob
+	// passOver: a content that can't be read does not match, and is no error.
+	passOver bool
+	known    map[plumbing.Hash]bool // by blob
 }
 
 // at reports whether the file matches at a commit, and returns the parents of the commit.
@@ -189,10 +196,10 @@ func (l *historySearch) at(h plumbing.Hash) (found bool, parents []plumbing.Hash
 	found, known := l.known[blob]
 	if !known {
 		data, err := l.objects.blob(blob, maxSmallFile)
-		if err != nil {
+		if err != nil && !l.passOver {
 			return false, nil, err
 		}
-		found = l.matches(data)
+		found = err == nil && l.matches(data)
 		l.known[blob] = found
 	}
 	return found, c.parents, nil
