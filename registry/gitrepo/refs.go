@@ -261,7 +261,7 @@ func (r *Snapshot) resolve(rev string) (plumbing.Hash, error) {
 			return plumbing.ZeroHash, fmt.Errorf("revision %q: %w", rev, err)
 		}
 		if len(c.parents) == 0 {
-			return plumbing.ZeroHash, fmt.Errorf("revision %q: commit %.12s is the first one", rev, h)
+			return plumbing.ZeroHash, fmt.Errorf("revision %q: the history begins with commit %.12s: give a smaller number", rev, h)
 		}
 		h = c.parents[0]
 	}
@@ -280,7 +280,7 @@ func ancestorsOf(suffix string) (int, error) {
 			}
 		}
 		if n > maxAncestor-back {
-			return 0, fmt.Errorf("it goes back by more than %d commits", maxAncestor)
+			return 0, fmt.Errorf("it goes back by more than %d commits: give the hash of the commit", maxAncestor)
 		}
 		back += n
 	}
