@@ -53,7 +53,7 @@ func (n *writeLog) since(mark int) []string {
 	return slices.Clone(n.done[mark:])
 }
 
-// announced returns the announced objects of a component, and its Claimed.
+// announced returns the announced objects of a component, and its TakenOverAt.
 func (w *world) announced() (names []string, claimed string) {
 	w.t.Helper()
 	client, err := kubernetes.NewForConfig(server)
@@ -68,8 +68,8 @@ func (w *world) announced() (names []string, claimed string) {
 		w.t.Fatal(err)
 	}
 	var all map[string]struct {
-		Claimed string
-		Objects []struct{ Name string }
+		TakenOverAt string `json:"claimed"`
+		Objects     []struct{ Name string }
 	}
 	if err := json.Unmarshal(s.Data["intents"], &all); err != nil {
 		w.t.Fatal(err)
@@ -77,7 +77,7 @@ func (w *world) announced() (names []string, claimed string) {
 	for _, o := range all[w.component].Objects {
 		names = append(names, o.Name)
 	}
-	return names, all[w.component].Claimed
+	return names, all[w.component].TakenOverAt
 }
 
 // An update is announced before it is sent, and recorded once, after it. The announcement names

@@ -203,7 +203,7 @@ func (hr *hookRunner) runOne(ctx context.Context, h hook) error {
 	return hr.await(ctx, m, awaiting{hook: h, so: r, live: live})
 }
 
-// backoff returns the error of a failed hook whose pause is not over, if nothing of the apply may
+// backoff returns the error of a failed hook whose backoff is not over, if nothing of the apply may
 // run before that hook.
 func (hr *hookRunner) backoff() error {
 	before, _ := hr.plan.events()
@@ -222,11 +222,11 @@ func (hr *hookRunner) backoff() error {
 
 // hookBackoff returns how long a failed hook waits before its next run.
 func hookBackoff(r *records.Hook) time.Duration {
-	pause := firstHookPause
+	backoff := firstHookBackoff
 	for range min(r.Attempt-1, 16) {
-		pause *= 2
+		backoff *= 2
 	}
-	return min(pause, lastHookPause)
+	return min(backoff, lastHookBackoff)
 }
 
 // comesToEnd reports whether a hook is waited for. Any other hook is done when its object exists.

@@ -37,9 +37,9 @@ const (
 	deleteFailed    = "hook-failed"
 )
 
-// A failed hook runs again after a pause, which doubles from the first to the last. Most hooks are
+// A failed hook runs again after a backoff, which doubles from the first to the last. Most hooks are
 // migrations, which may do harm when repeated.
-const firstHookPause, lastHookPause = time.Minute, time.Hour
+const firstHookBackoff, lastHookBackoff = time.Minute, time.Hour
 
 // runIDOf identifies one run of a hook; its object carries the value.
 func runIDOf(r *records.Hook) string {

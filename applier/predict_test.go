@@ -123,7 +123,7 @@ func TestImmutableIsForeseen(t *testing.T) {
 	w.settled(next)
 }
 
-// Another manager owns a part of a probe, and git takes another kind of probe:
+// Another manager owns a part of a liveness probe, and git takes another kind:
 // what both leave is none that the API server takes. It waits, with the reason.
 func TestUnionIsForeseen(t *testing.T) {
 	w := newWorld(t)
@@ -145,7 +145,7 @@ spec: {template: {spec: {containers: [{name: web, livenessProbe: {httpGet: {port
 	p := w.apply(w.want("v2", probed("tcpSocket: {port: 80}")))
 	c := change(t, p, "Deployment")
 	if c.State != differ.StateHeld || c.Rule != "refused" || !strings.Contains(c.Because, "livenessProbe") {
-		t.Errorf("want it held, for its probe:\n%s", show(p))
+		t.Errorf("want it held, for its liveness probe:\n%s", show(p))
 	}
 	if after := w.get(deployments, "web").GetResourceVersion(); after != before {
 		t.Error("what is held was written")
@@ -219,7 +219,7 @@ spec: {policyName: pin}
 		return strings.Replace(configMap("a", v), "namespace: NS", `namespace: NS, labels: {pin: "yes"}`, 1)
 	}
 	w.apply(w.want("v0", configMap("other", "x"))) // makes the namespace
-	w.policyCounts(pinned("probe"))
+	w.policyCounts(pinned("trial"))
 	want := w.want("v1", configMap("other", "x"), pinned("x"))
 	p := w.plan(want)
 	if err := w.cluster.Predict(t.Context(), p); err != nil {
@@ -258,7 +258,7 @@ spec: {policyName: pin}
 func (w *world) policyCounts(manifest string) {
 	w.t.Helper()
 	o := &unstructured.Unstructured{Object: w.object(manifest)}
-	o.SetName("probe")
+	o.SetName("trial")
 	err := wait.PollUntilContextTimeout(w.t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		answer, err := w.resource(configMaps).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {

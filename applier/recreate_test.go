@@ -164,8 +164,8 @@ webhooks:
 	}
 	w.t.Cleanup(mend)
 	w.eventually("the webhook is asked", func() bool {
-		probe := w.object(strings.ReplaceAll(deployment, "name: web, namespace", "name: probe, namespace"))
-		_, err := w.resource(deployments).Create(w.t.Context(), &unstructured.Unstructured{Object: probe}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		trial := w.object(strings.ReplaceAll(deployment, "name: web, namespace", "name: trial, namespace"))
+		_, err := w.resource(deployments).Create(w.t.Context(), &unstructured.Unstructured{Object: trial}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil
 	})
 	return mend

@@ -31,7 +31,7 @@ func (s step) do(ctx context.Context) (err error) {
 	return s.run(ctx)
 }
 
-// steps returns the steps to the target: hooks before, then waves, each by phase. Deletions come
+// steps returns the steps to the target: hooks before, then waves, each by the rank of the kind. Deletions come
 // last, followed by hooks after.
 func (a *applying) steps() []step {
 	var out []step
@@ -42,7 +42,7 @@ func (a *applying) steps() []step {
 	}
 	before, after := a.events()
 	// Helm, too, installs CRDs before the first hook, which may need them.
-	late := before == preInstall && len(a.scope.batches) > 0 && a.scope.batches[0].Phase == order.CRD && !a.scope.batches[0].Removes()
+	late := before == preInstall && len(a.scope.batches) > 0 && a.scope.batches[0].KindRank == order.CRD && !a.scope.batches[0].Removes()
 	if !late {
 		out = append(out, a.hookSteps(before)...)
 	}
@@ -75,10 +75,10 @@ func (a *applying) steps() []step {
 }
 
 func (a *applying) batchSteps(b order.Batch) []step {
-	out := []step{{name: fmt.Sprintf("wave %d, phase %d", b.Wave, b.Phase), run: func(ctx context.Context) error {
+	out := []step{{name: fmt.Sprintf("wave %d, kind rank %d", b.Wave, b.KindRank), run: func(ctx context.Context) error {
 		return a.batch(ctx, b)
 	}}}
-	if b.Phase == order.CRD {
+	if b.KindRank == order.CRD {
 		out = append(out, step{name: "establish", run: func(ctx context.Context) error { return a.kinds.await(ctx, b.Changes) }})
 	}
 	return out

@@ -59,7 +59,7 @@ func (c *comparison) foresee() {
 	case c.change.Op == OpUpdate && !c.who.read && equal(answer, any(c.live)):
 		c.change.Op, c.change.RecordStale, c.change.Unread.Owners = OpNone, false, true
 	case c.change.Op == OpUpdate && c.moot(answer):
-		c.settle()
+		c.recordNormalForm()
 	default:
 		c.change.Admission = c.view.additions(c.live, answer, c.change.Patch, c.removed)
 	}
@@ -180,9 +180,9 @@ func (c *comparison) moot(answer map[string]any) bool {
 	return err == nil && after.union(isApplied).Equals(c.who.union(isApplied))
 }
 
-// settle records the differences of a change without effect as the API server's normal form of the
+// recordNormalForm records the differences of a change without effect as the API server's normal form of the
 // target.
-func (c *comparison) settle() {
+func (c *comparison) recordNormalForm() {
 	c.change.Normal = slices.Clone(c.state.Normal)
 	left := c.change.Fields[:0:0]
 	for _, f := range c.change.Fields {

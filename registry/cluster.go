@@ -125,14 +125,14 @@ func (l *loader) readCluster(ctx context.Context, folder gitrepo.Entry) error {
 	}
 	now := was
 	if same { // the limit counts reused clusters, too
-		err = l.budget.clusterFolder(len(was.entries) + 1)
+		err = l.limits.clusterFolder(len(was.entries) + 1)
 	} else {
 		now, err = l.makeCluster(ctx, was, folder)
 	}
 	if err != nil {
 		return err
 	}
-	if err := l.budget.cluster(now.spokenOf); err != nil {
+	if err := l.limits.cluster(now.spokenOf); err != nil {
 		return err
 	}
 	l.made.clusters[folder.Name] = now
@@ -206,7 +206,7 @@ func (r *clusterReader) read(ctx context.Context, folder gitrepo.Entry) error {
 		r.block(yamlfile.Problem{At: yamlfile.Position{File: folder.Path}, Message: "can't be read: " + err.Error()})
 		return nil
 	}
-	if err := r.budget.clusterFolder(len(entries) + 1); err != nil {
+	if err := r.limits.clusterFolder(len(entries) + 1); err != nil {
 		return err
 	}
 	r.now.entries = entries

@@ -326,8 +326,8 @@ func showPromotions(f *registry.Fleet, versions []string) string {
 			for _, s := range p.Stages {
 				place := f.PlaceOf(d.Component, s)
 				fmt.Fprintf(&b, "%s in %s: %s at %s", d.Component, s.Spec.Name, place.Version, place.At)
-				if len(place.Pinned) > 0 {
-					fmt.Fprintf(&b, ", not on %s", strings.Join(place.Pinned, ", "))
+				if len(place.OwnVersions) > 0 {
+					fmt.Fprintf(&b, ", not on %s", strings.Join(place.OwnVersions, ", "))
 				}
 				if s.Promotes(d.Component) {
 					b.WriteString("; takes " + strings.Join(slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return !s.Takes(d.Component, v) }), " "))

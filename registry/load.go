@@ -19,7 +19,7 @@ func (r *Repo) newLoader(at *gitrepo.Admission, tree gitrepo.Tree) *loader {
 		workTree: r.git.WorkTree(),
 		files:    &revisionFiles{tree: tree, cache: r.cache},
 		sharing:  &r.sharing,
-		budget:   &budget{},
+		limits:   &loadLimits{},
 		fleet:    &Fleet{Revision: at.Commit.String(), Signer: at.Signer},
 		layers:   layerSet{combined: map[string]*layering{}},
 		checked:  map[overrideKey]yamlfile.Problems{},
@@ -29,7 +29,7 @@ func (r *Repo) newLoader(at *gitrepo.Admission, tree gitrepo.Tree) *loader {
 		past:     at.Snapshot.NewPast(at.Commit, maxRecalled, maxRecalledEntries),
 	}
 	l.versions = &versionIndex{
-		files: l.files, snapshot: at.Snapshot, trust: at.Trust, sharing: l.sharing, budget: l.budget,
+		files: l.files, snapshot: at.Snapshot, trust: at.Trust, sharing: l.sharing, limits: l.limits,
 		results:   map[versionKey]*versionResult{},
 		lookups:   map[versionKey]*versionLookup{},
 		current:   map[*versionLookup]bool{},
@@ -44,7 +44,7 @@ type loader struct {
 	files    *revisionFiles
 	versions *versionIndex
 	sharing  *sharing
-	budget   *budget
+	limits   *loadLimits
 	fleet    *Fleet
 
 	layers    layerSet

@@ -114,9 +114,9 @@ type Place struct {
 	// Wrong says why the version can't be promoted: it has several positions, or another stage
 	// shares the position. Otherwise nil.
 	Wrong *yamlfile.Problem
-	// Pinned are the clusters of the stage, in order, whose own files set the version, if layers
+	// OwnVersions are the clusters of the stage, in order, whose own files set the version, if layers
 	// set it for other clusters.
-	Pinned []string
+	OwnVersions []string
 }
 
 type placeKey struct {
@@ -220,21 +220,21 @@ func promotes(p *Pipeline) bool {
 // of a cluster.
 func placeOf(key placeKey, at map[yamlfile.Position]*uses, shared map[yamlfile.Position][]*Stage) Place {
 	var layers, own []yamlfile.Position
-	var pinned []string
+	var ownVersions []string
 	for p, use := range at {
 		if strings.HasPrefix(p.File, "layers/") {
 			layers = append(layers, p)
 		} else {
-			own, pinned = append(own, p), append(pinned, use.clusters...)
+			own, ownVersions = append(own, p), append(ownVersions, use.clusters...)
 		}
 	}
-	slices.Sort(pinned)
+	slices.Sort(ownVersions)
 	candidates := layers
 	if len(layers) == 0 {
-		candidates, pinned = own, nil
+		candidates, ownVersions = own, nil
 	}
 	slices.SortFunc(candidates, func(a, b yamlfile.Position) int { return cmp.Compare(a.String(), b.String()) })
-	place := Place{At: candidates[0], Version: at[candidates[0]].version, Pinned: pinned}
+	place := Place{At: candidates[0], Version: at[candidates[0]].version, OwnVersions: ownVersions}
 	stage := key.stage.Spec.Name
 	const hint = "name it in one layer, for the clusters of that stage alone"
 	if len(candidates) > 1 {

@@ -36,7 +36,7 @@ type versionResult struct {
 // Errors of results that a later Load may change, which keep these results out of the cache.
 var (
 	errUnreadable = errors.New("something could not be read")
-	errOverBudget = errors.New("the budget of the Load is spent")
+	errOverLimits = errors.New("the limits of the Load are reached")
 )
 
 // versionReader reads one version of a component from a tree.
@@ -51,7 +51,7 @@ type versionReader struct {
 	problems yamlfile.Problems
 	// unreadable: something could not be read, and a later Load may succeed.
 	unreadable bool
-	budget     *budget // of the Load
+	limits     *loadLimits // of the Load
 	files      int
 	folders    int
 	bytes      int64
@@ -65,14 +65,14 @@ func (r *versionReader) holds() holding {
 	return holding{r.files + r.folders + r.unpacked.files, r.bytes + r.unpacked.bytes}
 }
 
-// read returns the version. Its error is that of ctx, or errOverBudget if the files exceed the
-// budget.
+// read returns the version. Its error is that of ctx, or errOverLimits if the files exceed the
+// limits.
 func (r *versionReader) read(ctx context.Context, name, commit, hash string) (*versionResult, error) {
 	if err := r.walk(ctx, r.folder); err != nil {
 		return nil, err
 	}
-	if !r.budget.allows(r.holds()) {
-		return nil, errOverBudget
+	if !r.limits.allows(r.holds()) {
+		return nil, errOverLimits
 	}
 	if r.full {
 		return r.failed(), nil
@@ -101,9 +101,9 @@ func (r *versionReader) failed() *versionResult {
 	return &versionResult{problems: r.problems, holds: r.holds()}
 }
 
-// overBudget returns the result of a version above the budget. All later versions are refused, too,
+// overLimits returns the result of a version above the limits. All later versions are refused, too,
 // even small ones. So the result depends only on the fleet, not on what an earlier Load has read.
-func (r *versionReader) overBudget() *versionResult {
+func (r *versionReader) overLimits() *versionResult {
 	r.problems = nil
 	r.add(r.folder, "the versions in use hold more than %d files and folders or %d MiB in all", maxVersionFiles, maxVersionBytes>>20)
 	return r.failed()

@@ -53,7 +53,7 @@ type versionIndex struct {
 	trust    *gitrepo.Trust
 	verify   v1alpha1.Verify // of fleet.yaml
 	sharing  *sharing
-	budget   *budget // of the Load
+	limits   *loadLimits // of the Load
 	// components have a folder at the fleet's revision. They are in order.
 	components []string
 
@@ -128,13 +128,13 @@ func (x *versionIndex) read(ctx context.Context, component, version string) (*ve
 }
 
 func (x *versionIndex) readAnew(ctx context.Context, component, version string) (*versionResult, error) {
-	reader := versionReader{budget: x.budget, tree: x.files.tree, cache: x.files.cache, sharing: x.sharing, component: component, folder: join("components", component)}
+	reader := versionReader{limits: x.limits, tree: x.files.tree, cache: x.files.cache, sharing: x.sharing, component: component, folder: join("components", component)}
 	commit := ""
 	if version != v1alpha1.VersionHead {
 		reader.revision = component + "/" + version
 	}
-	if !x.budget.allows(holding{}) {
-		return reader.overBudget(), nil
+	if !x.limits.allows(holding{}) {
+		return reader.overLimits(), nil
 	}
 	if version != v1alpha1.VersionHead {
 		h, err := x.snapshot.CommitOf(reader.revision)
@@ -168,14 +168,14 @@ func (x *versionIndex) readAnew(ctx context.Context, component, version string) 
 	case errors.Is(err, errUnreadable):
 		x.files.unreadable = true
 		result = fresh
-	case errors.Is(err, errOverBudget):
-		x.budget.exhaust()
-		return reader.overBudget(), nil
+	case errors.Is(err, errOverLimits):
+		x.limits.exhaust()
+		return reader.overLimits(), nil
 	case err != nil:
 		return nil, err
 	}
-	if !x.budget.version(result.holds) {
-		return reader.overBudget(), nil
+	if !x.limits.version(result.holds) {
+		return reader.overLimits(), nil
 	}
 	return result, nil
 }

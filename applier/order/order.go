@@ -13,13 +13,13 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// Phase orders kinds. Kinds that others need come first. Kinds that intercept the API (webhooks,
+// KindRank orders kinds. Kinds that others need come first. Kinds that intercept the API (webhooks,
 // APIServices) come last, when they can answer.
-type Phase int
+type KindRank int
 
-// The values of [Phase].
+// The values of [KindRank].
 const (
-	CRD Phase = iota
+	CRD KindRank = iota
 	Namespace
 	Config  // roles, configuration, storage classes and other passive kinds
 	Binding // an account that may not bind every role binds only roles that exist
@@ -29,7 +29,7 @@ const (
 	Intercept
 )
 
-func phaseOf(id differ.ID) Phase {
+func kindRankOf(id differ.ID) KindRank {
 	switch id.Group {
 	case "apiextensions.k8s.io":
 		return CRD
@@ -38,7 +38,7 @@ func phaseOf(id differ.ID) Phase {
 	case "apps", "batch":
 		return Workload
 	case "":
-		return corePhase(id.Kind)
+		return coreKindRank(id.Kind)
 	case rbacv1.GroupName:
 		if IsBinding(id) {
 			return Binding
@@ -57,7 +57,7 @@ func IsBinding(id differ.ID) bool {
 	return id.Group == rbacv1.GroupName && (id.Kind == "RoleBinding" || id.Kind == "ClusterRoleBinding")
 }
 
-func corePhase(kind string) Phase {
+func coreKindRank(kind string) KindRank {
 	switch kind {
 	case "Namespace":
 		return Namespace
@@ -71,21 +71,21 @@ func corePhase(kind string) Phase {
 
 // Batch is a set of changes that do not depend on each other.
 type Batch struct {
-	Wave    int
-	Phase   Phase
-	Changes []*differ.Change
+	Wave     int
+	KindRank KindRank
+	Changes  []*differ.Change
 }
 
 // Removes reports whether the batch deletes.
 func (b Batch) Removes() bool { return b.Changes[0].Op == differ.OpDelete }
 
-// Batches orders the changes that write: by wave, then by phase. Deletions come last and in the
+// Batches orders the changes that write: by wave, then by the rank of the kind. Deletions come last and in the
 // opposite order, dependents first.
 func Batches(plan *differ.Plan) []Batch {
 	var bring, remove []Batch
 	for i := range plan.Changes {
 		c := &plan.Changes[i]
-		b := Batch{Wave: WaveOf(c), Phase: phaseOf(c.ID)}
+		b := Batch{Wave: WaveOf(c), KindRank: kindRankOf(c.ID)}
 		switch c.Op {
 		case differ.OpCreate, differ.OpUpdate, differ.OpReplace:
 			bring = insert(bring, b, c)
@@ -100,7 +100,7 @@ func Batches(plan *differ.Plan) []Batch {
 
 func insert(list []Batch, b Batch, c *differ.Change) []Batch {
 	i, found := slices.BinarySearchFunc(list, b, func(a, b Batch) int {
-		return cmp.Or(cmp.Compare(a.Wave, b.Wave), cmp.Compare(a.Phase, b.Phase))
+		return cmp.Or(cmp.Compare(a.Wave, b.Wave), cmp.Compare(a.KindRank, b.KindRank))
 	})
 	if !found {
 		list = slices.Insert(list, i, b)

@@ -28,7 +28,7 @@ func (s *Store) mergeAnnouncement(ctx context.Context, r *Stored) error {
 	return nil
 }
 
-// takeOver claims a component whose record another session wrote last, if this session is still
+// takeOver takes over a component whose record another session wrote last, if this session is still
 // the chosen one.
 func (s *Store) takeOver(ctx context.Context, old *Stored) error {
 	if s.Owns(old) {
@@ -37,23 +37,23 @@ func (s *Store) takeOver(ctx context.Context, old *Stored) error {
 	if err := s.confirm(ctx); err != nil {
 		return err
 	}
-	return s.claim(ctx, old)
+	return s.announceTakeover(ctx, old)
 }
 
-// claim announces that this session takes a component over, with the objects that the session
+// announceTakeover announces that this session takes a component over, with the objects that the session
 // before had announced. From then on no other session can announce updates of the component
-// without a newer record. The error is a [claimedError] when there is an entry that the record lacks.
-func (s *Store) claim(ctx context.Context, old *Stored) error {
+// without a newer record. The error is a [takeoverError] when there is an entry that the record lacks.
+func (s *Store) announceTakeover(ctx context.Context, old *Stored) error {
 	if old.ResourceVersion == "" {
 		return nil // updates are announced only of components with a record
 	}
-	a := &announceRequest{component: old.Component, record: old.ResourceVersion, claim: true, known: old.announced}
+	a := &announceRequest{component: old.Component, record: old.ResourceVersion, takeover: true, known: old.announced}
 	if old.announced != nil {
 		a.objects = old.announced.Objects
 	}
 	err := s.announcer.write(ctx, a)
-	refusal, refused := errors.AsType[*claimedError](err)
-	if refused && (before(old.ResourceVersion, refusal.by.Record) || before(old.ResourceVersion, refusal.by.Claimed)) {
+	refusal, refused := errors.AsType[*takeoverError](err)
+	if refused && (before(old.ResourceVersion, refusal.by.Record) || before(old.ResourceVersion, refusal.by.TakenOverAt)) {
 		// An entry that is newer than the current record comes from a backup of another
 		// cluster, or from the time before this cluster was restored.
 		head, getErr := s.secrets.Get(ctx, recordPrefix+old.Component)

@@ -29,23 +29,23 @@ const (
 	// more objects writes its intents into the record.
 	announcedObjects = 100
 	// maxAnnouncements is the size in bytes of the Secret above which announcements are
-	// refused, so that claims still fit.
+	// refused, so that takeovers still fit.
 	maxAnnouncements = secretSize / 2
-	// maxClaims is how many claims the Secret keeps. Most old ones are of removed components.
-	maxClaims = 2 * maxRecords
+	// maxTakeovers is how many takeovers the Secret keeps. Most old ones are of removed components.
+	maxTakeovers = 2 * maxRecords
 	// intentsValues is the most JSON values that are decoded: the cluster may be hostile.
 	intentsValues = 100_000
 	// announceTries is how often a write is tried when other sessions write the Secret, too.
 	announceTries = 10
 )
 
-// claimedError reports that an entry of another session conflicts with an announcement or a
-// claim: an announcement that this session has not read, or a claim.
-type claimedError struct{ by announcement }
+// takeoverError reports that an entry of another session conflicts with an announcement or a
+// takeover: an announcement that this session has not read, or a takeover.
+type takeoverError struct{ by announcement }
 
-func (e *claimedError) Error() string {
-	return fmt.Sprintf("session %s announced an update or claimed the component at resourceVersion %s of its record",
-		cmp.Or(e.by.Writer, "(unknown)"), cmp.Or(e.by.Record, e.by.Claimed))
+func (e *takeoverError) Error() string {
+	return fmt.Sprintf("session %s announced an update or took the component over at resourceVersion %s of its record",
+		cmp.Or(e.by.Writer, "(unknown)"), cmp.Or(e.by.Record, e.by.TakenOverAt))
 }
 
 // errNoRoom reports that the Secret is too full for an announcement.
@@ -55,19 +55,19 @@ var errNoRoom = errors.New("the Secret of announcements is too full")
 // do. One Secret holds the announcements of all components. An announcement is in force while
 // the component's record has the resourceVersion Record: each write of the record ends it.
 //
-// A session that takes a component over first writes a claim to the same Secret. Of two
-// sessions, the second to write therefore reads the entry of the first. Claimed outlives the
-// claim: a session with an older copy of the record can no longer announce updates.
+// A session that takes a component over first writes its takeover to the same Secret. Of two
+// sessions, the second to write therefore reads the entry of the first. TakenOverAt outlives the
+// takeover: a session with an older copy of the record can no longer announce updates.
 type announcement struct {
 	Record  string      `json:"record,omitempty"` // resourceVersion of the component's record
 	Writer  string      `json:"writer,omitempty"`
 	Objects []differ.ID `json:"objects,omitempty"`
-	// Claimed is the resourceVersion that the record had when it was last taken over.
-	Claimed string `json:"claimed,omitempty"`
+	// TakenOverAt is the resourceVersion that the record had when it was last taken over.
+	TakenOverAt string `json:"claimed,omitempty"`
 }
 
 func (a *announcement) equal(b *announcement) bool {
-	return a == b || a != nil && b != nil && a.Record == b.Record && a.Writer == b.Writer && a.Claimed == b.Claimed && slices.Equal(a.Objects, b.Objects)
+	return a == b || a != nil && b != nil && a.Record == b.Record && a.Writer == b.Writer && a.TakenOverAt == b.TakenOverAt && slices.Equal(a.Objects, b.Objects)
 }
 
 // before reports whether a resourceVersion is older than another one. The empty version is older
@@ -105,7 +105,7 @@ type announcer struct {
 type announceRequest struct {
 	component, record string
 	objects           []differ.ID
-	claim             bool          // take the component over
+	takeover          bool          // take the component over
 	retract           bool          // only remove the session's entry
 	known             *announcement // the entry that was merged into the record; nil: none
 	invalid           *announcement // an entry whose versions this cluster never had; nil: none
@@ -158,7 +158,7 @@ func (n *announcer) read(ctx context.Context) error {
 }
 
 // write carries out a request. Requests that arrive during a write of the Secret are written
-// together by the next one. The error is a [claimedError] when an entry of another session
+// together by the next one. The error is a [takeoverError] when an entry of another session
 // conflicts with the request.
 func (n *announcer) write(ctx context.Context, a *announceRequest) error {
 	a.done = make(chan error, 1)
@@ -230,16 +230,16 @@ func (n *announcer) writeBatch(ctx context.Context, batch []*announceRequest) (r
 func (n *announcer) merge(batch []*announceRequest) (map[string]announcement, map[*announceRequest]error) {
 	next, refused := map[string]announcement{}, map[*announceRequest]error{}
 	for component, is := range n.all {
-		if is = n.inForce(component, is); is.Record != "" || is.Claimed != "" {
+		if is = n.inForce(component, is); is.Record != "" || is.TakenOverAt != "" {
 			next[component] = is
 		}
 	}
 	for component, own := range n.own { // the Secret may have been deleted by hand
-		if is := next[component]; before(is.Record, own.Record) && (before(is.Claimed, own.Record) || is.Claimed == own.Claimed) {
+		if is := next[component]; before(is.Record, own.Record) && (before(is.TakenOverAt, own.Record) || is.TakenOverAt == own.TakenOverAt) {
 			next[component] = own
 		}
 	}
-	dropOldClaims(next)
+	dropOldTakeovers(next)
 	room := maxAnnouncements
 	for component, is := range next {
 		room -= is.size(component)
@@ -249,15 +249,15 @@ func (n *announcer) merge(batch []*announceRequest) (map[string]announcement, ma
 			continue // release removed the entry from own
 		}
 		is := next[a.component]
-		entry := announcement{Record: a.record, Writer: n.writer, Objects: slices.Clone(a.objects), Claimed: is.Claimed}
-		if a.claim {
-			entry.Claimed = a.record
+		entry := announcement{Record: a.record, Writer: n.writer, Objects: slices.Clone(a.objects), TakenOverAt: is.TakenOverAt}
+		if a.takeover {
+			entry.TakenOverAt = a.record
 		}
 		switch size := entry.size(a.component); {
-		case !n.mayFollow(a, &is), !a.claim && !before(next[droppedClaims].Claimed, a.record):
-			refused[a] = &claimedError{is}
+		case !n.mayFollow(a, &is), !a.takeover && !before(next[droppedTakeovers].TakenOverAt, a.record):
+			refused[a] = &takeoverError{is}
 			delete(n.own, a.component)
-		case !a.claim && room < size:
+		case !a.takeover && room < size:
 			refused[a] = errNoRoom
 		default:
 			room -= size
@@ -267,23 +267,23 @@ func (n *announcer) merge(batch []*announceRequest) (map[string]announcement, ma
 	return next, refused
 }
 
-// droppedClaims is the key of the entry with the Claimed of the newest dropped claim.
-const droppedClaims = ""
+// droppedTakeovers is the key of the entry with the TakenOverAt of the newest dropped takeover.
+const droppedTakeovers = ""
 
-// dropOldClaims drops the older half of the claims when there are more than maxClaims. Updates
-// of records that are as old as a dropped claim can then no longer be announced.
-func dropOldClaims(all map[string]announcement) {
-	if len(all) <= maxClaims {
+// dropOldTakeovers drops the older half of the takeovers when there are more than maxTakeovers. Updates
+// of records that are as old as a dropped takeover can then no longer be announced.
+func dropOldTakeovers(all map[string]announcement) {
+	if len(all) <= maxTakeovers {
 		return
 	}
-	var claims []string
+	var takeovers []string
 	for component, is := range all {
-		if is.Record == "" && component != droppedClaims {
-			claims = append(claims, component)
+		if is.Record == "" && component != droppedTakeovers {
+			takeovers = append(takeovers, component)
 		}
 	}
-	slices.SortFunc(claims, func(a, b string) int {
-		switch x, y := all[a].Claimed, all[b].Claimed; {
+	slices.SortFunc(takeovers, func(a, b string) int {
+		switch x, y := all[a].TakenOverAt, all[b].TakenOverAt; {
 		case before(x, y):
 			return -1
 		case before(y, x):
@@ -291,9 +291,9 @@ func dropOldClaims(all map[string]announcement) {
 		}
 		return strings.Compare(a, b)
 	})
-	for _, component := range claims[:len(claims)/2] {
-		if is := all[component]; before(all[droppedClaims].Claimed, is.Claimed) {
-			all[droppedClaims] = announcement{Claimed: is.Claimed}
+	for _, component := range takeovers[:len(takeovers)/2] {
+		if is := all[component]; before(all[droppedTakeovers].TakenOverAt, is.TakenOverAt) {
+			all[droppedTakeovers] = announcement{TakenOverAt: is.TakenOverAt}
 		}
 		delete(all, component)
 	}
@@ -301,7 +301,7 @@ func dropOldClaims(all map[string]announcement) {
 
 // size estimates the bytes that an entry takes in the Secret.
 func (a *announcement) size(component string) int {
-	n := len(component) + len(a.Record) + len(a.Writer) + len(a.Claimed) + 64
+	n := len(component) + len(a.Record) + len(a.Writer) + len(a.TakenOverAt) + 64
 	for _, id := range a.Objects {
 		n += len(id.Group) + len(id.Kind) + len(id.Namespace) + len(id.Name) + 64
 	}
@@ -311,24 +311,24 @@ func (a *announcement) size(component string) int {
 // inForce returns an entry without this session's announcement where that has ended.
 func (n *announcer) inForce(component string, is announcement) announcement {
 	if _, holds := n.own[component]; is.Writer == n.writer && !holds {
-		return announcement{Claimed: is.Claimed}
+		return announcement{TakenOverAt: is.TakenOverAt}
 	}
 	return is
 }
 
 // mayFollow reports whether a request may replace an entry. The entry has to be of an older
-// record, of this session, or merged into the record that a claim is about. And no session may
-// have claimed the component at this version of the record, or a later one.
+// record, of this session, or merged into the record that a takeover is about. And no session may
+// have taken the component over at this version of the record, or a later one.
 func (n *announcer) mayFollow(a *announceRequest, is *announcement) bool {
 	switch {
-	case a.claim && a.invalid != nil && is.equal(a.invalid):
+	case a.takeover && a.invalid != nil && is.equal(a.invalid):
 		return true
 	case is.Record == a.record && is.Writer == n.writer:
-		// A claim of this session does not allow it to announce: the session from which the
-		// component was claimed may still write the record.
-		return a.claim || before(is.Claimed, a.record)
-	case before(is.Record, a.record), a.claim && is.equal(a.known):
-		return before(is.Claimed, a.record) || a.claim && is.Claimed == a.record
+		// A takeover by this session does not allow it to announce: the session from which the
+		// component was taken over may still write the record.
+		return a.takeover || before(is.TakenOverAt, a.record)
+	case before(is.Record, a.record), a.takeover && is.equal(a.known):
+		return before(is.TakenOverAt, a.record) || a.takeover && is.TakenOverAt == a.record
 	}
 	return false
 }

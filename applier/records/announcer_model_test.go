@@ -153,7 +153,7 @@ func (s *modelSession) intend() error {
 	a := &announceRequest{component: modelComponent, record: strconv.Itoa(s.plan.version), objects: modelIDs(s.targets)}
 	foreign, open := s.plan.writer != s.writer, len(s.plan.open) > 0
 	if foreign {
-		a.claim, a.known, a.objects = true, s.found, nil
+		a.takeover, a.known, a.objects = true, s.found, nil
 		if s.found != nil {
 			a.objects = s.found.Objects
 		}
@@ -164,7 +164,7 @@ func (s *modelSession) intend() error {
 		s.touches, s.state = s.plan.open, (*modelSession).touch
 	case foreign:
 		if err := s.write(context.Background(), a); err != nil {
-			s.m.did["claim refused"]++
+			s.m.did["takeover refused"]++
 			s.state = nil
 			return nil //nolint:nilerr // it plans again
 		}
@@ -309,7 +309,7 @@ func TestAnnouncementsModel(t *testing.T) {
 		}
 	}
 	t.Log(all)
-	for _, what := range []string{"announced", "announcement refused", "claim refused", "fenced", "taken over", "updated"} {
+	for _, what := range []string{"announced", "announcement refused", "takeover refused", "fenced", "taken over", "updated"} {
 		if all[what] < 100 {
 			t.Errorf("%q happened %d times: the model no longer exercises it", what, all[what])
 		}

@@ -46,28 +46,28 @@ func (f *stored) session(name string) *announcer {
 	return &announcer{writer: name, load: f.load, save: f.save, own: map[string]announcement{}}
 }
 
-func claimed(err error) bool {
-	_, ok := errors.AsType[*claimedError](err)
+func takenOver(err error) bool {
+	_, ok := errors.AsType[*takeoverError](err)
 	return ok
 }
 
-// A session whose claim was not followed by a write of the record can't announce updates: the
-// session from which it claimed may still write the record, without knowing of the updates.
-func TestClaimIsNoAnnouncement(t *testing.T) {
+// A session whose takeover was not followed by a write of the record can't announce updates: the
+// session from which it took over may still write the record, without knowing of the updates.
+func TestTakeoverIsNoAnnouncement(t *testing.T) {
 	t.Parallel()
 	f := holding("")
 	first, second := f.session("first"), f.session("second")
-	if err := second.write(t.Context(), &announceRequest{component: "web", record: "10", claim: true}); err != nil {
+	if err := second.write(t.Context(), &announceRequest{component: "web", record: "10", takeover: true}); err != nil {
 		t.Fatal(err)
 	}
 	found, err := first.entry(t.Context(), "web", "10")
 	if err == nil {
-		err = first.write(t.Context(), &announceRequest{component: "web", record: "10", claim: true, known: found})
+		err = first.write(t.Context(), &announceRequest{component: "web", record: "10", takeover: true, known: found})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.write(t.Context(), &announceRequest{component: "web", record: "10", objects: modelIDs([]string{"b"})}); !claimed(err) {
+	if err := first.write(t.Context(), &announceRequest{component: "web", record: "10", objects: modelIDs([]string{"b"})}); !takenOver(err) {
 		t.Errorf("the error is %v: it may update what the other session does not know of", err)
 	}
 }
@@ -76,15 +76,15 @@ func TestClaimIsNoAnnouncement(t *testing.T) {
 func TestAnnouncementsOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string]string{
-		"Claim":        `{"web":{"claimed":"5000000"}}`,
+		"Takeover":     `{"web":{"claimed":"5000000"}}`,
 		"Announcement": `{"web":{"record":"5000000","writer":"old","objects":[{"kind":"ConfigMap","name":"a"}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := holding(data).session("new")
-			a := &announceRequest{component: "web", record: "3000", claim: true}
+			a := &announceRequest{component: "web", record: "3000", takeover: true}
 			err := s.write(t.Context(), a)
-			refusal, ok := errors.AsType[*claimedError](err)
+			refusal, ok := errors.AsType[*takeoverError](err)
 			if !ok {
 				t.Fatalf("the error is %v: nothing newer is overwritten before the record was looked at", err)
 			}
@@ -101,12 +101,12 @@ func TestAnnouncementsAreReadAgain(t *testing.T) {
 	t.Parallel()
 	f := holding("")
 	s := f.session("s")
-	if err := s.write(t.Context(), &announceRequest{component: "web", record: "5000", claim: true}); err != nil {
+	if err := s.write(t.Context(), &announceRequest{component: "web", record: "5000", takeover: true}); err != nil {
 		t.Fatal(err)
 	}
 	s.release("web")
 	f.secret.Data[keyIntents], f.secret.ResourceVersion = []byte(`{"web":{"claimed":"300"}}`), "90"
-	if err := s.write(t.Context(), &announceRequest{component: "web", record: "400", claim: true}); err != nil {
+	if err := s.write(t.Context(), &announceRequest{component: "web", record: "400", takeover: true}); err != nil {
 		t.Errorf("it was refused for what is no longer said: %v", err)
 	}
 }
@@ -130,17 +130,17 @@ func TestAnnouncementsAreDeleted(t *testing.T) {
 	}
 }
 
-// Claims of removed components are dropped when there are many. Dropped claims still refuse
+// Takeovers of removed components are dropped when there are many. Dropped takeovers still refuse
 // announcements of old records.
-func TestClaimsAreForgotten(t *testing.T) {
+func TestTakeoversAreForgotten(t *testing.T) {
 	t.Parallel()
 	f := holding("")
 	s := f.session("s")
-	for i := range maxClaims + 10 {
+	for i := range maxTakeovers + 10 {
 		name := "c" + strconv.Itoa(i)
-		s.own[name] = announcement{Record: strconv.Itoa(100_000 + i), Writer: "s", Claimed: strconv.Itoa(100_000 + i)}
+		s.own[name] = announcement{Record: strconv.Itoa(100_000 + i), Writer: "s", TakenOverAt: strconv.Itoa(100_000 + i)}
 	}
-	if err := s.write(t.Context(), &announceRequest{component: "web", record: "900000", claim: true}); err != nil {
+	if err := s.write(t.Context(), &announceRequest{component: "web", record: "900000", takeover: true}); err != nil {
 		t.Fatal(err)
 	}
 	clear(s.own)
@@ -150,19 +150,19 @@ func TestClaimsAreForgotten(t *testing.T) {
 	if err := s.write(t.Context(), &announceRequest{component: "web", record: "900002"}); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(s.all); n > maxClaims {
-		t.Errorf("%d claims are kept, more than %d", n, maxClaims)
+	if n := len(s.all); n > maxTakeovers {
+		t.Errorf("%d takeovers are kept, more than %d", n, maxTakeovers)
 	}
 	old := f.session("old")
-	if err := old.write(t.Context(), &announceRequest{component: "c0", record: "100000"}); !claimed(err) {
+	if err := old.write(t.Context(), &announceRequest{component: "c0", record: "100000"}); !takenOver(err) {
 		t.Errorf("the error is %v: the component was taken over at this record", err)
 	}
-	if err := old.write(t.Context(), &announceRequest{component: "c0", record: "100000", claim: true}); err != nil {
+	if err := old.write(t.Context(), &announceRequest{component: "c0", record: "100000", takeover: true}); err != nil {
 		t.Errorf("it can't be taken over: %v", err)
 	}
 }
 
-// A Secret that is half full refuses announcements, and no claims.
+// A Secret that is half full refuses announcements, and no takeovers.
 func TestAnnouncementsLeaveRoom(t *testing.T) {
 	t.Parallel()
 	f := holding("")
@@ -178,7 +178,7 @@ func TestAnnouncementsLeaveRoom(t *testing.T) {
 	if !errors.Is(err, errNoRoom) {
 		t.Errorf("the error is %v", err)
 	}
-	if err := f.session("next").write(t.Context(), &announceRequest{component: "web", record: "10", claim: true}); err != nil {
+	if err := f.session("next").write(t.Context(), &announceRequest{component: "web", record: "10", takeover: true}); err != nil {
 		t.Errorf("it can't be taken over: %v", err)
 	}
 }

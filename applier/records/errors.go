@@ -27,4 +27,4 @@ func Damaged(err error) bool {
 
 // TakenOver reports whether an error says that another session has taken a component over, or
 // announced an update of it, since this session read its record.
-func TakenOver(err error) bool { return errors.As(err, new(*claimedError)) }
+func TakenOver(err error) bool { return errors.As(err, new(*takeoverError)) }

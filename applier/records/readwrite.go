@@ -114,7 +114,7 @@ func (s *Store) replace(ctx context.Context, old *Stored, content Record) (*Stor
 		return nil, err
 	}
 	if !s.Owns(old) {
-		s.announcer.release(content.Component) // the claim is no longer needed
+		s.announcer.release(content.Component) // the takeover is no longer needed
 	}
 	return &Stored{Record: content, ResourceVersion: version, sum: sumOf(&head), parts: parts, size: size}, nil
 }

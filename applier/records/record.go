@@ -26,8 +26,7 @@ type Record struct {
 	Writer string `json:"writer,omitempty"`
 	// IntentsAt is when the open intents were recorded.
 	IntentsAt *time.Time `json:"intentsAt,omitempty"`
-	// Version, Tree, Revision and TargetHash of the last delivery that was
-	// applied in whole; empty before the first.
+	// Version, Tree, Revision and TargetHash of the last complete apply; empty before the first.
 	Version    string `json:"version,omitempty"`
 	Tree       string `json:"tree,omitempty"`
 	Revision   string `json:"revision,omitempty"`
@@ -37,9 +36,9 @@ type Record struct {
 	// Hooks holds the progress of the hooks of a target that is not applied in whole yet, and hooks
 	// whose objects must still be deleted.
 	Hooks []Hook `json:"hooks,omitempty"`
-	// History of deliveries, the newest first.
+	// History of complete applies, the newest first.
 	History []HistoryEntry `json:"history,omitempty"`
-	// Pin keeps the component at an earlier delivery; nil: it follows git.
+	// Pin keeps the component at an earlier history entry; nil: it follows git.
 	Pin *Pin `json:"pin,omitempty"`
 }
 
@@ -129,35 +128,35 @@ type Hook struct {
 // HistoryLength is how many entries the history of a record has at most.
 const HistoryLength = 10
 
-// HistoryEntry is one delivery that was applied in whole.
+// HistoryEntry is one complete apply of a component.
 type HistoryEntry struct {
 	Number     int       `json:"number"`
 	Time       time.Time `json:"time"`
 	Version    string    `json:"version"`
 	Revision   string    `json:"revision"`
 	TargetHash string    `json:"targetHash"`
-	// Epoch and Writer are the session that delivered it.
+	// Epoch and Writer are the session that applied it.
 	Epoch  int64  `json:"epoch,omitempty"`
 	Writer string `json:"writer,omitempty"`
-	// Pinned: the delivery was a rollback, or was made under one.
+	// Pinned: the apply was a rollback, or was made under one.
 	Pinned  bool `json:"pinned,omitempty"`
 	Created int  `json:"created,omitempty"`
 	Updated int  `json:"updated,omitempty"`
 	Deleted int  `json:"deleted,omitempty"`
-	// Health when the next delivery began, or Healthy if this process saw the delivery settled
-	// before. Empty: no delivery followed yet, or the health is unknown.
+	// Health when the next apply began, or Healthy if this process saw the target settled
+	// before. Empty: no apply followed yet, or the health is unknown.
 	Health v1alpha1.Health `json:"health,omitempty"`
 }
 
-// Delivered is the last delivery of a component that was applied in whole: its version, revision of
+// Delivered is the last complete apply of a component: its version, revision of
 // the fleet repository, and rendered target. The zero value: there was none.
 type Delivered struct {
 	Version, Revision, TargetHash string
 }
 
-// Pin keeps a component at an earlier delivery until git changes the target: a rollback.
+// Pin keeps a component at an earlier history entry until git changes the target: a rollback.
 type Pin struct {
-	// Number of the delivery in the history, with its version, revision and target.
+	// Number of the history entry, with its version, revision and target.
 	Number     int    `json:"number"`
 	Version    string `json:"version"`
 	Revision   string `json:"revision"`
@@ -224,12 +223,12 @@ func (r *Record) Has(o *Object) bool {
 	return has != nil && has.UID == o.UID && has.Intent == ""
 }
 
-// Delivered returns the last delivery that was applied in whole.
+// Delivered returns the last complete apply.
 func (r *Record) Delivered() Delivered {
 	return Delivered{Version: r.Version, Revision: r.Revision, TargetHash: r.TargetHash}
 }
 
-// DeliveredAs returns the last delivery in the history that had a target; false: none.
+// DeliveredAs returns the newest history entry that had a target; false: none.
 func (r *Record) DeliveredAs(targetHash string) (Delivered, bool) {
 	i := slices.IndexFunc(r.History, func(e HistoryEntry) bool { return e.TargetHash == targetHash })
 	if i < 0 {

@@ -235,7 +235,7 @@ func (s *Store) list(ctx context.Context) ([]string, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := s.announcer.entry(ctx, droppedClaims, ""); err != nil {
+	if _, err := s.announcer.entry(ctx, droppedTakeovers, ""); err != nil {
 		return nil, err // read once here instead of once per record
 	}
 	var names []string

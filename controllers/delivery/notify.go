@@ -36,7 +36,7 @@ func (c *Controller) newNotify(o Options) error {
 	}
 	c.notifications.sending = singletonTask{name: shard.Notifications, taken: "notifications are sent from here", left: "notifications go to another replica"}
 	c.notifications.loop = notify.NewLoop(notify.Options{
-		Board: c.rollouts.board, Hub: core, Sender: o.Sender, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics, Announce: c.writer.Events().Record,
+		Board: c.rollouts.board, Hub: core, Sender: o.Sender, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics, RecordEvent: c.writer.Events().Record,
 	})
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 
 const metaConfig = "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\n"
 
-// deleting reports whether an object is gone or going. What is going is let go:
+// deleting reports whether an object is gone or going. What is going counts as gone:
 // only the API server runs here, and no garbage collector.
 func (f *fleet) deleting(gvr schema.GroupVersionResource, name string) bool {
 	f.t.Helper()

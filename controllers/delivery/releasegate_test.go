@@ -134,7 +134,7 @@ func TestRolloutOfAnEnd(t *testing.T) {
 }
 
 // Of replicas that share clusters one decides about rollouts; when it ends, another goes
-// on, and clusters are let go as before.
+// on, and clusters are released as before.
 func TestRolloutIsShared(t *testing.T) {
 	f := newFleet(t)
 	f.lean()

@@ -182,13 +182,14 @@ func (l *Lease) acquire(ctx context.Context) bool {
 		if ctx.Err() == nil {
 			l.options.Log.Warn("the lease can't be made; trying again", "lease", l.name, "error", err)
 		}
-		if !l.pause(ctx) {
+		if !l.waitToRetry(ctx) {
 			return false
 		}
 	}
 }
 
-func (l *Lease) pause(ctx context.Context) bool {
+// waitToRetry waits for a retry period with jitter, and returns false when ctx ends first.
+func (l *Lease) waitToRetry(ctx context.Context) bool {
 	timer := time.NewTimer(wait.Jitter(l.options.RetryPeriod, jitter))
 	defer timer.Stop()
 	select {
@@ -248,7 +249,7 @@ func (l *Lease) next(before *coordinationv1.Lease, now time.Time) *coordinationv
 
 // renewals renews the Lease until the context ends or it is lost.
 func (l *Lease) renewals(ctx context.Context) {
-	for l.pause(ctx) {
+	for l.waitToRetry(ctx) {
 		if err := l.Renew(ctx, nil); errors.Is(err, ErrLost) {
 			return
 		} else if err != nil && ctx.Err() == nil {

@@ -42,8 +42,8 @@ type Options struct {
 	// Redactor redacts everything that is sent.
 	Redactor *redact.Redactor
 	Metrics  *Metrics
-	// Announce records a Kubernetes Event.
-	Announce func(kind, reason, text string)
+	// RecordEvent records a Kubernetes Event.
+	RecordEvent func(kind, reason, text string)
 }
 
 // Loop sends messages about rollouts and deliveries. One process of a fleet runs it: two would send
@@ -362,7 +362,7 @@ func (t *teller) send(ctx context.Context, n *registry.Notification, events []v1
 	case answered && refusal.refused():
 		l.Metrics.messages.WithLabelValues(t.name, resultDropped).Inc()
 		l.Log.Error("a notification was refused, and is not sent again", "notification", t.name, "events", len(events), "id", m.ID, "error", err)
-		l.Announce(corev1.EventTypeWarning, "NotificationRefused", fmt.Sprintf("notification %s: a message of %d events was refused, and is not sent again: %v", t.name, len(events), err))
+		l.RecordEvent(corev1.EventTypeWarning, "NotificationRefused", fmt.Sprintf("notification %s: a message of %d events was refused, and is not sent again: %v", t.name, len(events), err))
 		return true
 	}
 	l.Metrics.messages.WithLabelValues(t.name, resultFailed).Inc()
@@ -388,7 +388,7 @@ func (t *teller) failed(ctx context.Context, what string, err error, after time.
 	if text := l.Redactor.Text(err.Error()); text != t.complaint {
 		t.complaint = text
 		l.Log.Warn(what, "notification", t.name, "error", text)
-		l.Announce(corev1.EventTypeWarning, "NotificationFailing", fmt.Sprintf("notification %s: %s", t.name, text))
+		l.RecordEvent(corev1.EventTypeWarning, "NotificationFailing", fmt.Sprintf("notification %s: %s", t.name, text))
 	}
 	return true
 }
@@ -397,7 +397,7 @@ func (t *teller) failed(ctx context.Context, what string, err error, after time.
 func (t *teller) works() {
 	if t.complaint != "" {
 		t.loop.Log.Info("a notification works again", "notification", t.name)
-		t.loop.Announce(corev1.EventTypeNormal, "NotificationWorks", "notification "+t.name+" works again")
+		t.loop.RecordEvent(corev1.EventTypeNormal, "NotificationWorks", "notification "+t.name+" works again")
 	}
 	t.failures, t.complaint = 0, ""
 	t.loop.Metrics.failures.WithLabelValues(t.name).Set(0)

@@ -107,7 +107,7 @@ func (d *desk) run() (l *Loop, stop func()) {
 	l = NewLoop(Options{
 		Board: board, Hub: d.hub.CoreV1(), Log: slog.New(slog.NewTextHandler(d, nil)), Now: time.Now, Redactor: redact.New(), Metrics: d.metrics,
 		Sender: NewSender(Sender{Now: time.Now}, d),
-		Announce: func(kind, reason, _ string) {
+		RecordEvent: func(kind, reason, _ string) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.announced = append(d.announced, kind+" "+reason)

@@ -99,7 +99,7 @@ type world struct {
 // compare returns what a notification has to send about the world, after what it has sent. next is
 // what it has sent when that was taken. Arguments are not modified.
 func compare(was sentState, w world, n *registry.Notification, now time.Time) (events []v1alpha1.MessageEvent, next sentState) {
-	next = sentState{At: metav1.NewTime(now.Truncate(time.Second)), Serial: was.Serial, Rollouts: map[string]mark{}, Deliveries: map[place]state{}, Warned: map[place]string{}}
+	next = sentState{At: metav1.NewTime(now.Truncate(time.Second)), Serial: was.Serial, Rollouts: map[string]sentRollout{}, Deliveries: map[place]state{}, Warned: map[place]string{}}
 	events = slices.Concat(rolloutEvents(was, w, n, next), deliveryEvents(was, w, n, next), warningEvents(was, w, n, next))
 	return slices.DeleteFunc(events, func(e v1alpha1.MessageEvent) bool { return !wanted(n, e) }), next
 }
@@ -184,8 +184,8 @@ func pipelineOf(f *registry.Fleet, component string) string {
 	return ""
 }
 
-// mark is what was sent about a rollout.
-type mark struct {
+// sentRollout is what was sent about a rollout.
+type sentRollout struct {
 	// Change is the revision and the begin of the change.
 	Change string                `json:"change"`
 	Phase  v1alpha1.RolloutPhase `json:"phase"`
@@ -228,8 +228,8 @@ func approvals(f *registry.Fleet, s *v1alpha1.RolloutStatus) map[string]approval
 	return out
 }
 
-func markOf(f *registry.Fleet, s *v1alpha1.RolloutStatus) mark {
-	m := mark{
+func sentRolloutOf(f *registry.Fleet, s *v1alpha1.RolloutStatus) sentRollout {
+	m := sentRollout{
 		Change: s.Revision + "@" + stamp(s.Begun), Phase: s.Phase, Paused: s.Paused,
 		Opened: map[string]string{}, Passed: map[string]string{}, Promoted: map[string]string{}, Approvals: map[string]string{},
 	}
@@ -256,7 +256,7 @@ func stamp(t *metav1.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// rolloutEvents returns the events of rollouts, and adds their marks to next.
+// rolloutEvents returns the events of rollouts, and adds what was sent about them to next.
 func rolloutEvents(was sentState, w world, n *registry.Notification, next sentState) []v1alpha1.MessageEvent {
 	if w.rollouts == nil {
 		maps.Copy(next.Rollouts, was.Rollouts)
@@ -273,7 +273,7 @@ func rolloutEvents(was sentState, w world, n *registry.Notification, next sentSt
 		case len(stages) == 0 || r.Status.Change == "":
 			continue
 		}
-		now := markOf(w.fleet, &r.Status)
+		now := sentRolloutOf(w.fleet, &r.Status)
 		next.Rollouts[component] = now
 		if begun := r.Status.Begun; !had && begun != nil && begun.Add(lag).Before(was.At.Time) {
 			continue // it began before this notification was about it
@@ -301,7 +301,7 @@ func concerned(n *registry.Notification, f *registry.Fleet, s *v1alpha1.RolloutS
 }
 
 // steps returns the events of one rollout, in their order.
-func steps(before, now mark, s *v1alpha1.RolloutStatus, f *registry.Fleet, stages map[string]bool) []v1alpha1.MessageEvent {
+func steps(before, now sentRollout, s *v1alpha1.RolloutStatus, f *registry.Fleet, stages map[string]bool) []v1alpha1.MessageEvent {
 	var out []v1alpha1.MessageEvent
 	tell := func(event v1alpha1.NotificationEvent, e v1alpha1.MessageEvent) {
 		e.Event, e.Component, e.Pipeline, e.From, e.Version, e.Revision = event, s.Component, s.Pipeline, s.From, s.To, s.Revision
@@ -343,7 +343,7 @@ func steps(before, now mark, s *v1alpha1.RolloutStatus, f *registry.Fleet, stage
 }
 
 // moves returns the event of a rollout that begins, or that had stopped and continues.
-func moves(before, now mark, back bool) (event v1alpha1.NotificationEvent, reason string) {
+func moves(before, now sentRollout, back bool) (event v1alpha1.NotificationEvent, reason string) {
 	fresh := before.Change != now.Change
 	stopped := before.Paused != "" || before.Failed != "" || before.Phase == v1alpha1.RolloutRolledBack
 	goesOn := now.Phase == v1alpha1.RolloutProgressing || now.Phase == v1alpha1.RolloutComplete

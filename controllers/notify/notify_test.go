@@ -212,7 +212,7 @@ func TestCompareUnknown(t *testing.T) {
 	}
 	w := sees(before, bad)
 	w.rollouts = nil
-	was.Rollouts = map[string]mark{"dns": {Change: "1"}}
+	was.Rollouts = map[string]sentRollout{"dns": {Change: "1"}}
 	if _, next = compare(was, w, before.Notification("a"), time.Unix(3, 0)); next.Rollouts["dns"].Change != "1" {
 		t.Error("rollouts that are not known were forgotten")
 	}

@@ -28,7 +28,7 @@ type sentState struct {
 	At metav1.Time
 	// Serial is how many messages were taken, or refused for good.
 	Serial   int64
-	Rollouts map[string]mark // by component
+	Rollouts map[string]sentRollout // by component
 	// Deliveries that are failing, held or blocked.
 	Deliveries map[place]state
 	// Warned are the keys of the warnings; nil if a version without warnings stored it.
@@ -56,9 +56,9 @@ const (
 
 // written is the stored form of told: it has each frequent name once.
 type written struct {
-	At       metav1.Time     `json:"at"`
-	Serial   int64           `json:"serial"`
-	Rollouts map[string]mark `json:"rollouts,omitempty"`
+	At       metav1.Time            `json:"at"`
+	Serial   int64                  `json:"serial"`
+	Rollouts map[string]sentRollout `json:"rollouts,omitempty"`
 	// Deliveries are the clusters by event and component.
 	Deliveries map[v1alpha1.NotificationEvent]map[string][]string `json:"deliveries,omitempty"`
 	// Warned are the clusters by component and key. It is stored even if it is empty.

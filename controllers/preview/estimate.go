@@ -78,20 +78,20 @@ func (m *maker) estimate() *Estimate {
 		denied[g.Component] += g.Count(differ.StateDenied)
 	}
 	e := &Estimate{Begin: m.Now.UTC(), ClusterTakes: m.ClusterTakes.String(), Rollouts: []Rollout{}}
-	ways := map[string]int{} // index in Rollouts
+	rollouts := map[string]int{} // index in Rollouts
 	for _, component := range slices.Sorted(maps.Keys(changed)) {
-		w, err := m.way(component, changed[component])
+		w, err := m.simulate(component, changed[component])
 		if err != nil { // its deliveries are blocked, and reported as problems
 			continue
 		}
 		key := fmt.Sprintf("%s%t", w.key(), denied[component] > 0)
-		i, known := ways[key]
+		i, known := rollouts[key]
 		if known {
 			e.Rollouts[i].Components = append(e.Rollouts[i].Components, component)
 		} else {
 			i = len(e.Rollouts)
-			ways[key] = i
-			e.Rollouts = append(e.Rollouts, m.carryOut(w, len(ways) <= maxEstimates))
+			rollouts[key] = i
+			e.Rollouts = append(e.Rollouts, m.carryOut(w, len(rollouts) <= maxEstimates))
 		}
 		r := &e.Rollouts[i]
 		r.Held += held[component]
@@ -102,8 +102,8 @@ func (m *maker) estimate() *Estimate {
 	return e
 }
 
-// way is a course, with the clusters as they are at its begin.
-type way struct {
+// simulatedRollout is a course, with the clusters as they are at its begin.
+type simulatedRollout struct {
 	component string
 	pipeline  *registry.Pipeline // nil: at once
 	course    rollout.Course
@@ -118,8 +118,8 @@ const (
 	after  = "after"
 )
 
-func (m *maker) way(component string, changed map[string]bool) (*way, error) {
-	w := &way{
+func (m *maker) simulate(component string, changed map[string]bool) (*simulatedRollout, error) {
+	w := &simulatedRollout{
 		component: component, pipeline: m.Head.PipelineOf(component), clusters: map[string]rollout.Fact{}, gets: map[string]bool{},
 		course: rollout.Course{Change: component, Want: map[string]string{}, From: map[string]string{}},
 	}
@@ -154,7 +154,7 @@ func (m *maker) way(component string, changed map[string]bool) (*way, error) {
 
 // place records the state of a cluster at the begin, and reports whether it gets the change. A
 // blocked delivery has no known state.
-func (w *way) place(c *registry.Cluster, changes bool) bool {
+func (w *simulatedRollout) place(c *registry.Cluster, changes bool) bool {
 	d := c.Delivery(w.component)
 	switch {
 	case len(c.Problems) > 0 || d == nil || d.Blocked() != nil:
@@ -169,8 +169,8 @@ func (w *way) place(c *registry.Cluster, changes bool) bool {
 	return w.gets[c.Name]
 }
 
-// key differs for ways that may go at different times.
-func (w *way) key() string {
+// key differs for rollouts that may end at different times.
+func (w *simulatedRollout) key() string {
 	var b strings.Builder
 	if w.pipeline != nil {
 		b.WriteString(w.pipeline.Name)
@@ -185,7 +185,7 @@ func (w *way) key() string {
 	return b.String()
 }
 
-func (m *maker) carryOut(w *way, estimated bool) Rollout {
+func (m *maker) carryOut(w *simulatedRollout, estimated bool) Rollout {
 	out := Rollout{Components: []string{w.component}, Stages: []RolloutStage{}, Because: "not estimated: there are many different ones"}
 	f := rollout.Forecast{}
 	if w.pipeline != nil {
@@ -227,7 +227,7 @@ func at(t time.Time) *time.Time {
 }
 
 // spec returns the spec of a stage; nil: there is none.
-func (w *way) spec(stage string) *v1alpha1.Stage {
+func (w *simulatedRollout) spec(stage string) *v1alpha1.Stage {
 	if w.pipeline == nil {
 		return nil
 	}
@@ -239,7 +239,7 @@ func (w *way) spec(stage string) *v1alpha1.Stage {
 	return nil
 }
 
-func (w *way) windows(stage string) []string {
+func (w *simulatedRollout) windows(stage string) []string {
 	var out []string
 	if spec := w.spec(stage); spec != nil {
 		for _, one := range spec.Windows {
@@ -254,7 +254,7 @@ func (w *way) windows(stage string) []string {
 }
 
 // passes returns the shortest time of a check.
-func (w *way) passes(stage, check string, later bool) time.Duration {
+func (w *simulatedRollout) passes(stage, check string, later bool) time.Duration {
 	spec := w.spec(stage)
 	if spec == nil {
 		return 0

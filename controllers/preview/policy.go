@@ -36,7 +36,7 @@ func policyChanges(base, head *registry.Fleet) []PolicyChange {
 			found.cluster(was, c)
 		}
 	}
-	found.ways(base, head)
+	found.pipelines(base, head)
 	out := make([]PolicyChange, 0, len(found))
 	for _, what := range slices.Sorted(maps.Keys(found)) {
 		clusters := found[what]
@@ -180,10 +180,10 @@ func (c changes) version(cluster, component string, was, is *v1alpha1.Component)
 	}
 }
 
-// ways compares the pipeline of each component. A move to the fleet's default pipeline is not
+// pipelines compares the pipeline of each component. A move to the fleet's default pipeline is not
 // reported.
-func (c changes) ways(base, head *registry.Fleet) {
-	way := func(f *registry.Fleet, component string) string {
+func (c changes) pipelines(base, head *registry.Fleet) {
+	pipeline := func(f *registry.Fleet, component string) string {
 		if p := f.PipelineOf(component); p != nil {
 			return p.Name
 		}
@@ -196,7 +196,7 @@ func (c changes) ways(base, head *registry.Fleet) {
 				continue
 			}
 			seen[d.Component] = true
-			if was, is := way(base, d.Component), way(head, d.Component); was != is && is != head.Spec.Pipeline {
+			if was, is := pipeline(base, d.Component), pipeline(head, d.Component); was != is && is != head.Spec.Pipeline {
 				c.setting("", d.Component+": pipeline", was, is)
 			}
 		}

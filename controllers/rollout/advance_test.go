@@ -14,7 +14,7 @@ import (
 )
 
 // way is a rollout over clusters test, canary, prod-1 and prod-2, of which a test says
-// what git wants and what they tell. A cluster that is let go is there at the next look.
+// what git wants and what they tell. A cluster that is released is there at the next look.
 type way struct {
 	t      *testing.T
 	now    time.Time
@@ -80,7 +80,7 @@ func (w *way) tells(name string, change func(*known)) {
 	w.in.clusters[name] = k
 }
 
-// look is one look, after which clusters that were let go are there, but those that hang.
+// look is one look, after which clusters that were released are there, but those that hang.
 func (w *way) look(hang ...string) {
 	w.t.Helper()
 	before := fmt.Sprint(w.status)
@@ -116,7 +116,7 @@ func (w *way) looks(n int, hang ...string) {
 	}
 }
 
-// released are the clusters that were let go to what git wants.
+// released are the clusters that were released to what git wants.
 func (w *way) released() string {
 	var out []string
 	for _, c := range w.status.Clusters {
@@ -130,7 +130,7 @@ func (w *way) released() string {
 func (w *way) is(phase v1alpha1.RolloutPhase, released string) {
 	w.t.Helper()
 	if w.status.Phase != phase || w.released() != released {
-		w.t.Errorf("it is %s: %q, and let go %q; want %s and %q\n%s", w.status.Phase, w.status.Because, w.released(), phase, released, strings.Join(w.lines(), "\n"))
+		w.t.Errorf("it is %s: %q, and released %q; want %s and %q\n%s", w.status.Phase, w.status.Because, w.released(), phase, released, strings.Join(w.lines(), "\n"))
 	}
 }
 

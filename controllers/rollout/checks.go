@@ -124,7 +124,7 @@ func (j *rolloutState) begun(record *v1alpha1.RolloutStage, stage Stage, spec v1
 	if at >= 0 {
 		return &record.Checks[at], ""
 	}
-	if why := j.holdsJob(stage, spec); why != "" {
+	if why := j.jobBlockedBy(stage, spec); why != "" {
 		return nil, why
 	}
 	record.Checks = append(record.Checks, v1alpha1.RolloutCheck{Name: spec.Name, After: after, Asked: now})

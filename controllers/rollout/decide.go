@@ -239,7 +239,7 @@ func (d *decider) release(stage *Stage) {
 		if d.facts.Frozen[name] != "" {
 			continue // a later cluster may be released
 		}
-		if d.holds(stage, name) != "" {
+		if d.blockedBy(stage, name) != "" {
 			return
 		}
 		d.out.State.Clusters[name] = Cluster{Released: d.facts.Now}
@@ -256,8 +256,8 @@ func (d *decider) released(name string) bool {
 	return ok
 }
 
-// holds returns why a cluster that was not released can't be the next one yet; empty: it can.
-func (d *decider) holds(stage *Stage, next string) string {
+// blockedBy returns why a cluster that was not released can't be the next one yet; empty: it can.
+func (d *decider) blockedBy(stage *Stage, next string) string {
 	f, known := d.facts.Clusters[next]
 	if !known {
 		return cmp.Or(d.facts.Unknown[next], "its state is unknown")
@@ -387,7 +387,7 @@ func (d *decider) why(stage *Stage, name, before string) string {
 	case d.facts.Frozen[name] != "":
 		return "frozen: " + d.facts.Frozen[name]
 	}
-	return cmp.Or(d.holds(stage, name), "its turn comes next")
+	return cmp.Or(d.blockedBy(stage, name), "its turn comes next")
 }
 
 func (d *decider) event(stage, cluster, message string) {

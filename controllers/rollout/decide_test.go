@@ -24,7 +24,7 @@ func at(t *testing.T, text string) time.Time {
 }
 
 // run is one rollout over clusters that are where they should be a minute after they
-// were let go, unless a test says otherwise.
+// were released, unless a test says otherwise.
 type run struct {
 	t      *testing.T
 	course rollout.Course
@@ -314,9 +314,9 @@ func TestStaleEvidence(t *testing.T) {
 	r.log = nil
 	r.facts.Now = r.facts.Now.Add(time.Minute)
 	for name, change := range map[string]func(*rollout.Fact){
-		"seen before it was let go": func(f *rollout.Fact) { f.Hash, f.Seen = "new", start.Add(-time.Second) },
-		"another hash":              func(f *rollout.Fact) { f.Hash, f.Seen = "other", r.facts.Now },
-		"not healthy":               func(f *rollout.Fact) { f.Hash, f.Healthy = "new", false },
+		"seen before it was released": func(f *rollout.Fact) { f.Hash, f.Seen = "new", start.Add(-time.Second) },
+		"another hash":                func(f *rollout.Fact) { f.Hash, f.Seen = "other", r.facts.Now },
+		"not healthy":                 func(f *rollout.Fact) { f.Hash, f.Healthy = "new", false },
 	} {
 		was := r.facts.Clusters["test"]
 		r.fact("test", change)
@@ -372,7 +372,7 @@ func TestChecks(t *testing.T) {
 		r.check("load", false, false, "5 > 4")
 		r.wants(rollout.PhasePaused, "08:01 canary: paused: check load failed: 5 > 4")
 		if len(r.state.Clusters) != 1 {
-			t.Errorf("%v were let go", r.state.Clusters)
+			t.Errorf("%v were released", r.state.Clusters)
 		}
 	})
 	t.Run("FailAfter", func(t *testing.T) {
@@ -387,7 +387,7 @@ func TestChecks(t *testing.T) {
 	})
 }
 
-// TestHeldBack: a window that is closed, and a freeze, hold what was not let go yet, and
+// TestHeldBack: a window that is closed, and a freeze, hold what was not released yet, and
 // say so. What is on its way goes on.
 func TestHeldBack(t *testing.T) {
 	t.Parallel()
@@ -441,7 +441,7 @@ func TestUnknown(t *testing.T) {
 	delete(r.facts.Clusters, "canary-1")
 	r.minutes(20)
 	if got := r.last.Waiting["canary-1"]; got != "its state is unknown" || len(r.state.Clusters) != 1 {
-		t.Errorf("canary-1: %s; let go: %v", got, r.state.Clusters)
+		t.Errorf("canary-1: %s; released: %v", got, r.state.Clusters)
 	}
 }
 

@@ -132,7 +132,7 @@ func TestEstimate(t *testing.T) {
 			want: []string{"testing 2 08:00 to 2 08:01 [test]", "production 2 08:01 to never [a c]", "never b: frozen: stop"},
 		},
 		"Unchanged": {
-			why: "Where it is already, nothing is let go; what is paused takes no part.",
+			why: "Where it is already, nothing is released; what is paused takes no part.",
 			change: func(j *journey) {
 				j.clusters["test"] = rollout.Fact{Hash: "new", Healthy: true}
 				j.clusters["b"] = rollout.Fact{Hash: "old", Healthy: true, Exempt: "paused"}

@@ -15,7 +15,7 @@ import (
 var start = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) // a Monday
 
 // world is a fleet and its people, drawn at random: clusters that take a change when
-// they are let go, and not before; that fail, get well, and are pinned; checks that
+// they are released, and not before; that fail, get well, and are pinned; checks that
 // pass, fail and answer for changes of the past; freezes; new commits, reverts; a
 // controller that is killed before or after it has written down what it decided.
 type world struct {
@@ -189,7 +189,7 @@ func (w *world) judge(next rollout.State) {
 			old, known := was.Clusters[name]
 			f := w.facts.Clusters[name]
 			if known && (!released || !c.Released.Equal(old.Released) || !old.Settled.IsZero() && !c.Settled.Equal(old.Settled)) {
-				t.Fatalf("%s was let go, and that is forgotten: %+v, %+v", name, old, c)
+				t.Fatalf("%s was released, and that is forgotten: %+v, %+v", name, old, c)
 			}
 			if released && !known {
 				fresh = append(fresh, name)
@@ -214,24 +214,24 @@ func (w *world) judge(next rollout.State) {
 		if len(fresh) > 0 {
 			switch {
 			case !gate:
-				t.Fatalf("%v let go before the stages before %s have passed", fresh, s.Name)
+				t.Fatalf("%v released before the stages before %s have passed", fresh, s.Name)
 			case was.Phase != "" && was.Phase != rollout.PhaseProgressing:
-				t.Fatalf("%v let go while %s", fresh, was.Phase)
+				t.Fatalf("%v released while %s", fresh, was.Phase)
 			case !hurried && next.Opened[s.Name].IsZero(), !hurried && was.Opened[s.Name].IsZero() && !w.passed(s, s.Before, false):
-				t.Fatalf("%v let go, and the checks before %s have not passed", fresh, s.Name)
+				t.Fatalf("%v released, and the checks before %s have not passed", fresh, s.Name)
 			case moving > s.MaxConcurrent:
 				t.Fatalf("%d on their way of at most %d", moving, s.MaxConcurrent)
 			case unavailable > s.MaxUnavailable:
 				t.Fatalf("%d unavailable of at most %d", unavailable, s.MaxUnavailable)
 			case !hurried && s.Silence > 0 && (len(fresh) > 1 || !last.IsZero() && w.now.Sub(last) < s.Silence):
-				t.Fatalf("%v let go in the silence after %s", fresh, last)
+				t.Fatalf("%v released in the silence after %s", fresh, last)
 			}
 			if _, open := s.Windows.At(w.now); !open && !hurried {
-				t.Fatalf("%v let go outside of the window", fresh)
+				t.Fatalf("%v released outside of the window", fresh)
 			}
 			for _, name := range fresh {
 				if w.facts.Frozen[name] != "" {
-					t.Fatalf("%s let go in a freeze", name)
+					t.Fatalf("%s released in a freeze", name)
 				}
 			}
 		}

@@ -80,9 +80,9 @@ func (j *rolloutState) asksFor(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, k
 	is.Job = &v1alpha1.RolloutJob{Template: spec.Job.Template, Hash: hash, Revision: j.in.revision, Run: hex.EncodeToString(run[:])[:runLength]}
 }
 
-// holdsJob returns why the Job of a check must not begin yet: nothing from git begins on a frozen
+// jobBlockedBy returns why the Job of a check must not begin yet: nothing from git begins on a frozen
 // cluster.
-func (j *rolloutState) holdsJob(stage Stage, spec v1alpha1.Check) string {
+func (j *rolloutState) jobBlockedBy(stage Stage, spec v1alpha1.Check) string {
 	if spec.Job == nil {
 		return ""
 	}

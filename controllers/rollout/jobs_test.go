@@ -97,7 +97,7 @@ func TestJobPasses(t *testing.T) {
 			t.Errorf("it says %q; want %q", got, want)
 		}
 		if got := w.released(); strings.Contains(got, "prod") {
-			t.Errorf("let go: %s", got)
+			t.Errorf("released: %s", got)
 		}
 	}
 	says("its Job is yet to begin on prod-1, prod-2")
@@ -137,7 +137,7 @@ func TestJobFails(t *testing.T) {
 	w := newJobWay(t, true)
 	run := w.begin()
 	if why := w.released(); why != "test canary prod-1 prod-2" {
-		t.Errorf("asked when let go were: %s", why)
+		t.Errorf("asked when released were: %s", why)
 	}
 	w.tell("prod-1", run, v1alpha1.CheckRunning, "")
 	w.tell("prod-2", run, v1alpha1.CheckFailed, "pod x: exit code 1")
@@ -175,7 +175,7 @@ func TestJobUnknown(t *testing.T) {
 	for range 15 {
 		w.goes(1)
 		if !strings.HasPrefix(w.released(), "test canary") || strings.Contains(w.released(), "prod") {
-			t.Fatalf("let go: %s", w.released())
+			t.Fatalf("released: %s", w.released())
 		}
 	}
 	if got := w.status.Because; got != "stage production: check smoke failed: not in 15m0s: its Job runs on prod-2" {

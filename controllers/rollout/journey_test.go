@@ -202,7 +202,7 @@ func (j *journey) look(killed bool) step {
 	return s
 }
 
-// stopped are the phases in which nothing is let go, unless git wants something else.
+// stopped are the phases in which nothing is released, unless git wants something else.
 var stopped = []v1alpha1.RolloutPhase{v1alpha1.RolloutPaused, v1alpha1.RolloutRollingBack, v1alpha1.RolloutRolledBack}
 
 // judge compares what is about to be written with what was, by the rules of docs/concepts/rollouts.md.
@@ -244,9 +244,9 @@ func (j *journey) judge(next v1alpha1.RolloutStatus) {
 				fresh, news = append(fresh, name), news || k.fact.Hash != c.Want && old.From != c.Want
 				switch {
 				case k.want == "" || k.want != c.Want:
-					j.t.Fatalf("%s was let go to %q, and is known to want %q", name, c.Want, k.want)
+					j.t.Fatalf("%s was released to %q, and is known to want %q", name, c.Want, k.want)
 				case j.in.frozen[name] != "":
-					j.t.Fatalf("%s was let go in a freeze", name)
+					j.t.Fatalf("%s was released in a freeze", name)
 				case k.fact.Healthy && k.fact.Hash != c.Want && k.fact.Hash != c.From:
 					j.t.Fatalf("%s runs %s well, and would go back to %q", name, k.fact.Hash, c.From)
 				}
@@ -262,13 +262,13 @@ func (j *journey) judge(next v1alpha1.RolloutStatus) {
 		if len(fresh) > 0 {
 			switch {
 			case !gate:
-				j.t.Fatalf("%v of %s let go before the stages before have passed", fresh, stage.Name)
+				j.t.Fatalf("%v of %s released before the stages before have passed", fresh, stage.Name)
 			case next.Paused != "":
-				j.t.Fatalf("%v let go while a person has paused it", fresh)
+				j.t.Fatalf("%v released while a person has paused it", fresh)
 			case next.Change == j.status.Change && slices.Contains(stopped, j.status.Phase):
-				j.t.Fatalf("%v let go while it was %s", fresh, j.status.Phase)
+				j.t.Fatalf("%v released while it was %s", fresh, j.status.Phase)
 			case news && !j.opened[[2]string{stage.Name, s.Evidence}]:
-				j.t.Fatalf("%v let go, and the check before %s never said yes to %s", fresh, stage.Name, s.Evidence)
+				j.t.Fatalf("%v released, and the check before %s never said yes to %s", fresh, stage.Name, s.Evidence)
 			case moving > stage.MaxConcurrent:
 				j.t.Fatalf("%d on their way of at most %d", moving, stage.MaxConcurrent)
 			case unavailable > stage.MaxUnavailable:
@@ -294,7 +294,7 @@ func (j *journey) judge(next v1alpha1.RolloutStatus) {
 }
 
 // TestJourneys: whatever comes while a change is on its way, and wherever the controller
-// is killed, nothing is let go that may not.
+// is killed, nothing is released that may not.
 func TestJourneys(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

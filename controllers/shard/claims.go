@@ -79,27 +79,27 @@ func (m *Member) decide(known []*coordinationv1.Lease) {
 			m.mine[c] = true
 		}
 	}
-	for c, at := range m.stages {
+	for c, at := range m.states {
 		switch {
 		case m.mine[c] || at == leaving:
 		case at == working:
-			m.stages[c] = leaving
+			m.states[c] = leaving
 			signal(m.changed)
 		default:
-			delete(m.stages, c)
+			delete(m.states, c)
 		}
 	}
 	for c := range m.mine {
-		if m.stages[c] == 0 && theirs[c] == "" {
-			m.stages[c] = asked
+		if m.states[c] == 0 && theirs[c] == "" {
+			m.states[c] = asked
 		}
 	}
 }
 
-// publish writes the clusters in the stages of this replica into its Lease.
+// publish writes the clusters in the states of this replica into its Lease.
 func (m *Member) publish(ctx context.Context) error {
 	m.mu.Lock()
-	want := slices.Sorted(maps.Keys(m.stages))
+	want := slices.Sorted(maps.Keys(m.states))
 	same := m.published != nil && slices.Equal(m.published, want)
 	m.published = nil
 	called := m.callLocked(ctx)
@@ -124,7 +124,7 @@ func (m *Member) begin(ctx context.Context) error {
 	m.mu.Lock()
 	var ask []string
 	for _, c := range m.published {
-		if m.stages[c] == asked {
+		if m.states[c] == asked {
 			ask = append(ask, c)
 		}
 	}
@@ -163,11 +163,11 @@ func (m *Member) markHeld(ask []string, theirs map[string]string) {
 	var taken, from []string
 	for _, c := range ask {
 		if who := theirs[c]; who != "" {
-			delete(m.stages, c)
+			delete(m.states, c)
 			m.log.Info("another replica asked for a cluster, too", "cluster", c, "identity", who)
 			continue
 		}
-		m.stages[c] = held
+		m.states[c] = held
 		taken = append(taken, c)
 		if before, ok := m.had[c]; ok {
 			from = append(from, before)

@@ -48,12 +48,12 @@ const (
 // SingletonTasks returns the names of all singleton tasks.
 func SingletonTasks() []string { return []string{Rollouts, Previews, Notifications} }
 
-// stage is the state of a cluster at this replica.
-type stage uint8
+// clusterState is the state of a cluster at this replica.
+type clusterState uint8
 
 const (
 	// asked: the Lease lists the cluster, or is about to.
-	asked stage = iota + 1
+	asked clusterState = iota + 1
 	// held: this replica may work on the cluster, and the caller does not know yet.
 	held
 	// working: [Member.Granted] has returned the cluster.
@@ -89,8 +89,8 @@ type Member struct {
 	watched coordinationclient.LeaseInterface // a client without a request timeout
 
 	mu       sync.Mutex
-	clusters []string         // all clusters to share
-	stages   map[string]stage // of the clusters that concern this replica
+	clusters []string                // all clusters to share
+	states   map[string]clusterState // of the clusters that concern this replica
 	// mine are the clusters assigned to this replica, computed for replicas; nil: not computed.
 	mine     map[string]bool
 	replicas []string
@@ -134,7 +134,7 @@ func New(o Options) (*Member, error) {
 	return &Member{
 		group: o.Group, identity: o.Identity, period: o.RetryPeriod, lease: l, log: o.Log, now: o.Now,
 		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), called: make(chan struct{}, 1), topic: topicOf(o.Topic),
-		watched: watching.Leases(v1alpha1.Namespace), others: newOthers(l.Name(), o.Now), stages: map[string]stage{}, had: map[string]string{},
+		watched: watching.Leases(v1alpha1.Namespace), others: newOthers(l.Name(), o.Now), states: map[string]clusterState{}, had: map[string]string{},
 	}, nil
 }
 
@@ -155,7 +155,7 @@ func (m *Member) Stats() Stats {
 			s.Clusters++
 		}
 	}
-	for c, at := range m.stages {
+	for c, at := range m.states {
 		if at != asked && !slices.Contains(SingletonTasks(), c) {
 			s.Held++
 		}
@@ -182,9 +182,9 @@ func (m *Member) Granted() map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := map[string]bool{}
-	for c, at := range m.stages {
+	for c, at := range m.states {
 		if at == held || at == working {
-			m.stages[c] = working
+			m.states[c] = working
 			out[c] = true
 		}
 	}
@@ -195,8 +195,8 @@ func (m *Member) Granted() map[string]bool {
 // again.
 func (m *Member) Done(cluster string) {
 	m.mu.Lock()
-	if at := m.stages[cluster]; at == working || at == leaving {
-		delete(m.stages, cluster)
+	if at := m.states[cluster]; at == working || at == leaving {
+		delete(m.states, cluster)
 	}
 	m.mu.Unlock()
 	signal(m.wake)

@@ -35,7 +35,7 @@ func heldConfiguration() []catalogued {
 	return []catalogued{
 		{
 			name: "coredns-plugin-lost", effect: v1alpha1.EffectHold, group: coreGroup, kinds: []string{"ConfigMap"}, on: changesAndRemovals(),
-			because: "the Corefile loses the cluster domain, or kubernetes, forward, health or ready in a zone: names don't resolve, or CoreDNS fails its probes",
+			because: "the Corefile loses the cluster domain, or kubernetes, forward, health or ready in a zone: names don't resolve, or CoreDNS fails its liveness and readiness probes",
 			fix:     "keep the cluster domain, and the plugins kubernetes, forward, health and ready",
 			source:  corefilePage,
 			// The default domain ends in .local. A condition with the word cluster counts as

@@ -63,7 +63,7 @@ func (w *world) sharesServer(ctx context.Context) {
 // runShard kills one of three replicas, or stops it until its Lease has expired and then
 // resumes it. Most strikes happen in the middle of an apply.
 func runShard(ctx context.Context, w *world, r *result) {
-	r.did, r.must = "replicas killed, or stopped past their Lease and then let go on", w.Shards
+	r.did, r.must = "replicas killed, or stopped past their Lease and then resumed", w.Shards
 	w.sharesServer(ctx)
 	g := w.newFixtureFleetOn(ctx, "shard", 2*shardClusters, fixtureTemplate, shardNames())
 	s := &shardRounds{controllerSet: controllerSet{fixtureFleet: g}}

@@ -19,7 +19,7 @@ const moreAfter = 10 * time.Second
 // runWriters stops the process that has the cluster in the middle of an apply. The other
 // process takes over after the Lease has expired. Then the first process is resumed.
 func runWriters(ctx context.Context, w *world, r *result) {
-	r.did, r.must = "controllers stopped past their Lease, then let go on", w.Rounds
+	r.did, r.must = "controllers stopped past their Lease, then resumed", w.Rounds
 	g := w.newFixtureFleet(ctx, "writer", 8)
 	d := &writerPair{controllerSet: controllerSet{fixtureFleet: g}}
 	defer d.stopAll()
@@ -28,7 +28,7 @@ func runWriters(ctx context.Context, w *world, r *result) {
 		return
 	}
 	verdict, _ := d.judge(r)
-	r.notes = append(r.notes, fmt.Sprintf("%d components taken over from a process that then went on; %d of its writes were held back on their way and let go afterwards; %d writes of deposed processes refused by the API server, %d accepted",
+	r.notes = append(r.notes, fmt.Sprintf("%d components taken over from a process that then went on; %d of its writes were held back on their way and sent afterwards; %d writes of deposed processes refused by the API server, %d accepted",
 		verdict.takeOvers, d.held, verdict.refused, len(verdict.violations)))
 }
 

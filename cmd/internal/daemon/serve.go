@@ -22,10 +22,10 @@ import (
 // shutdownTimeout bounds the shutdown of an HTTP server.
 const shutdownTimeout = 5 * time.Second
 
-// Limits for the clients of metrics and probes: any client that reaches the port. A
+// Limits for the clients of metrics and health endpoints: any client that reaches the port. A
 // connection without a request ends soon, so that silent clients do not fill the memory.
 // The number of connections has no limit: with one, silent clients would keep a kubelet's
-// probe waiting, and the process would be restarted.
+// liveness probe waiting, and the process would be restarted.
 const (
 	readTimeout, writeTimeout, idleTimeout = 10 * time.Second, 20 * time.Second, 5 * time.Second
 	headerBytes                            = 16 << 10
@@ -49,7 +49,7 @@ func (p Process) OpenLog(format string) *slog.Logger {
 	return log
 }
 
-// Serve serves metrics and probes until the returned function is called.
+// Serve serves metrics and health endpoints until the returned function is called.
 func (p Process) Serve(ctx context.Context, log *slog.Logger, address string, metrics prometheus.Gatherer, ready func() (string, error)) (func(), error) {
 	if address == "" {
 		return func() {}, nil

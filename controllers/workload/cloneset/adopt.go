@@ -17,13 +17,13 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 )
 
-// claim adopts pods without a controller that match the selector, and releases pods that no
+// adopt adopts pods without a controller that match the selector, and releases pods that no
 // longer match it, as a ReplicaSet does. It returns the number of writes. After a write, the
 // reconcile must wait until the informer has shown the pods.
 //
 // Only pods that a workload created are adopted: they have their revision in a label. Other pods
 // are not even cached.
-func (l *syncContext) claim(ctx context.Context) (int, error) {
+func (l *syncContext) adopt(ctx context.Context) (int, error) {
 	set := l.set
 	orphans, err := l.orphans(ctx)
 	unselected := l.roster.unselected()

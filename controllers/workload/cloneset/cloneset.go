@@ -104,7 +104,7 @@ func (r *Reconciler) work(ctx context.Context, set *v1beta1.CloneSet) (time.Dura
 	if err != nil {
 		return 0, err
 	}
-	if wrote, err := l.claim(ctx); wrote > 0 || err != nil {
+	if wrote, err := l.adopt(ctx); wrote > 0 || err != nil {
 		return expectations.Patience, err
 	}
 	err = l.act(ctx)

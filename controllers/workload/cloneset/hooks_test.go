@@ -98,7 +98,7 @@ func TestPreDelete(t *testing.T) {
 	w.change(func(s *v1beta1.CloneSetSpec) { s.Replicas = new(int32(1)) })
 	held := w.in(v1beta1.LifecyclePreparingDelete, 2)
 	w.edit(held[0].Name, func(p *corev1.Pod) { p.Finalizers = nil })
-	w.eventually("one was let go", func(s v1beta1.CloneSetStatus) bool { return s.Replicas == 2 && s.AvailableReplicas == 1 })
+	w.eventually("one was released", func(s v1beta1.CloneSetStatus) bool { return s.Replicas == 2 && s.AvailableReplicas == 1 })
 	w.edit(held[1].Name, func(p *corev1.Pod) { p.Finalizers = nil })
 	w.settled(1, 1)
 	if got, want := w.kubelet.Happened(), []string{"deleting", "DELETED"}; slices.Contains(got, "ADDED") || !slices.Equal(slices.Compact(slices.Sorted(slices.Values(got))), []string{want[1], want[0]}) {

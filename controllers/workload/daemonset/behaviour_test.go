@@ -44,7 +44,7 @@ func (w *world) event(reason string) string {
 	return found.Note
 }
 
-// clock stands still until it is set on, or let go.
+// clock stands still until it is set on, or released.
 type clock struct {
 	mu    sync.Mutex
 	at    time.Time

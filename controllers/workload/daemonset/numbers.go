@@ -15,8 +15,8 @@ type want struct {
 	maxUnavailable, maxSurge int
 	// partition is how many nodes stay at the old revision.
 	partition int
-	// burst bounds how many pods one reconcile creates, deletes or updates.
-	burst int
+	// maxPodsPerReconcile bounds how many pods one reconcile creates, deletes or updates.
+	maxPodsPerReconcile int
 	// moves is false if pods change revision only after their deletion (OnDelete), or updates
 	// are paused.
 	moves bool
@@ -57,7 +57,7 @@ func newWant(set *v1beta1.DaemonSet, nodes int) (want, error) {
 		w.maxUnavailable = 1 // otherwise nothing would ever change
 	}
 	w.partition = min(read("updateStrategy.rollingUpdate.partition", u.Partition, 0), nodes)
-	w.burst = max(read("burstReplicas", s.BurstReplicas, 250), 1)
+	w.maxPodsPerReconcile = max(read("burstReplicas", s.BurstReplicas, 250), 1)
 	return w, err
 }
 
@@ -111,7 +111,7 @@ func (w want) decide(places []*place) plan {
 	if w.moves && olds > 0 {
 		w.move(places, &p)
 	}
-	p.create, p.remove, p.update = p.create[:min(len(p.create), w.burst)], p.remove[:min(len(p.remove), w.burst)], p.update[:min(len(p.update), w.burst)]
+	p.create, p.remove, p.update = p.create[:min(len(p.create), w.maxPodsPerReconcile)], p.remove[:min(len(p.remove), w.maxPodsPerReconcile)], p.update[:min(len(p.update), w.maxPodsPerReconcile)]
 	return p
 }
 

@@ -138,7 +138,7 @@ func TestRollouts(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		inPlace := rapid.Bool().Draw(rt, "in place")
 		m := &machine{want: want{
-			maxUnavailable: rapid.IntRange(0, 3).Draw(rt, "maxUnavailable"), maxSurge: rapid.IntRange(0, 3).Draw(rt, "maxSurge"), burst: rapid.IntRange(1, 20).Draw(rt, "burst"), moves: true,
+			maxUnavailable: rapid.IntRange(0, 3).Draw(rt, "maxUnavailable"), maxSurge: rapid.IntRange(0, 3).Draw(rt, "maxSurge"), maxPodsPerReconcile: rapid.IntRange(1, 20).Draw(rt, "burst"), moves: true,
 		}}
 		if m.want.maxUnavailable+m.want.maxSurge == 0 {
 			m.want.maxUnavailable = 1
@@ -283,7 +283,7 @@ func with(partition int) want { return want{partition: partition} }
 // that to its replacement gets one.
 func TestProgressiveReplaces(t *testing.T) {
 	t.Parallel()
-	m := &machine{want: want{maxUnavailable: 2, burst: 100, moves: true, progressive: true, partition: 7}}
+	m := &machine{want: want{maxUnavailable: 2, maxPodsPerReconcile: 100, moves: true, progressive: true, partition: 7}}
 	for i := range 10 {
 		m.places = append(m.places, &place{node: fmt.Sprint("node", i), runs: true, stays: true, selected: true, old: fmt.Sprint("old", i), oldAvailable: true})
 	}
@@ -310,7 +310,7 @@ func TestProgressiveReplaces(t *testing.T) {
 // Where creation is progressive, as many nodes stay without a pod as the partition says.
 func TestProgressive(t *testing.T) {
 	t.Parallel()
-	m := &machine{want: want{maxUnavailable: 1, burst: 100, moves: true, progressive: true, partition: 3}}
+	m := &machine{want: want{maxUnavailable: 1, maxPodsPerReconcile: 100, moves: true, progressive: true, partition: 3}}
 	for i := range 5 {
 		m.places = append(m.places, &place{node: fmt.Sprint("node", i), runs: true, stays: true, selected: true})
 	}

@@ -61,7 +61,7 @@ func (h *hooks) complete(ctx context.Context, req admission.Request) admission.R
 	}
 	var warnings []string
 	var invalid *invalidError
-	switch err := h.templates.settle(ctx, is, was); {
+	switch err := h.templates.completeTemplate(ctx, is, was); {
 	case errors.As(err, &invalid):
 		return admission.Denied(invalid.Error())
 	case err != nil: // unknown is not invalid: an error shows when pods are created

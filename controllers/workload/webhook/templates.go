@@ -145,10 +145,10 @@ func fill(is, with any) any {
 	return is
 }
 
-// settle completes the template of an object that is new, or whose template changes. A template
+// completeTemplate completes the template of an object that is new, or whose template changes. A template
 // that was stored without defaults stays without. Defaults would make another revision, whose
 // pods could not be updated in place.
-func (t templates) settle(ctx context.Context, is, was *unstructured.Unstructured) error {
+func (t templates) completeTemplate(ctx context.Context, is, was *unstructured.Unstructured) error {
 	template := is.Object["spec"].(map[string]any)["template"] //nolint:forcetypeassert // read by complete
 	var before any
 	if was != nil {

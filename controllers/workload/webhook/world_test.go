@@ -83,7 +83,7 @@ spec:
 func TestComplete(t *testing.T) {
 	s := templates{client: connect(t), namespace: "default"}
 	is := object(t, web)
-	if err := s.settle(t.Context(), is, nil); err != nil {
+	if err := s.completeTemplate(t.Context(), is, nil); err != nil {
 		t.Fatal(err)
 	}
 	get := func(fields ...string) any {
@@ -112,11 +112,11 @@ func TestComplete(t *testing.T) {
 func TestInvalidTemplate(t *testing.T) {
 	s := templates{client: connect(t), namespace: "default"}
 	var invalid *invalidError
-	err := s.settle(t.Context(), object(t, strings.Replace(web, "mountPath: /data", "mountPath: ''", 1)), nil)
+	err := s.completeTemplate(t.Context(), object(t, strings.Replace(web, "mountPath: /data", "mountPath: ''", 1)), nil)
 	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "spec.template.spec.containers[0].volumeMounts[0].mountPath: Required value") {
 		t.Errorf("%v", err)
 	}
-	err = s.settle(t.Context(), object(t, strings.Replace(web, "name: data, mountPath", "name: other, mountPath", 1)), nil)
+	err = s.completeTemplate(t.Context(), object(t, strings.Replace(web, "name: data, mountPath", "name: other, mountPath", 1)), nil)
 	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "volumeMounts[0].name: Not found") {
 		t.Errorf("%v", err)
 	}
@@ -132,7 +132,7 @@ func TestLateDefaults(t *testing.T) {
 		"another image":     object(t, strings.Replace(web, "web:v1", "web:v2", 1)),
 	} {
 		want := is.DeepCopy()
-		if err := s.settle(t.Context(), is, bare); err != nil {
+		if err := s.completeTemplate(t.Context(), is, bare); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want.Object, is.Object); diff != "" {
@@ -140,11 +140,11 @@ func TestLateDefaults(t *testing.T) {
 		}
 	}
 	whole := object(t, web)
-	if err := s.settle(t.Context(), whole, nil); err != nil {
+	if err := s.completeTemplate(t.Context(), whole, nil); err != nil {
 		t.Fatal(err)
 	}
 	is := object(t, strings.Replace(web, "web:v1", "web:v2", 1))
-	if err := s.settle(t.Context(), is, whole); err != nil {
+	if err := s.completeTemplate(t.Context(), is, whole); err != nil {
 		t.Fatal(err)
 	}
 	if policy, _, _ := unstructured.NestedString(is.Object, "spec", "template", "spec", "restartPolicy"); policy != "Always" {

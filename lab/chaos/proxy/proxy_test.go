@@ -385,7 +385,7 @@ func (s *scene) hooks(t *testing.T) {
 	}
 }
 
-// close lets go what hangs.
+// close ends the requests that hang.
 func (s *scene) close(t *testing.T) {
 	s.on(t, "create", 0, proxy.Verdict{Fault: proxy.Hang})
 	failed := make(chan error, 1)

@@ -18,9 +18,9 @@ const (
 	maxTopBytes = 16 << 20
 )
 
-// budget counts what one Load holds, whether read now or by an earlier Load. Otherwise a fleet
+// loadLimits counts what one Load holds, whether read now or by an earlier Load. Otherwise a fleet
 // could grow in small steps until a restart could not load it.
-type budget struct {
+type loadLimits struct {
 	versions     holding
 	clusterFiles int
 	pairs        int
@@ -33,31 +33,31 @@ type holding struct {
 }
 
 // allows reports whether a version of this size may be read.
-func (b *budget) allows(v holding) bool {
-	return b.versions.files+v.files <= maxVersionFiles && b.versions.bytes+v.bytes <= maxVersionBytes
+func (l *loadLimits) allows(v holding) bool {
+	return l.versions.files+v.files <= maxVersionFiles && l.versions.bytes+v.bytes <= maxVersionBytes
 }
 
 // version counts a version. It returns false if the limit is exceeded.
-func (b *budget) version(v holding) (ok bool) {
-	b.versions.files += v.files
-	b.versions.bytes += v.bytes
-	return b.allows(holding{})
+func (l *loadLimits) version(v holding) (ok bool) {
+	l.versions.files += v.files
+	l.versions.bytes += v.bytes
+	return l.allows(holding{})
 }
 
-// exhaust makes budget refuse all further versions.
-func (b *budget) exhaust() { b.versions.files = maxVersionFiles + 1 }
+// exhaust makes loadLimits refuse all further versions.
+func (l *loadLimits) exhaust() { l.versions.files = maxVersionFiles + 1 }
 
 // clusterFolder counts the files of one cluster.
-func (b *budget) clusterFolder(files int) error {
-	if b.clusterFiles += files; b.clusterFiles > maxClusterFiles {
+func (l *loadLimits) clusterFolder(files int) error {
+	if l.clusterFiles += files; l.clusterFiles > maxClusterFiles {
 		return fmt.Errorf("clusters/ holds more than %d files", maxClusterFiles)
 	}
 	return nil
 }
 
 // cluster counts the components that files and layers name for one cluster.
-func (b *budget) cluster(components int) error {
-	if b.pairs += components; b.pairs > maxPairs {
+func (l *loadLimits) cluster(components int) error {
+	if l.pairs += components; l.pairs > maxPairs {
 		return fmt.Errorf("clusters/ and layers/ speak of more than %d components, counted on each cluster", maxPairs)
 	}
 	return nil

@@ -34,7 +34,7 @@ func copies(g *gittest.Repo, names int, template ...gittest.TreeEntry) {
 // What all versions hold together is a property of the fleet: it is the same
 // problem for whoever loads it, now or for the first time, and it is gone when
 // the fleet is smaller.
-func TestBudgetOfVersions(t *testing.T) {
+func TestLimitsOfVersions(t *testing.T) {
 	t.Parallel()
 	const want = "the versions in use hold more than 500000 files and folders or 1024 MiB in all"
 	zeros := tgz(t, 8, 5<<20)
