@@ -294,6 +294,70 @@ func TestVariables(t *testing.T) {
 	}
 }
 
+// observedIn returns what observability.md has to name: spans, their attributes, names of steps,
+// and paths of the HTTP servers.
+func observedIn(file parsedFile) map[string]token.Pos {
+	found := map[string]token.Pos{}
+	add := func(n ast.Expr) {
+		if text := literalText(n); text != "" {
+			if _, path, is := strings.Cut(text, " /"); is { // of a route
+				text = "/" + path
+			}
+			if strings.HasPrefix(text, "/debug/pprof") {
+				text = "/debug/pprof" // of Go's own paths below it
+			}
+			found[text] = n.Pos()
+		}
+	}
+	ast.Inspect(file.File, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			called, is := n.Fun.(*ast.SelectorExpr)
+			switch {
+			case !is:
+			case typeName(called.X) == "span" && slices.Contains([]string{"Start", "Root"}, called.Sel.Name):
+				add(n.Args[len(n.Args)-1])
+			case slices.Contains([]string{"Handle", "HandleFunc"}, called.Sel.Name):
+				add(n.Args[0])
+			}
+		case *ast.CompositeLit:
+			if typeName(n.Type) != "step" {
+				return true
+			}
+			for _, e := range n.Elts {
+				if field, is := e.(*ast.KeyValueExpr); is && typeName(field.Key) == "name" {
+					add(field.Value)
+				}
+			}
+		case *ast.ValueSpec:
+			if file.Name.Name == "span" && len(n.Values) == 1 && strings.HasPrefix(literalText(n.Values[0]), "keelson.") {
+				add(n.Values[0])
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// TestObservability: docs/reference/observability.md has each span with its attributes, each step
+// with a fixed name, and each path that the HTTP servers answer.
+func TestObservability(t *testing.T) {
+	t.Parallel()
+	page := readPage(t, "docs/reference/observability.md")
+	all := 0
+	for _, file := range productFiles(t, "applier", "controllers/delivery", "cmd") {
+		for name, at := range observedIn(file) {
+			all++
+			if !strings.Contains(page, "`"+name+"`") {
+				t.Errorf("%s: docs/reference/observability.md does not name `%s`", file.at.Position(at), name)
+			}
+		}
+	}
+	if all < 15 {
+		t.Errorf("only %d spans, attributes, steps and paths were found", all)
+	}
+}
+
 // TestCredentialFields: docs/reference/settings.md has each field of a login in the file of
 // --git-credentials.
 func TestCredentialFields(t *testing.T) {

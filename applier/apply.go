@@ -213,7 +213,9 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	if !rec.Open() {
 		rec.IntentsAt = nil
 	}
+	rec.Unfinished = a.unfinished()
 	if whole && !a.stopped() {
+		rec.Unfinished = false
 		w := a.want
 		if !w.Absent && (rec.TargetHash != w.Target.Hash || rec.Version != w.Version) {
 			rec.History = a.history(rec.History)

@@ -277,6 +277,12 @@ func (c *Cluster) Delivered(ctx context.Context, component string) (records.Deli
 	return c.records.Delivered(ctx, component)
 }
 
+// Unfinished reports whether an apply changed objects of a component after its last delivery, and
+// was not complete: the cluster has neither target.
+func (c *Cluster) Unfinished(ctx context.Context, component string) (bool, error) {
+	return c.records.Unfinished(ctx, component)
+}
+
 // DeliveredAs returns the last delivery of a component that had a target; false: its history has
 // none.
 func (c *Cluster) DeliveredAs(ctx context.Context, component, targetHash string) (records.Delivered, bool, error) {

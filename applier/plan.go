@@ -99,7 +99,7 @@ func (p *Prepared) Settled() bool {
 }
 
 // recordStale reports whether only the record must be written: all objects are as wanted, but the
-// record names another target or has old intents. A stale mark, or any record of an absent
+// record names another target, an apply that was not complete, or old intents. A stale mark, or any record of an absent
 // component, counts, too.
 func (p *Prepared) recordStale() bool {
 	r := &p.record.Record
@@ -110,7 +110,7 @@ func (p *Prepared) recordStale() bool {
 		return true
 	}
 	return !p.Plan.Differs() &&
-		(r.Version != p.want.Version || r.Tree != p.want.Tree || r.TargetHash != p.want.Target.Hash || r.Open())
+		(r.Version != p.want.Version || r.Tree != p.want.Tree || r.TargetHash != p.want.Target.Hash || r.Unfinished || r.Open())
 }
 
 // statesOf joins the recorded and the wanted objects by ID.

@@ -280,12 +280,13 @@ func statusTable(all []v1alpha1.Delivery, now time.Time, warnings bool) *cli.Tab
 		}}
 		for _, h := range d.Status.Held {
 			what := strings.TrimSpace(h.Object + " " + h.Path)
-			r.Notes = append(r.Notes, cli.Cell{Text: cli.OneLine("! " + what + ": " + because(h.Rule, h.Because)), Style: cli.Yellow})
+			text := strings.TrimSpace("! " + what + ": " + because(h.Rule, h.Because) + fix(h.Fix))
+			r.Notes = append(r.Notes, cli.Cell{Text: cli.OneLine(text), Style: cli.Yellow})
 		}
 		for _, w := range d.Status.Warnings {
 			if warnings {
 				what := strings.TrimSpace(w.Object + " " + w.Path)
-				text := strings.TrimSpace("warning: " + what + ": " + because(w.Rule, w.Because) + ". " + w.Fix)
+				text := strings.TrimSpace("warning: " + what + ": " + because(w.Rule, w.Because) + fix(w.Fix))
 				r.Notes = append(r.Notes, cli.Cell{Text: cli.OneLine(text), Style: cli.Yellow})
 			}
 		}

@@ -55,11 +55,11 @@ func reasons(c *differ.Change) []string {
 	head := c.State.String() + " " + c.ID.String()
 	var out []string
 	if c.Because != "" || c.Rule != "" {
-		out = append(out, cli.OneLine(head+": "+because(c.Rule, c.Because)))
+		out = append(out, cli.OneLine(head+": "+because(c.Rule, c.Because)+fix(c.Fix)))
 	}
 	for _, f := range c.Fields {
 		if f.Action == differ.ActionHold || f.Action == differ.ActionDeny {
-			out = append(out, cli.OneLine(head+" "+f.Path+": "+because(f.Rule, f.Because)))
+			out = append(out, cli.OneLine(head+" "+f.Path+": "+because(f.Rule, f.Because)+fix(f.Fix)))
 		}
 	}
 	if out == nil {
@@ -79,6 +79,14 @@ func because(rule, why string) string {
 		return why
 	}
 	return "rule " + rule + ": " + why
+}
+
+// fix returns what to do instead of what a danger rule stops or warns of, as a further sentence.
+func fix(instead string) string {
+	if instead == "" {
+		return ""
+	}
+	return ". Instead: " + instead
 }
 
 // step prints one finished write.

@@ -143,8 +143,17 @@ func CompareIDs(a, b ID) int {
 
 // stop leaves the object as it is.
 func (c *Change) stop(state ObjectState, rule, because string) {
+	if rule != c.Rule {
+		c.Fix = ""
+	}
 	c.Op, c.State, c.Rule, c.Because = OpNone, state, rule, because
 	c.Patch, c.DryRunBody, c.First, c.HandOver, c.Migrate, c.RecordStale = nil, nil, nil, nil, nil, false
+}
+
+// stopBy leaves the object as it is, by a danger rule.
+func (c *Change) stopBy(r finding, state ObjectState) {
+	c.stop(state, r.Name, r.because())
+	c.Fix = r.Fix
 }
 
 func compareOne(schemas Schemas, s State, policy Policy, effort *effort) (Change, error) {

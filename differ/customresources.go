@@ -60,7 +60,7 @@ func JudgeAmong(ctx context.Context, states []State) error {
 // changes of the versions does not allow this. An approval from before there was such a custom
 // resource does not count.
 func (c *comparison) judgeCustomResources(rows []row, hash io.Writer) ObjectState {
-	c.change.Unread.CustomResources, c.change.Rule, c.change.Because = false, "", ""
+	c.change.Unread.CustomResources, c.change.Rule, c.change.Because, c.change.Fix = false, "", "", ""
 	w := c.schemaRow(rows)
 	if w == nil {
 		return StateSynced
@@ -88,11 +88,13 @@ func (c *comparison) judgeCustomResources(rows []row, hash io.Writer) ObjectStat
 		return StateSynced
 	case v1alpha1.EffectHold, v1alpha1.EffectKeep: // a schema can't be kept for some objects
 		if !c.change.Approved {
+			c.change.Fix = r.Fix
 			return StateHeld
 		}
 		c.change.Because = becauseApproved + because
 		return StateSynced
 	default: // deny, or an effect that this version does not know
+		c.change.Fix = r.Fix
 		return StateDenied
 	}
 }

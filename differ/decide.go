@@ -100,7 +100,7 @@ func guard(r finding, f *Field, approved bool) bool {
 		f.Because = becauseApproved + f.Because
 		return false
 	}
-	f.Action = action
+	f.Action, f.Fix = action, r.Fix
 	return true
 }
 

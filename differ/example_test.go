@@ -65,6 +65,7 @@ spec:
 	// +++ components/web/template/templates/web.yaml:1
 	// @@ .spec.replicas @@ hold
 	// ! rule fewer-replicas: git takes away more than half of the replicas, or all of them
+	// !   scale down in steps, and check the load in between
 	// -3
 	// +1
 	// @@ .spec.template.spec.containers[name="web"].image @@ set

@@ -70,10 +70,10 @@ func (c *comparison) replace() {
 	switch r.effect() {
 	case v1alpha1.EffectAllow:
 	case v1alpha1.EffectDeny:
-		c.change.stop(StateDenied, r.Name, r.because())
+		c.change.stopBy(r, StateDenied)
 	default: // keep and hold
 		if !c.change.Approved {
-			c.change.stop(StateHeld, r.Name, r.because())
+			c.change.stopBy(r, StateHeld)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func inItems(fields []Field) []Field {
 // together reports whether two fields are of one item, and have the same result.
 func (f Field) together(g Field) bool {
 	return f.item > 0 && f.item == g.item && f.at[:f.item].Equals(g.at[:g.item]) &&
-		f.Action == g.Action && f.Rule == g.Rule && f.Because == g.Because
+		f.Action == g.Action && f.Rule == g.Rule && f.Because == g.Because && f.Fix == g.Fix
 }
 
 // whole returns the item of the given fields; it is not ok if a field is the item itself.

@@ -155,9 +155,7 @@ func (m *markdown) warnings(order []*Change) {
 		}
 		m.printf("- **warning**")
 		m.reason(w.Rule, w.Because)
-		if w.Fix != "" {
-			m.printf("; instead: %s", code(w.Fix))
-		}
+		m.fix(w.Fix)
 		m.printf("\n")
 		for j, at := range places[w.Rule] {
 			if j == markdownItems {
@@ -191,6 +189,7 @@ func attentive(c *Change) []Field {
 func (m *markdown) attentionTo(c *Change, fields []Field) {
 	m.printf("- **%s** %s", c.verb(), code(c.ID.String()))
 	m.reason(c.Rule, c.Because)
+	m.fix(c.Fix)
 	if c.Approvable() {
 		m.printf("; to approve: hash %s", code(c.Hash))
 		for _, missed := range c.Missed {
@@ -205,7 +204,17 @@ func (m *markdown) attentionTo(c *Change, fields []Field) {
 		}
 		m.printf("  - %s %s", f.Action, code(f.Path))
 		m.reason(f.Rule, f.Because)
+		if i == 0 || f.Fix != fields[i-1].Fix {
+			m.fix(f.Fix)
+		}
 		m.printf("\n")
+	}
+}
+
+// fix says what to do instead of what a rule stops or warns of.
+func (m *markdown) fix(fix string) {
+	if fix != "" {
+		m.printf("; instead: %s", code(fix))
 	}
 }
 

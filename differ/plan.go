@@ -107,8 +107,9 @@ type Field struct {
 	// Recorded, Target and Live are nil if absent. Data of Secrets is masked by a keyed hash.
 	Recorded, Target, Live any
 	Action                 Action
-	// Rule is the danger rule that decided, if any. Because is the reason, if any.
-	Rule, Because string
+	// Rule is the danger rule that decided, if any. Because is the reason, if any. Fix says what to do
+	// instead, if the rule stops the change.
+	Rule, Because, Fix string
 	// at is the path. item is the length of the path of the list item with which the field comes or
 	// goes as a whole; 0 without such an item.
 	at   fieldpath.Path
@@ -129,6 +130,9 @@ func (f Field) MarshalJSON() ([]byte, error) {
 	if f.Because != "" {
 		m["because"] = f.Because
 	}
+	if f.Fix != "" {
+		m["fix"] = f.Fix
+	}
 	data, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("field %s: %w", f.Path, err)
@@ -147,8 +151,9 @@ type Change struct {
 	// Warnings about fields that change, and about the object's creation or deletion.
 	Warnings []Warning
 	// Rule is the danger rule that decided about the object as a whole, if any. Because is the
-	// reason why the object is held, denied, forgotten or waits, if any.
-	Rule, Because string
+	// reason why the object is held, denied, forgotten or waits, if any. Fix says what to do instead
+	// of what the rule stops.
+	Rule, Because, Fix string
 	// Hash identifies the difference. An approval names this hash.
 	Hash string
 	// Approved reports that git approves a deletion, or a difference that would be held otherwise.

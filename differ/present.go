@@ -25,6 +25,7 @@ type jsonObject struct {
 	Fields     []Field     `json:"fields,omitempty"`
 	Rule       string      `json:"rule,omitempty"`
 	Because    string      `json:"because,omitempty"`
+	Fix        string      `json:"fix,omitempty"`
 	Hash       string      `json:"hash,omitempty"`
 	Approved   bool        `json:"approved,omitempty"`
 	Missed     []string    `json:"missed,omitempty"`
@@ -40,7 +41,7 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 		c := &p.Changes[i]
 		o := jsonObject{
 			APIVersion: c.APIVersion, Kind: c.ID.Kind, Namespace: c.ID.Namespace, Name: c.ID.Name,
-			Op: c.Op, State: c.State, Warnings: c.Warnings, Fields: c.Fields, Rule: c.Rule, Because: c.Because,
+			Op: c.Op, State: c.State, Warnings: c.Warnings, Fields: c.Fields, Rule: c.Rule, Because: c.Because, Fix: c.Fix,
 			Approved: c.Approved, Missed: c.Missed, Admission: c.Admission, Unpredicted: c.Unpredicted,
 		}
 		if c.State != StateSynced {
@@ -143,7 +144,8 @@ const (
 type text struct {
 	b       strings.Builder
 	color   bool
-	against string // [Plan.Against]
+	against string   // [Plan.Against]
+	fixes   []string // of the object, shown so far
 }
 
 // header names what is compared, as the first two lines of a unified diff do.
@@ -181,6 +183,7 @@ func (c *Change) verb() string {
 }
 
 func (t *text) change(c *Change) {
+	t.fixes = nil
 	color := ansiBold
 	switch c.State {
 	case StateDenied:
@@ -191,7 +194,7 @@ func (t *text) change(c *Change) {
 	}
 	t.line(color, fmt.Sprintf("%s %s", c.verb(), c.ID))
 	if c.Rule != "" || c.Because != "" {
-		t.reason(c.Rule, c.Because)
+		t.reason(c.Rule, c.Because, c.Fix)
 	}
 	if c.Unpredicted != "" {
 		t.line(ansiYellow, "! no dry run: "+c.Unpredicted)
@@ -319,18 +322,23 @@ func (t *text) additions(list []Addition) {
 	}
 }
 
-func (t *text) reason(rule, because string) {
+// reason writes one line, and one for the fix if the object has not shown it.
+func (t *text) reason(rule, because, fix string) {
 	if rule != "" {
 		because = "rule " + rule + ": " + because
 	}
 	t.line(ansiYellow, "! "+because)
+	if fix != "" && !slices.Contains(t.fixes, fix) {
+		t.fixes = append(t.fixes, fix)
+		t.line(ansiYellow, "!   "+fix)
+	}
 }
 
 func (t *text) field(f Field) {
 	hunk := "@@ " + f.Path + " @@ " + f.Action.String()
 	t.line(ansiCyan, hunk)
 	if f.Because != "" {
-		t.reason(f.Rule, f.Because)
+		t.reason(f.Rule, f.Because, f.Fix)
 	}
 	switch f.Action {
 	case ActionKeep, ActionRelease, ActionAdopt:

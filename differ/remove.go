@@ -123,14 +123,14 @@ func (c *comparison) delete() {
 		switch r.effect() {
 		case v1alpha1.EffectHold:
 			if !c.change.Approved {
-				c.change.stop(StateHeld, r.Name, r.because())
+				c.change.stopBy(r, StateHeld)
 			}
 		case v1alpha1.EffectKeep:
 			c.forget("rule " + r.Name + ": " + r.Because)
 			c.change.Warnings = nil
 		case v1alpha1.EffectAllow:
 		default: // deny, or an effect that this version does not know
-			c.change.stop(StateDenied, r.Name, r.because())
+			c.change.stopBy(r, StateDenied)
 		}
 	}
 }

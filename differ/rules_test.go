@@ -94,7 +94,7 @@ func TestBuiltInConcerns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
+		t.Errorf("%s (-want +got); go test ./differ -run TestBuiltInConcerns -update rewrites it:\n%s", file, diff)
 	}
 }
 

@@ -54,7 +54,7 @@ func (c *comparison) judgeCreation() bool {
 		c.change.warn(f, "")
 	}
 	if found && r.effect() == v1alpha1.EffectDeny {
-		c.change.stop(StateDenied, r.Name, r.because())
+		c.change.stopBy(r, StateDenied)
 		return false
 	}
 	return true

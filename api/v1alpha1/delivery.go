@@ -166,8 +166,9 @@ type HeldChange struct {
 	Path string `json:"path,omitempty"`
 	// Rule that stopped it.
 	Rule string `json:"rule"`
-	// Because is the rule's reason.
+	// Because is the rule's reason, and Fix what to do instead.
 	Because string `json:"because"`
+	Fix     string `json:"fix,omitempty"`
 	// Hash of the object's difference, for an approval; empty if an approval would not help.
 	Hash string `json:"hash,omitempty"`
 }

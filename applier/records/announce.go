@@ -20,6 +20,7 @@ func (s *Store) mergeAnnouncement(ctx context.Context, r *Stored) error {
 		// Only updates of recorded objects are announced.
 		if o := r.Find(id); o != nil && o.Intent == "" {
 			o.Intent = IntentUpdate
+			r.Unfinished = true // an announcement names no target
 		}
 	}
 	if a.Writer != s.announcer.writer {

@@ -31,6 +31,9 @@ type Record struct {
 	Tree       string `json:"tree,omitempty"`
 	Revision   string `json:"revision,omitempty"`
 	TargetHash string `json:"targetHash,omitempty"`
+	// Unfinished: since then, an apply of another target has changed objects, and none was complete.
+	// So the objects are those of no target.
+	Unfinished bool `json:"unfinished,omitempty"`
 	// Objects are what was applied, in the order of their IDs.
 	Objects []Object `json:"objects"`
 	// Hooks holds the progress of the hooks of a target that is not applied in whole yet, and hooks

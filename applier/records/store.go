@@ -177,6 +177,18 @@ func (s *Store) Delivered(ctx context.Context, component string) (Delivered, err
 	return r.Delivered(), nil
 }
 
+// Unfinished reports whether the objects of a component are those of no target: see [Record].
+func (s *Store) Unfinished(ctx context.Context, component string) (bool, error) {
+	if s.memory.summary(component) != nil {
+		return false, nil // a settled component has its target
+	}
+	r, err := s.Read(ctx, component)
+	if err != nil {
+		return false, err
+	}
+	return r.Unfinished, nil
+}
+
 // Seen receives the resourceVersion of a component's record from a watch. When the remembered record
 // is older, or none is known, Seen forgets it and returns true: another writer wrote it, so plan
 // again.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
@@ -104,15 +105,22 @@ func (a *agent) stages(ctx context.Context, component string, t *attempt) stageO
 	case o.ends():
 		return o
 	}
+	paused := d.Paused || s.cluster.Spec.Paused
 	t.planned, t.plan, t.health, t.applied = true, prepared.Plan, prepared.Health, prepared.Applied
 	switch {
+	case t.unfinished:
+		t.plan = differ.Plan{} // a way back that git does not ask for
+		if paused {
+			return stop(v1alpha1.SyncPaused, "paused in git: "+t.waits)
+		}
+		return stop(v1alpha1.SyncWaiting, t.waits)
 	case prepared.Settled():
 		t.diagnosis = a.diagnoses.of(ctx, s, prepared, *t)
-		if t.waits != "" && (d.Paused || s.cluster.Spec.Paused) {
+		if t.waits != "" && paused {
 			return stop(v1alpha1.SyncPaused, "paused in git: it keeps "+t.keeps.Version)
 		}
 		return t.synced()
-	case d.Paused || s.cluster.Spec.Paused:
+	case paused:
 		return stop(v1alpha1.SyncPaused, "paused in git: "+t.plan.Summary())
 	case on != "" && t.waits == "" && (!prepared.Delivered() || !a.state.waitsForRelease(on)): // the delivered version is not held up
 		return waiting

@@ -21,6 +21,9 @@ type releaseDecision struct {
 	waits string
 	// keeps is the delivery that stays meanwhile; the zero value: never delivered.
 	keeps records.Delivered
+	// unfinished: an apply has changed objects after that delivery, and was not complete. To return
+	// to the delivery is a change that git does not make, so the objects stay as they are.
+	unfinished bool
 	// until is when the decision may change by itself; zero: another event will queue the component.
 	until time.Time
 }
@@ -53,12 +56,11 @@ func (r *resolver) decideRelease(ctx context.Context, s snapshot, wants string) 
 	if err != nil || isAt(had, wants) {
 		return releaseDecision{}, err
 	}
-	v := releaseDecision{keeps: had, waits: fmt.Sprintf("waits for its turn in pipeline %s", pipeline.Name)}
+	waits := fmt.Sprintf("waits for its turn in pipeline %s", pipeline.Name)
 	if r.board == nil {
-		v.waits = fmt.Sprintf("pipeline %s lets clusters go one after the other, and this controller knows of one alone (--cluster)", pipeline.Name)
+		waits = fmt.Sprintf("pipeline %s lets clusters go one after the other, and this controller knows of one alone (--cluster)", pipeline.Name)
 	}
-	v.waits += keeping(had)
-	return v, nil
+	return r.keeping(ctx, s, releaseDecision{waits: waits, keeps: had})
 }
 
 // isAt reports whether the delivered target is the given one.
@@ -66,11 +68,22 @@ func isAt(had records.Delivered, wants string) bool {
 	return had.TargetHash == wants || had.TargetHash == "" && wants == v1alpha1.HashAbsent
 }
 
-func keeping(had records.Delivered) string {
-	if had.TargetHash == "" {
-		return ", and is not there yet"
+// keeping adds what the cluster keeps to a decision that makes a component wait.
+func (r *resolver) keeping(ctx context.Context, s snapshot, v releaseDecision) (releaseDecision, error) {
+	unfinished, err := s.link.cluster.Unfinished(ctx, s.delivery.Component)
+	if err != nil {
+		return releaseDecision{}, err
 	}
-	return ", and keeps " + had.Version
+	switch {
+	case v.keeps.TargetHash == "":
+		v.waits += ", and is not there yet"
+	case unfinished:
+		v.waits += ", and stays as it is: a change after " + v.keeps.Version + " was applied in part"
+	default:
+		v.waits += ", and keeps " + v.keeps.Version
+	}
+	v.unfinished = unfinished
+	return v, nil
 }
 
 // decideFreeze decides about a component without a pipeline: no change while the component is frozen.
@@ -83,7 +96,7 @@ func (r *resolver) decideFreeze(ctx context.Context, s snapshot, wants string) (
 	if err != nil || isAt(had, wants) {
 		return releaseDecision{}, err
 	}
-	return releaseDecision{waits: "frozen: " + reason + keeping(had), keeps: had, until: until}, nil
+	return r.keeping(ctx, s, releaseDecision{waits: "frozen: " + reason, keeps: had, until: until})
 }
 
 // decideRollback decides about a cluster whose stage is rolled back.
@@ -146,7 +159,7 @@ func (r *resolver) due(ctx context.Context, s snapshot, target *renderer.Target,
 // attempt ends if the decision failed, or if nothing was ever delivered and the target must wait.
 func (r *resolver) awaitRelease(ctx context.Context, s snapshot, hash string, t *attempt) stageOutcome {
 	v, err := r.decideRelease(ctx, s, hash)
-	t.waits, t.keeps = v.waits, v.keeps
+	t.waits, t.keeps, t.unfinished = v.waits, v.keeps, v.unfinished
 	switch {
 	case errors.Is(err, rollout.ErrUnknown): // queued again when the hub has answered
 		return stageOutcome{sync: v1alpha1.SyncWaiting, message: err.Error(), connecting: true}

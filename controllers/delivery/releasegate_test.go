@@ -1,6 +1,8 @@
 package delivery_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,6 +39,68 @@ func TestFreeze(t *testing.T) {
 	f.commit("thaw")
 	f.eventually("the change arrives", func() bool { return f.text() == "bye" })
 	f.sync(v1alpha1.SyncSynced, "")
+}
+
+// partly delivers a version of which one object is held: the other object changes.
+func (f *fleet) partly() {
+	f.t.Helper()
+	name := "components/CLUSTER-web/template/templates/web.yaml"
+	before, err := os.ReadFile(filepath.Join(f.folder, strings.ReplaceAll(name, "CLUSTER", f.name)))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.write(name, strings.Replace(string(before), "selector: {matchLabels: {app: web}}", "selector: {matchLabels: {app: other}}", 1))
+	f.commit("another selector")
+	f.git("tag", f.name+"-web/v1.0.1")
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", head+"MetaConfig\nversion: v1.0.1\nvalues: {text: bye}\n")
+	f.commit("v1.0.1")
+	f.sync(v1alpha1.SyncHeld, "workload-selector")
+	f.eventually("the other object changes", func() bool { return f.text() == "bye" })
+}
+
+// stays fails if the ConfigMap is written while the component is looked at again.
+func (f *fleet) stays(text, message string) {
+	f.t.Helper()
+	f.sync(v1alpha1.SyncWaiting, message)
+	version := f.field(configMaps, "metadata", "resourceVersion")
+	for _, again := range []string{"one", "two"} {
+		f.write("clusters/CLUSTER/CLUSTER-web.yaml", head+"MetaConfig\nversion: v1.0.1\nvalues: {text: "+again+"}\n")
+		f.commit(again)
+		revision := strings.TrimSpace(f.git("rev-parse", "HEAD"))
+		f.eventually("it is looked at again", func() bool { return strings.Contains(f.log.String(), revision[:8]) })
+		f.sync(v1alpha1.SyncWaiting, message)
+	}
+	if f.text() != text || f.field(configMaps, "metadata", "resourceVersion") != version {
+		f.t.Errorf("the text is %q, of version %s; it was %q, of version %s", f.text(), f.field(configMaps, "metadata", "resourceVersion"), text, version)
+	}
+}
+
+// A freeze in the middle of a change stops there: to take the objects back that were
+// applied is a change that git does not make.
+func TestFreezeInTheMiddle(t *testing.T) {
+	f := newFleet(t)
+	f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+	f.partly()
+	f.write("freezes/double-11.yaml", head+"Freeze\nclusterSelector: {}\nreason: double 11\n")
+	f.commit("freeze")
+	f.stays("bye", "frozen: double 11 (freezes/double-11.yaml), and stays as it is: a change after v1.0.0 was applied in part")
+	f.git("rm", "-q", "freezes/double-11.yaml")
+	f.commit("thaw")
+	f.eventually("the next change arrives", func() bool { return f.text() == "two" })
+	f.sync(v1alpha1.SyncHeld, "workload-selector")
+}
+
+// The same holds while a change waits for its turn in a pipeline.
+func TestPipelineInTheMiddle(t *testing.T) {
+	f := newFleet(t)
+	f.only = f.name
+	f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+	f.partly()
+	f.piped()
+	f.commit("a pipeline")
+	f.stays("bye", "and stays as it is: a change after v1.0.0 was applied in part")
 }
 
 // lean leaves the fleet nothing but a ConfigMap, which is healthy when it is there.

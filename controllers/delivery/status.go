@@ -48,8 +48,10 @@ type attempt struct {
 	// wanted is what git wants of a component with a pipeline; nil: no pipeline, or unknown.
 	wanted *v1alpha1.WantedDelivery
 	// waits is why the target is not released yet; keeps is the delivery that stays meanwhile.
-	waits string
-	keeps records.Delivered
+	// unfinished: the objects are not those of that delivery, and stay as they are.
+	waits      string
+	keeps      records.Delivered
+	unfinished bool
 	// ungoverned: the component has no pipeline.
 	ungoverned bool
 	// planned: plan and health are known.
@@ -143,9 +145,9 @@ func waited(s v1alpha1.DeliveryStatus, now time.Time) time.Duration {
 
 func held(p differ.Plan) []v1alpha1.HeldChange {
 	var out []v1alpha1.HeldChange
-	add := func(c *differ.Change, path, rule, because string) {
+	add := func(c *differ.Change, path, rule, because, fix string) {
 		if len(out) < heldShown {
-			one := v1alpha1.HeldChange{Object: c.ID.String(), Path: path, Rule: rule, Because: because}
+			one := v1alpha1.HeldChange{Object: c.ID.String(), Path: path, Rule: rule, Because: because, Fix: fix}
 			if c.Approvable() {
 				one.Hash = c.Hash
 				one.Because = strings.Join(append([]string{one.Because}, c.Missed...), "; ")
@@ -159,11 +161,11 @@ func held(p differ.Plan) []v1alpha1.HeldChange {
 			continue
 		}
 		if c.Rule != "" {
-			add(c, "", c.Rule, c.Because)
+			add(c, "", c.Rule, c.Because, c.Fix)
 		}
 		for _, f := range c.Fields {
 			if f.Action == differ.ActionHold || f.Action == differ.ActionDeny {
-				add(c, f.Path, f.Rule, f.Because)
+				add(c, f.Path, f.Rule, f.Because, f.Fix)
 			}
 		}
 	}

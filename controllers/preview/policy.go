@@ -27,8 +27,10 @@ func policyChanges(base, head *registry.Fleet) []PolicyChange {
 	found.rules("fleet.yaml", base.Spec.Danger, head.Spec.Danger)
 	compareNamed(found, "project", byName(base.Projects, projectName), byName(head.Projects, projectName))
 	compareNamed(found, "pipeline", byName(base.Pipelines, pipelineName), byName(head.Pipelines, pipelineName))
+	compareFiles(found, "pipeline", byName(base.Pipelines, pipelineName), byName(head.Pipelines, pipelineName), func(p *registry.Pipeline) map[string]string { return p.Jobs })
 	compareNamed(found, "freeze", byName(base.Freezes, freezeName), byName(head.Freezes, freezeName))
 	compareNamed(found, "probe", byName(base.Probes, probeName), byName(head.Probes, probeName))
+	compareFiles(found, "probe", byName(base.Probes, probeName), byName(head.Probes, probeName), func(p *registry.Probe) map[string]map[string]any { return p.Templates })
 	compareNamed(found, "notification", byName(base.Notifications, notificationName), byName(head.Notifications, notificationName))
 	found.stageApprovals(base.StageApprovals(), head.StageApprovals())
 	for _, c := range head.Clusters {
@@ -231,6 +233,23 @@ func compareNamed[T any](c changes, what string, was, is map[string]T) {
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		if _, had := was[name]; !had {
 			c.add("", "%s %s is added", what, name)
+		}
+	}
+}
+
+// compareFiles compares the files that settings name, such as the Jobs of a pipeline's checks: they
+// run on clusters. A file that a setting names or no longer names is a change of the setting itself.
+func compareFiles[T, F any](c changes, what string, was, is map[string]T, filesOf func(T) map[string]F) {
+	for name, before := range was {
+		now, still := is[name]
+		if !still {
+			continue
+		}
+		files := filesOf(now)
+		for path, file := range filesOf(before) {
+			if after, named := files[path]; named && !reflect.DeepEqual(file, after) {
+				c.add("", "%s of %s %s is changed", path, what, name)
+			}
 		}
 	}
 }

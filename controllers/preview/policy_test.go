@@ -14,6 +14,7 @@ import (
 func TestPolicyChanges(t *testing.T) {
 	t.Parallel()
 	const stages = header + "Pipeline\nstages:\n- {name: all, clusterSelector: {}}\n"
+	const job = "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: smoke, image: smoke}]}}}\n"
 	const rule = "danger:\n- {name: mine, path: .spec.replicas, effect: deny, because: they say so}\n"
 	approval := func(cluster string) string {
 		return header + "Approvals\napprovals:\n- {" + cluster + "component: web, object: Deployment.apps web/web, hash: \"" + strings.Repeat("0", 32) + "\", because: x}\n"
@@ -85,6 +86,23 @@ func TestPolicyChanges(t *testing.T) {
 			},
 			change: func(f *fleet) { f.write("fleet.yaml", header+"Fleet\nname: test\n"); f.remove("pipelines/slow.yaml") },
 			want:   []string{"fleet.yaml: pipeline: slow → (none)", "pipeline slow is removed"},
+		},
+		"JobOfCheck": {
+			why: "A Job of a check runs on clusters, and its file is not the pipeline's.", before: func(f *fleet) {
+				f.write("pipelines/slow.yaml", strings.Replace(stages, "clusterSelector: {}", "clusterSelector: {}, after: [{name: smoke, job: {template: checks/smoke.yaml}}]", 1))
+				f.write("fleet.yaml", header+"Fleet\nname: test\npipeline: slow\n")
+				f.write("checks/smoke.yaml", job)
+			},
+			change: func(f *fleet) { f.edit("checks/smoke.yaml", "image: smoke", "image: other") },
+			want:   []string{"checks/smoke.yaml of pipeline slow is changed"},
+		},
+		"ObjectOfProbe": {
+			why: "A probe makes the object of a file on clusters.", before: func(f *fleet) {
+				f.write("probes/backup.yaml", header+"Probe\nclusterSelector: {}\nnamespace: probes\nsubjects:\n- {name: backup, custom: {template: manifests/backup.yaml, ready: \"true\"}}\n")
+				f.write("manifests/backup.yaml", "apiVersion: backups.example/v1\nkind: Backup\nspec: {keep: 1}\n")
+			},
+			change: func(f *fleet) { f.edit("manifests/backup.yaml", "keep: 1", "keep: 9") },
+			want:   []string{"manifests/backup.yaml of probe backup is changed"},
 		},
 		"PipelineOfComponent": {
 			why: "A component may choose another one.", before: func(f *fleet) {

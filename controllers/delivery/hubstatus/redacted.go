@@ -31,7 +31,7 @@ func Redacted(redactor *redact.Redactor, s *v1alpha1.DeliveryStatus) *v1alpha1.D
 func ruleTextsOf(s *v1alpha1.DeliveryStatus) []*string {
 	var texts []*string
 	for i := range s.Held {
-		texts = append(texts, &s.Held[i].Path, &s.Held[i].Rule, &s.Held[i].Because)
+		texts = append(texts, &s.Held[i].Path, &s.Held[i].Rule, &s.Held[i].Because, &s.Held[i].Fix)
 	}
 	for i := range s.Warnings {
 		texts = append(texts, &s.Warnings[i].Path, &s.Warnings[i].Rule, &s.Warnings[i].Because, &s.Warnings[i].Fix)
