@@ -151,18 +151,24 @@ func typeName(e ast.Expr) string {
 // event of api/ and controllers/. A text in the form of a reason that is none stands in noStatuses.
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	page := readPage(t, "docs/reference/statuses.md")
-	all := 0
-	for _, file := range productFiles(t, "api", "controllers") {
-		for value, at := range statusesIn(file) {
+	namesAll(t, "docs/reference/statuses.md", 80, statusesIn, func(value string) string { return "`" + value + "`" }, productFiles(t, "api", "controllers"))
+}
+
+// namesAll fails if a page lacks what is found in files, in the form in which the page has it, or
+// if less is found than least.
+func namesAll(t *testing.T, page string, least int, in func(parsedFile) map[string]token.Pos, form func(string) string, files []parsedFile) {
+	t.Helper()
+	text, all := readPage(t, page), 0
+	for _, file := range files {
+		for found, at := range in(file) {
 			all++
-			if !strings.Contains(page, "`"+value+"`") {
-				t.Errorf("%s: docs/reference/statuses.md has no line for `%s`: say what it means, and what to do", file.at.Position(at), value)
+			if !strings.Contains(text, form(found)) {
+				t.Errorf("%s: %s has no line for %q: say what it means, and what to do", file.at.Position(at), page, found)
 			}
 		}
 	}
-	if all < 80 {
-		t.Errorf("only %d statuses were found", all)
+	if all < least {
+		t.Errorf("only %d were found that %s has to name", all, page)
 	}
 }
 
@@ -207,22 +213,8 @@ func sentencesIn(file parsedFile) map[string]token.Pos {
 // TestMessages: docs/reference/statuses.md has each message of sentenceFiles.
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	page := readPage(t, "docs/reference/statuses.md")
-	all := 0
-	for _, file := range productFiles(t, "controllers") {
-		if !slices.Contains(sentenceFiles(), file.name) {
-			continue
-		}
-		for sentence, at := range sentencesIn(file) {
-			all++
-			if !strings.Contains(page, strings.TrimRight(sentence, " :…")) {
-				t.Errorf("%s: docs/reference/statuses.md has no line for %q: say what it means, and what to do", file.at.Position(at), sentence)
-			}
-		}
-	}
-	if all < 40 {
-		t.Errorf("only %d messages were found", all)
-	}
+	files := slices.DeleteFunc(productFiles(t, "controllers"), func(f parsedFile) bool { return !slices.Contains(sentenceFiles(), f.name) })
+	namesAll(t, "docs/reference/statuses.md", 40, sentencesIn, func(sentence string) string { return strings.TrimRight(sentence, " :…") }, files)
 }
 
 // TestReferenceCatches: the tests above find what they are about.
@@ -343,19 +335,7 @@ func observedIn(file parsedFile) map[string]token.Pos {
 // with a fixed name, and each path that the HTTP servers answer.
 func TestObservability(t *testing.T) {
 	t.Parallel()
-	page := readPage(t, "docs/reference/observability.md")
-	all := 0
-	for _, file := range productFiles(t, "applier", "controllers/delivery", "cmd") {
-		for name, at := range observedIn(file) {
-			all++
-			if !strings.Contains(page, "`"+name+"`") {
-				t.Errorf("%s: docs/reference/observability.md does not name `%s`", file.at.Position(at), name)
-			}
-		}
-	}
-	if all < 15 {
-		t.Errorf("only %d spans, attributes, steps and paths were found", all)
-	}
+	namesAll(t, "docs/reference/observability.md", 15, observedIn, func(name string) string { return "`" + name + "`" }, productFiles(t, "applier", "controllers/delivery", "cmd"))
 }
 
 // TestCredentialFields: docs/reference/settings.md has each field of a login in the file of

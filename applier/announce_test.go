@@ -54,7 +54,7 @@ func (n *writeLog) since(mark int) []string {
 }
 
 // announced returns the announced objects of a component, and its TakenOverAt.
-func (w *world) announced() (names []string, claimed string) {
+func (w *world) announced() (names []string, takenOverAt string) {
 	w.t.Helper()
 	client, err := kubernetes.NewForConfig(server)
 	if err != nil {
@@ -323,7 +323,7 @@ func TestNothingIsAnnouncedAfterAClaim(t *testing.T) {
 	for i, value := range []string{"two", "three", "four"} { // a claim, and then announcements
 		next.must(w.want("v3"+strconv.Itoa(i), configMap("a", value), configMap("b", "one")))
 	}
-	if _, claimed := w.announced(); claimed == "" {
+	if _, takenOverAt := w.announced(); takenOverAt == "" {
 		t.Error("the claim was forgotten")
 	}
 	if err := old.apply(p); !errors.Is(err, applier.ErrStale) {
@@ -372,9 +372,9 @@ func TestClaimOfWhatIsNotKnown(t *testing.T) {
 	}
 }
 
-// A session takes over from a session that claimed and did not write the record: the claim has
+// A session takes over from a session that took over and did not write the record: its takeover has
 // the objects that the first session had announced.
-func TestClaimIsInherited(t *testing.T) {
+func TestTakeoverIsInherited(t *testing.T) {
 	w := newWorld(t)
 	at := &armed{match: write(http.MethodPatch, "/configmaps/a")}
 	old := w.session("old", at.is)

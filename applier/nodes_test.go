@@ -57,8 +57,8 @@ func onNodes(label string) string {
 	return daemonSet + "      nodeSelector: {" + label + ": \"yes\"}\n"
 }
 
-// countingNodes counts the lists of nodes, and answers them itself where status is not 0.
-func (w *world) countingNodes(status int) *atomic.Int32 {
+// countingNodes counts the lists of nodes. answer, if there is one, answers instead of the API server.
+func (w *world) countingNodes(answer func(*http.Request) *http.Response) *atomic.Int32 {
 	w.t.Helper()
 	lists, config := &atomic.Int32{}, rest.CopyConfig(server)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -67,8 +67,8 @@ func (w *world) countingNodes(status int) *atomic.Int32 {
 				return next.RoundTrip(r)
 			}
 			lists.Add(1)
-			if status != 0 {
-				return refuse(r, status), nil
+			if answer != nil {
+				return answer(r), nil
 			}
 			return next.RoundTrip(r)
 		})
@@ -83,13 +83,13 @@ func TestNodesAreCounted(t *testing.T) {
 	w := newWorld(t)
 	w.addNode("counted-1", "counted")
 	w.addNode("counted-2", "counted")
-	lists := w.countingNodes(0)
+	lists := w.countingNodes(nil)
 	w.apply(w.want("v1", onNodes("counted")))
 	w.settled(w.want("v1", onNodes("counted")))
 	if n := lists.Load(); n != 0 {
 		t.Errorf("nodes were listed %d times for a creation and a settled component", n)
 	}
-	lists = w.countingNodes(0)
+	lists = w.countingNodes(nil)
 	next := w.want("v2", onNodes("on-no-node"))
 	for range 3 {
 		c := change(t, w.apply(next), "DaemonSet")
@@ -108,11 +108,11 @@ func TestNodesAreNotKnown(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.want("v1", daemonSet))
 	next := w.want("v2", onNodes("on-no-node"))
-	w.countingNodes(http.StatusInternalServerError)
+	w.countingNodes(func(r *http.Request) *http.Response { return refuse(r, http.StatusInternalServerError) })
 	if _, err := w.cluster.Plan(t.Context(), next); err == nil || !strings.Contains(err.Error(), "list nodes") {
 		t.Errorf("the API server failed, and the plan has the error %v", err)
 	}
-	lists := w.countingNodes(http.StatusForbidden)
+	lists := w.countingNodes(func(r *http.Request) *http.Response { return refuse(r, http.StatusForbidden) })
 	c := change(t, w.apply(next), "DaemonSet")
 	if c.Op != differ.OpUpdate || len(c.Warnings) == 0 || c.Warnings[0].Rule != "fewer-nodes" || lists.Load() == 0 {
 		t.Errorf("want it updated, with the warning of the selector alone: %s, %v", c.Op, c.Warnings)

@@ -99,8 +99,8 @@ func (p *Prepared) Settled() bool {
 }
 
 // recordStale reports whether only the record must be written: all objects are as wanted, but the
-// record names another target, an apply that was not complete, or old intents. A stale mark, or any record of an absent
-// component, counts, too.
+// record names another target, an apply that was not complete, or old intents. A stale mark, or any
+// record of an absent component, counts, too.
 func (p *Prepared) recordStale() bool {
 	r := &p.record.Record
 	if p.want.Absent {

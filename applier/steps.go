@@ -31,8 +31,8 @@ func (s step) do(ctx context.Context) (err error) {
 	return s.run(ctx)
 }
 
-// steps returns the steps to the target: hooks before, then waves, each by the rank of the kind. Deletions come
-// last, followed by hooks after.
+// steps returns the steps to the target: hooks before, then waves, each by the rank of the kind.
+// Deletions come last, followed by hooks after.
 func (a *applying) steps() []step {
 	var out []step
 	if a.createsInNamespace() {

@@ -28,7 +28,7 @@ type Policy struct {
 	OwnersByRecord bool
 	// Rules in the order in which they are read; see [Rules].
 	Rules Rules
-	// Adopt allows Keelson to adopt objects that it never applied.
+	// Adopt allows the component to own existing objects that Keelson never applied.
 	Adopt bool
 	// Limits limits the objects that the component may have; nil: no limit.
 	Limits *ProjectLimits

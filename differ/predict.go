@@ -180,8 +180,8 @@ func (c *comparison) moot(answer map[string]any) bool {
 	return err == nil && after.union(isApplied).Equals(c.who.union(isApplied))
 }
 
-// recordNormalForm records the differences of a change without effect as the API server's normal form of the
-// target.
+// recordNormalForm records the differences of a change without effect as the API server's normal
+// form of the target.
 func (c *comparison) recordNormalForm() {
 	c.change.Normal = slices.Clone(c.state.Normal)
 	left := c.change.Fields[:0:0]

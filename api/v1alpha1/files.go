@@ -133,8 +133,8 @@ type Component struct {
 	// Pipeline by which changes go from cluster to cluster, instead of the fleet's. It is read from
 	// the branch, not from the version: see [Pipeline].
 	Pipeline string `json:"pipeline,omitempty"`
-	// Adopt lets the component adopt existing objects that Keelson never applied. Without it
-	// such objects are held.
+	// Adopt lets the component own existing objects that Keelson never applied. Without it such
+	// objects are held.
 	Adopt bool `json:"adopt,omitempty"`
 	// Drift overrides the fleet's drift policy.
 	Drift Drift `json:"drift,omitempty"`
@@ -337,7 +337,7 @@ type Project struct {
 	ServiceAccounts []string `json:"serviceAccounts,omitempty"`
 	// Pipelines: a component must use one of them. Default: any, or none.
 	Pipelines []string `json:"pipelines,omitempty"`
-	// Adopt permits components to adopt objects that Keelson never applied.
+	// Adopt permits components to own existing objects that Keelson never applied.
 	Adopt bool `json:"adopt,omitempty"`
 	// Danger rules for the project's components are read before the fleet's unlocked rules. The
 	// rules of its components are read last, so they can only add rules.

@@ -79,8 +79,8 @@ type Batch struct {
 // Removes reports whether the batch deletes.
 func (b Batch) Removes() bool { return b.Changes[0].Op == differ.OpDelete }
 
-// Batches orders the changes that write: by wave, then by the rank of the kind. Deletions come last and in the
-// opposite order, dependents first.
+// Batches orders the changes that write: by wave, then by the rank of the kind. Deletions come last
+// and in the opposite order, dependents first.
 func Batches(plan *differ.Plan) []Batch {
 	var bring, remove []Batch
 	for i := range plan.Changes {

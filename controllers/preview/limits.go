@@ -28,10 +28,10 @@ func (m *maker) keep(p *differ.Plan) error {
 		if c.Op != differ.OpCreate {
 			c.Record = nil
 		}
-		size += changeBytes + sizeOf(c.Record)
+		size += changeBytes + int64(len(c.Because)+len(c.Fix)) + sizeOf(c.Record)
 		for j := range c.Fields {
 			f := &c.Fields[j]
-			size += fieldBytes + int64(len(f.Path)+len(f.Because)) + sizeOf(f.Recorded) + sizeOf(f.Target) + sizeOf(f.Live)
+			size += fieldBytes + int64(len(f.Path)+len(f.Because)+len(f.Fix)) + sizeOf(f.Recorded) + sizeOf(f.Target) + sizeOf(f.Live)
 		}
 	}
 	size += sizeOfWarnings(p)
@@ -48,7 +48,7 @@ func sizeOfWarnings(p *differ.Plan) int64 {
 	size := int64(0)
 	for i := range p.Changes {
 		for _, w := range p.Changes[i].Warnings {
-			size += fieldBytes + int64(len(w.Because))
+			size += fieldBytes + int64(len(w.Because)+len(w.Fix))
 			for _, path := range w.Paths {
 				size += valueBytes + int64(len(path))
 			}
