@@ -59,6 +59,7 @@ type applying struct {
 	*Prepared
 	cluster *Cluster
 	options ApplyOptions
+	began   *records.Stored // the record that the plan was made with
 	objects *appliedObjects
 	writer  *objectWriter
 	hooks   *hookRunner
@@ -77,7 +78,7 @@ func newApplying(c *Cluster, p *Prepared, o ApplyOptions) *applying {
 		o.Timeout = 5 * time.Minute
 	}
 	objects := newAppliedObjects(p)
-	a := &applying{Prepared: p, cluster: c, options: o, objects: objects}
+	a := &applying{Prepared: p, cluster: c, options: o, began: p.record, objects: objects}
 	a.writer = &objectWriter{
 		plan: p, discovery: c.discovery, live: c.live, dryRuns: c.dryRuns, namespaces: c.namespaces, objects: objects, timeout: o.Timeout,
 	}
@@ -213,7 +214,7 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	if !rec.Open() {
 		rec.IntentsAt = nil
 	}
-	rec.Unfinished = a.unfinished()
+	rec.Unfinished = a.began.Unfinished || a.otherTarget() && !sameContent(a.began.Objects, rec.Objects)
 	if whole && !a.stopped() {
 		rec.Unfinished = false
 		w := a.want
@@ -232,6 +233,20 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	}
 	a.record = next
 	return nil
+}
+
+// otherTarget reports whether the apply is to another target than the last delivery.
+func (a *applying) otherTarget() bool {
+	return a.want.Absent || a.want.Target.Hash != a.began.TargetHash
+}
+
+// sameContent reports whether two records hold the same objects with the same content, and the
+// second has no write that may or may not have happened. Drift that was corrected, an object that
+// was created as recorded, and writes that all failed leave the content as it was.
+func sameContent(before, after []records.Object) bool {
+	return slices.EqualFunc(before, after, func(a, b records.Object) bool {
+		return a.ID == b.ID && b.Intent == "" && reflect.DeepEqual(a.Content, b.Content)
+	})
 }
 
 // judged returns the history with the health of its last delivery, because another delivery begins.

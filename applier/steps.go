@@ -140,16 +140,9 @@ func (a *applying) intend(ctx context.Context) error {
 	now := a.options.Now.UTC()
 	rec := a.record.Record
 	rec.Objects, rec.IntentsAt, rec.Pin, rec.History = a.objects.list(), &now, a.want.Pin, a.judged(rec.History)
-	rec.Unfinished = a.unfinished()
+	rec.Unfinished = rec.Unfinished || a.otherTarget() // until it is known what was written
 	a.record, err = a.cluster.records.Write(ctx, a.record, rec)
 	return stale(err)
-}
-
-// unfinished reports whether the objects are those of no target from the first write of this apply
-// on, until an apply is complete. A correction of drift leaves them those of the last delivery.
-func (a *applying) unfinished() bool {
-	changes := len(a.scope.batches) > 0 && !a.scope.held
-	return a.record.Unfinished || changes && (a.want.Absent || a.want.Target.Hash != a.record.TargetHash)
 }
 
 // intended returns an object as the record is about to have it.

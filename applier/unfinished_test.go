@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/keelson-io/keelson/applier"
 )
 
@@ -35,6 +37,14 @@ func TestUnfinished(t *testing.T) {
 		unfinished(w, false, "after a correction of drift")
 		w.apply(w.want("v2", other, configMap("a", "x")))
 		unfinished(w, false, "after a change of which nothing was applied")
+		if err := w.resource(configMaps).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.apply(w.want("v2", other, configMap("a", "x")))
+		if !w.there("a") {
+			t.Fatal("what another client deleted is not restored")
+		}
+		unfinished(w, false, "after a correction of drift while a change is held")
 		w.apply(w.want("v3", other, configMap("a", "z")))
 		unfinished(w, true, "after a change of which a part is held")
 		w.apply(first)
@@ -53,6 +63,15 @@ func TestUnfinished(t *testing.T) {
 		w.apply(done)
 		unfinished(w, false, "after a complete apply")
 		w.settled(done)
+	})
+	t.Run("Refused", func(t *testing.T) {
+		w := newWorld(t)
+		w.apply(w.want("v1", configMap("a", "x")))
+		bad := strings.Replace(configMap("b", "z"), "key:", "not/valid:", 1)
+		if _, err := w.cluster.Apply(t.Context(), w.plan(w.want("v2", configMap("a", "x"), bad)), applier.ApplyOptions{}); err == nil {
+			t.Fatal("the API server takes a key with a slash")
+		}
+		unfinished(w, false, "after an apply of which every write was refused")
 	})
 	t.Run("SameObjects", func(t *testing.T) {
 		w := newWorld(t)

@@ -75,6 +75,8 @@ func (r *resolver) keeping(ctx context.Context, s snapshot, v releaseDecision) (
 		return releaseDecision{}, err
 	}
 	switch {
+	case v.keeps.TargetHash == "" && unfinished:
+		v.waits += ", and stays as it is: it was installed in part"
 	case v.keeps.TargetHash == "":
 		v.waits += ", and is not there yet"
 	case unfinished:
@@ -93,7 +95,12 @@ func (r *resolver) decideFreeze(ctx context.Context, s snapshot, wants string) (
 		return releaseDecision{}, nil
 	}
 	had, err := s.link.cluster.Delivered(ctx, s.delivery.Component)
-	if err != nil || isAt(had, wants) {
+	if err != nil {
+		return releaseDecision{}, err
+	}
+	// To take back what was applied in part is a change, too.
+	unfinished, err := s.link.cluster.Unfinished(ctx, s.delivery.Component)
+	if err != nil || isAt(had, wants) && !unfinished {
 		return releaseDecision{}, err
 	}
 	return r.keeping(ctx, s, releaseDecision{waits: "frozen: " + reason, keeps: had, until: until})
@@ -135,6 +142,11 @@ func (r *resolver) due(ctx context.Context, s snapshot, target *renderer.Target,
 	}
 	if o := r.awaitRelease(ctx, s, hash, t); o.ends() {
 		return applier.Desired{}, o
+	}
+	if t.waits == "" && target == nil {
+		// Released since the attempt asked first. The next attempt runs the hooks of the removal.
+		r.later(s.delivery.Component, 0)
+		return applier.Desired{}, stop(v1alpha1.SyncProgressing, "its removal begins")
 	}
 	if t.waits == "" {
 		want, err := r.wants.Build(s.fleet, s.delivery, target)

@@ -85,10 +85,16 @@ func TestFreezeInTheMiddle(t *testing.T) {
 	f.write("freezes/double-11.yaml", head+"Freeze\nclusterSelector: {}\nreason: double 11\n")
 	f.commit("freeze")
 	f.stays("bye", "frozen: double 11 (freezes/double-11.yaml), and stays as it is: a change after v1.0.0 was applied in part")
+	f.say("hello")
+	f.eventually("git goes back to v1.0.0", func() bool { return f.status().Version == "v1.0.0" })
+	f.sync(v1alpha1.SyncWaiting, "applied in part")
+	if f.text() != "bye" {
+		t.Errorf("a revert passes the freeze: the text is %q", f.text())
+	}
 	f.git("rm", "-q", "freezes/double-11.yaml")
 	f.commit("thaw")
-	f.eventually("the next change arrives", func() bool { return f.text() == "two" })
-	f.sync(v1alpha1.SyncHeld, "workload-selector")
+	f.eventually("the revert arrives", func() bool { return f.text() == "hello" })
+	f.sync(v1alpha1.SyncSynced, "")
 }
 
 // The same holds while a change waits for its turn in a pipeline.
