@@ -151,26 +151,43 @@ func typeName(e ast.Expr) string {
 // event of api/ and controllers/. A text in the form of a reason that is none stands in noStatuses.
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	namesAll(t, "docs/reference/statuses.md", 80, statusesIn, func(value string) string { return "`" + value + "`" }, productFiles(t, "api", "controllers"))
+	namesAll(t, "docs/reference/statuses.md", 80, foundIn(productFiles(t, "api", "controllers"), statusesIn), inCode)
 }
 
-// namesAll fails if a page lacks what is found in files, in the form in which the page has it, or
-// if less is found than least.
-func namesAll(t *testing.T, page string, least int, in func(parsedFile) map[string]token.Pos, form func(string) string, files []parsedFile) {
-	t.Helper()
-	text, all := readPage(t, page), 0
+// located is a text of the source, with its position.
+type located struct {
+	text string
+	at   token.Position
+}
+
+// foundIn returns what is found in files, once for each file that has it.
+func foundIn(files []parsedFile, in func(parsedFile) map[string]token.Pos) []located {
+	var all []located
 	for _, file := range files {
-		for found, at := range in(file) {
-			all++
-			if !strings.Contains(text, form(found)) {
-				t.Errorf("%s: %s has no line for %q: say what it means, and what to do", file.at.Position(at), page, found)
-			}
+		for text, at := range in(file) {
+			all = append(all, located{text, file.at.Position(at)})
 		}
 	}
-	if all < least {
-		t.Errorf("only %d were found that %s has to name", all, page)
+	return all
+}
+
+// namesAll fails if a page lacks one of the texts that were found, in the form in which the page
+// has it, or if fewer than least were found.
+func namesAll(t *testing.T, page string, least int, found []located, form func(string) string) {
+	t.Helper()
+	content := readPage(t, page)
+	for _, one := range found {
+		if !strings.Contains(content, form(one.text)) {
+			t.Errorf("%s: %s has no line for %q: say what it means, and what to do", one.at, page, one.text)
+		}
+	}
+	if len(found) < least {
+		t.Errorf("only %d were found that %s has to name", len(found), page)
 	}
 }
+
+// inCode is a text as a page has it in a code span.
+func inCode(text string) string { return "`" + text + "`" }
 
 // sentenceFiles have the messages that say why a delivery, a cluster or a check waits or failed.
 func sentenceFiles() []string {
@@ -214,7 +231,7 @@ func sentencesIn(file parsedFile) map[string]token.Pos {
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	files := slices.DeleteFunc(productFiles(t, "controllers"), func(f parsedFile) bool { return !slices.Contains(sentenceFiles(), f.name) })
-	namesAll(t, "docs/reference/statuses.md", 40, sentencesIn, func(sentence string) string { return strings.TrimRight(sentence, " :…") }, files)
+	namesAll(t, "docs/reference/statuses.md", 40, foundIn(files, sentencesIn), func(sentence string) string { return strings.TrimRight(sentence, " :…") })
 }
 
 // TestReferenceCatches: the tests above find what they are about.
@@ -335,7 +352,7 @@ func observedIn(file parsedFile) map[string]token.Pos {
 // with a fixed name, and each path that the HTTP servers answer.
 func TestObservability(t *testing.T) {
 	t.Parallel()
-	namesAll(t, "docs/reference/observability.md", 15, observedIn, func(name string) string { return "`" + name + "`" }, productFiles(t, "applier", "controllers/delivery", "cmd"))
+	namesAll(t, "docs/reference/observability.md", 15, foundIn(productFiles(t, "applier", "controllers/delivery", "cmd"), observedIn), inCode)
 }
 
 // TestCredentialFields: docs/reference/settings.md has each field of a login in the file of
