@@ -202,6 +202,9 @@ func TestClaimsAreNotAskedFor(t *testing.T) {
 	w.settled(want)
 }
 
+// alone has the world's component in git, and no other one.
+func (w *world) alone(component string) bool { return component == w.component }
+
 // A component gets another name: all of its objects move to the new one, although
 // git knows nothing of the old one any more, and then its record goes.
 func TestRenamedComponent(t *testing.T) {
@@ -220,7 +223,11 @@ func TestRenamedComponent(t *testing.T) {
 	if w.uid("a") != uid || w.owner("a") != after.component || w.owner("b") != after.component {
 		t.Error("the objects did not move as they were")
 	}
-	left, err := after.cluster.Tidy(t.Context(), before.component)
+	none := func(string) bool { return false }
+	if left, err := after.cluster.Tidy(t.Context(), after.component, none); err != nil || left != 2 {
+		t.Errorf("a client whose commit has neither name left %d objects (%v) to the new one, want 2", left, err)
+	}
+	left, err := after.cluster.Tidy(t.Context(), before.component, after.alone)
 	if err != nil || left != 0 {
 		t.Errorf("the old name has %d objects left (%v)", left, err)
 	}
@@ -258,7 +265,7 @@ func TestRenamedWhileRecordFails(t *testing.T) {
 	if w.owner("a") != after.component {
 		t.Fatal("the object did not move")
 	}
-	if left, err := after.cluster.Tidy(t.Context(), before.component); err != nil || left != 1 {
+	if left, err := after.cluster.Tidy(t.Context(), before.component, after.alone); err != nil || left != 1 {
 		t.Fatalf("the old name has %d objects (%v), want 1: no other record has it yet", left, err)
 	}
 	refuse = false
@@ -269,7 +276,7 @@ func TestRenamedWhileRecordFails(t *testing.T) {
 	if len(outcome.TransferredFrom) != 1 || outcome.TransferredFrom[0] != before.component {
 		t.Errorf("taken from %v, want %s", outcome.TransferredFrom, before.component)
 	}
-	if left, err := after.cluster.Tidy(t.Context(), before.component); err != nil || left != 0 {
+	if left, err := after.cluster.Tidy(t.Context(), before.component, after.alone); err != nil || left != 0 {
 		t.Errorf("the old name has %d objects left (%v)", left, err)
 	}
 }

@@ -299,10 +299,11 @@ func (c *Cluster) DeliveredAs(ctx context.Context, component, targetHash string)
 }
 
 // Tidy removes objects that other components have taken over from the record of a component that is
-// no longer in git. It returns the number of remaining objects, and deletes a record without
-// objects. Only records that this process knows count; the record of a settled component is read if
-// it may hold an object. The error wraps [ErrStale] when another writer wrote the record.
-func (c *Cluster) Tidy(ctx context.Context, component string) (int, error) {
-	left, err := c.records.Tidy(ctx, component)
+// no longer in git. Only components in git, as inGit says, take objects over. It returns the number
+// of remaining objects and recorded hooks, and deletes a record without any. Only records that this
+// process knows count; the record of a settled component is read if it may hold an object. The error
+// wraps [ErrStale] when another writer wrote the record.
+func (c *Cluster) Tidy(ctx context.Context, component string, inGit func(component string) bool) (int, error) {
+	left, err := c.records.Tidy(ctx, component, inGit)
 	return left, stale(err)
 }

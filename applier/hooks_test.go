@@ -298,6 +298,9 @@ func TestHookFails(t *testing.T) {
 		if _, err := w.resource(configMaps).Get(t.Context(), "own", metav1.GetOptions{}); err == nil {
 			t.Errorf("%s The component's objects were created behind a hook that failed", s.why)
 		}
+		if left, err := w.cluster.Tidy(t.Context(), w.component, func(string) bool { return false }); err != nil || left != 1 {
+			t.Errorf("%s A client whose commit has not this component left %d of its hooks (%v), want 1: the record alone tells what ran", s.why, left, err)
+		}
 	}
 	mu.Lock()
 	fails = false

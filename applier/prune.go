@@ -30,10 +30,6 @@ const (
 	waitPass = 30 * time.Second
 )
 
-// absentPrefix begins the target hash of a component that git wants absent. That target has no
-// objects. No render has such a hash.
-const absentPrefix = "absent-"
-
 // absentFrom returns the target of an absent component. Its hash stays the same until the component
 // is gone. After a reinstallation it differs, so that the hooks run again.
 func absentFrom(rec *records.Stored, t *renderer.Target) *renderer.Target {
@@ -41,13 +37,13 @@ func absentFrom(rec *records.Stored, t *renderer.Target) *renderer.Target {
 	if t != nil {
 		out.Hooks = t.Hooks
 	}
-	if !strings.HasPrefix(rec.TargetHash, absentPrefix) {
+	if !strings.HasPrefix(rec.TargetHash, records.AbsentPrefix) {
 		last := records.HistoryEntry{}
 		if len(rec.History) > 0 {
 			last = rec.History[0]
 		}
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", rec.TargetHash, last.Number, last.Time))
-		out.Hash = absentPrefix + hex.EncodeToString(sum[:16])
+		out.Hash = records.AbsentPrefix + hex.EncodeToString(sum[:16])
 	}
 	return out
 }

@@ -190,8 +190,12 @@ func (r *applyRun) tidy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	inGit := func(component string) bool { return r.Cluster.Delivery(component) != nil }
 	for _, name := range orphans {
-		if _, err := r.Live.Tidy(ctx, name); err != nil {
+		switch _, err := r.Live.Tidy(ctx, name, inGit); {
+		case errors.Is(err, applier.ErrStale): // the other writer, or the next apply, goes on with it
+			r.Warn("component %s is not in git, and another writer changed its record meanwhile: it stays as it is", name)
+		case err != nil:
 			return err
 		}
 	}

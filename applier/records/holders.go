@@ -3,6 +3,7 @@ package records
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/keelson-io/keelson/differ"
 )
@@ -28,17 +29,20 @@ func (s *Store) Holders(but string, o *Object) []string {
 }
 
 // Tidy removes objects that other components have taken over from the record of a component that is
-// no longer in git. It returns the number of remaining objects, and deletes a record without
-// objects. Only records that this process knows count; the record of a settled component is read if
-// it may hold an object.
-func (s *Store) Tidy(ctx context.Context, component string) (int, error) {
+// no longer in git. Only components in git, as inGit says, take objects over: while an object moves,
+// both records hold it, and a caller with another commit must not take it from the new one.
+//
+// Tidy returns the number of remaining objects and recorded hooks, and deletes a record without any.
+// Hooks count because the record alone tells what ran. Only records that this process knows count;
+// the record of a settled component is read if it may hold an object.
+func (s *Store) Tidy(ctx context.Context, component string, inGit func(component string) bool) (int, error) {
 	r, err := s.Read(ctx, component)
 	if err != nil {
 		return 0, err
 	}
 	var left []Object
 	for _, o := range r.Objects {
-		taken, err := s.takenOver(ctx, component, &o)
+		taken, err := s.takenOver(ctx, component, &o, inGit)
 		if err != nil {
 			return 0, err
 		}
@@ -46,8 +50,9 @@ func (s *Store) Tidy(ctx context.Context, component string) (int, error) {
 			left = append(left, o)
 		}
 	}
+	remaining := len(left) + len(r.Hooks)
 	switch {
-	case len(left) == 0 && r.ResourceVersion != "":
+	case remaining == 0 && r.ResourceVersion != "":
 		if err := s.Remove(ctx, r); err != nil {
 			return 0, err
 		}
@@ -55,22 +60,25 @@ func (s *Store) Tidy(ctx context.Context, component string) (int, error) {
 		next := r.Record
 		next.Objects = left
 		if _, err := s.Write(ctx, r, next); err != nil {
-			return len(r.Objects), err
+			return remaining, err
 		}
 	}
-	return len(left), nil
+	return remaining, nil
 }
 
-// takenOver reports whether the record of another component holds the same object as applied.
-func (s *Store) takenOver(ctx context.Context, from string, o *Object) (bool, error) {
+// takenOver reports whether the record of another component in git holds the same object as applied.
+func (s *Store) takenOver(ctx context.Context, from string, o *Object, inGit func(component string) bool) (bool, error) {
 	if o.UID == "" {
 		return false, nil
 	}
 	sure, maybe := s.memory.holders(from, o)
-	if len(sure) > 0 {
+	if slices.ContainsFunc(sure, inGit) {
 		return true, nil
 	}
 	for _, name := range maybe {
+		if !inGit(name) {
+			continue
+		}
 		r, err := s.Read(ctx, name)
 		if err != nil {
 			return false, err

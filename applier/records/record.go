@@ -9,6 +9,7 @@ package records
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -156,6 +157,13 @@ type HistoryEntry struct {
 type Delivered struct {
 	Version, Revision, TargetHash string
 }
+
+// AbsentPrefix begins the target hash of a component that git wants absent. That target has no
+// objects. No render has such a hash.
+const AbsentPrefix = "absent-"
+
+// Removing reports whether the last delivery began to remove the component. Objects of it may be left.
+func (d Delivered) Removing() bool { return strings.HasPrefix(d.TargetHash, AbsentPrefix) }
 
 // Pin keeps a component at an earlier history entry until git changes the target: a rollback.
 type Pin struct {

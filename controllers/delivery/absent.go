@@ -71,7 +71,7 @@ func (a *agent) orphan(ctx context.Context, s snapshot, component string, t *att
 		return o // the watches find out when to go on
 	}
 	s.link.cache.Forget(component)
-	left, err := s.link.cluster.Tidy(ctx, component)
+	left, err := s.link.cluster.Tidy(ctx, component, func(other string) bool { return s.cluster.Delivery(other) != nil })
 	t.gone = err == nil && left == 0
 	o.retry = err
 	return o

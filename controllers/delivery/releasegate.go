@@ -79,12 +79,14 @@ func (r *resolver) keeping(ctx context.Context, s snapshot, v releaseDecision) (
 		v.waits += ", and stays as it is: it was installed in part"
 	case v.keeps.TargetHash == "":
 		v.waits += ", and is not there yet"
+	case v.keeps.Removing():
+		v.waits += ", and stays as it is: its removal has begun"
 	case unfinished:
 		v.waits += ", and stays as it is: a change after " + v.keeps.Version + " was applied in part"
 	default:
 		v.waits += ", and keeps " + v.keeps.Version
 	}
-	v.unfinished = unfinished
+	v.unfinished = unfinished || v.keeps.Removing()
 	return v, nil
 }
 
@@ -158,6 +160,8 @@ func (r *resolver) due(ctx context.Context, s snapshot, target *renderer.Target,
 	want, err := r.earlier.Delivered(ctx, s.fleet, s.delivery, t.keeps, r.renderThen(s))
 	var gone *applier.HistoricalError
 	switch {
+	case errors.As(err, &gone) && t.unfinished: // a way back that is not taken need not be known
+		return want, stop(v1alpha1.SyncWaiting, t.waits)
 	case errors.As(err, &gone):
 		return want, stop(v1alpha1.SyncBlocked, t.waits+"; none of its objects are changed: "+gone.Error())
 	case err != nil:

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -95,6 +96,45 @@ func TestFreezeInTheMiddle(t *testing.T) {
 	f.commit("thaw")
 	f.eventually("the revert arrives", func() bool { return f.text() == "hello" })
 	f.sync(v1alpha1.SyncSynced, "")
+}
+
+// there reports whether the object web is there, and is not being deleted.
+func (f *fleet) there(gvr schema.GroupVersionResource) bool {
+	f.t.Helper()
+	u, err := f.dynamic.Resource(gvr).Namespace(f.name).Get(f.t.Context(), "web", metav1.GetOptions{})
+	if client.IgnoreNotFound(err) != nil {
+		f.t.Fatal(err)
+	}
+	return err == nil && u.GetDeletionTimestamp() == nil
+}
+
+// A freeze in the middle of a removal stops there, too, whether git still wants the removal or not.
+// No garbage collector runs here, so what is deleted in the foreground stays until the test lets it go.
+func TestFreezeInARemoval(t *testing.T) {
+	f := newFleet(t)
+	f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+	absent := head + "MetaConfig\nversion: v1.0.0\nabsent: true\nvalues: {text: hello}\n"
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", absent)
+	f.commit("web is to go")
+	f.eventually("the ConfigMap is being deleted", func() bool { return !f.there(configMaps) })
+	f.write("freezes/double-11.yaml", head+"Freeze\nclusterSelector: {}\nreason: double 11\n")
+	f.commit("freeze")
+	const message = "frozen: double 11 (freezes/double-11.yaml), and stays as it is: its removal has begun"
+	f.sync(v1alpha1.SyncWaiting, message)
+	f.git("tag", f.name+"-web/v1.0.1")
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", head+"MetaConfig\nversion: v1.0.1\nvalues: {text: bye}\n")
+	f.commit("git wants it again")
+	f.eventually("the status has the new version", func() bool { return f.status().Version == "v1.0.1" })
+	f.sync(v1alpha1.SyncWaiting, message)
+	if f.text() == "bye" {
+		t.Error("an object that is being deleted was written in the freeze")
+	}
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", absent)
+	f.git("rm", "-q", "freezes/double-11.yaml")
+	f.commit("thaw")
+	f.eventually("it goes", func() bool { return f.deleting(configMaps, "web") && f.deleting(deployments, "web") })
+	f.sync(v1alpha1.SyncAbsent, "")
 }
 
 // The same holds while a change waits for its turn in a pipeline.

@@ -149,15 +149,16 @@ func asksElse(was, is *v1alpha1.Rollout) map[string]bool {
 }
 
 // regoverned returns the components of a cluster that gained or lost a pipeline. If freezes
-// changed, it also returns the components that wait.
+// changed, it also returns the components that are not synced: one that waits may be let go, and one
+// in the middle of a change may be stopped.
 func regoverned(was, now *registry.Fleet, cluster *registry.Cluster, known statuses) (components []string) {
 	if was == nil || was == now || len(was.Pipelines)+len(now.Pipelines)+len(was.Freezes)+len(now.Freezes) == 0 {
 		return nil
 	}
-	thawed := !slices.Equal(was.Freezes, now.Freezes)
+	freezes := !slices.Equal(was.Freezes, now.Freezes)
 	for _, d := range cluster.Deliveries {
-		waits := known.get(d.Component).Sync == v1alpha1.SyncWaiting
-		if thawed && waits || (was.PipelineOf(d.Component) == nil) != (now.PipelineOf(d.Component) == nil) {
+		unsynced := known.get(d.Component).Sync != v1alpha1.SyncSynced
+		if freezes && unsynced || (was.PipelineOf(d.Component) == nil) != (now.PipelineOf(d.Component) == nil) {
 			components = append(components, d.Component)
 		}
 	}

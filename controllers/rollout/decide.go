@@ -230,7 +230,9 @@ func (d *decider) unanswered(stage *Stage, after bool) string {
 	return text
 }
 
-// release releases clusters in their order, as many as the limits allow.
+// release releases clusters in their order, as many as the limits allow. If only maxUnavailable forbids
+// the next release, a later cluster that is unhealthy already may be released: one more is not unavailable
+// then, and otherwise the change that repairs it would wait for its repair.
 func (d *decider) release(stage *Stage) {
 	for _, name := range stage.Clusters {
 		if d.done(name) || d.released(name) {
@@ -239,7 +241,10 @@ func (d *decider) release(stage *Stage) {
 		if d.facts.Frozen[name] != "" {
 			continue // a later cluster may be released
 		}
-		if d.blockedBy(stage, name) != "" {
+		switch why, unavailable := d.blockedBy(stage, name); {
+		case unavailable:
+			continue
+		case why != "":
 			return
 		}
 		d.out.State.Clusters[name] = Cluster{Released: d.facts.Now}
@@ -257,10 +262,11 @@ func (d *decider) released(name string) bool {
 }
 
 // blockedBy returns why a cluster that was not released can't be the next one yet; empty: it can.
-func (d *decider) blockedBy(stage *Stage, next string) string {
+// unavailable: the reason is maxUnavailable, and the other limits allow a release.
+func (d *decider) blockedBy(stage *Stage, next string) (why string, unavailable bool) {
 	f, known := d.facts.Clusters[next]
 	if !known {
-		return cmp.Or(d.facts.Unknown[next], "its state is unknown")
+		return cmp.Or(d.facts.Unknown[next], "its state is unknown"), false
 	}
 	g := d.limitsOf(stage)
 	if !f.Healthy {
@@ -268,13 +274,13 @@ func (d *decider) blockedBy(stage *Stage, next string) string {
 	}
 	switch {
 	case g.shut != "":
-		return g.shut
+		return g.shut, false
 	case g.moving >= stage.MaxConcurrent:
-		return fmt.Sprintf("%d of at most %d clusters are updating", g.moving, stage.MaxConcurrent)
+		return fmt.Sprintf("%d of at most %d clusters are updating", g.moving, stage.MaxConcurrent), false
 	case g.unavailable >= stage.MaxUnavailable: // this release adds one
-		return fmt.Sprintf("%d of at most %d clusters are updating or not healthy", g.unavailable, stage.MaxUnavailable)
+		return fmt.Sprintf("%d of at most %d clusters are updating or not healthy", g.unavailable, stage.MaxUnavailable), true
 	}
-	return ""
+	return "", false
 }
 
 // limitsOf returns the limits of a stage. It counts the clusters once for each release, and not once for
@@ -387,7 +393,8 @@ func (d *decider) why(stage *Stage, name, before string) string {
 	case d.facts.Frozen[name] != "":
 		return "frozen: " + d.facts.Frozen[name]
 	}
-	return cmp.Or(d.blockedBy(stage, name), "its turn comes next")
+	blocked, _ := d.blockedBy(stage, name)
+	return cmp.Or(blocked, "its turn comes next")
 }
 
 func (d *decider) event(stage, cluster, message string) {
