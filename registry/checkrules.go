@@ -15,6 +15,10 @@ import (
 // for every changed field.
 const maxRules = 200
 
+// maxRuleText is the most bytes of a rule's name, reason and advice. They stand at every field that
+// the rule holds, and at every object.
+const maxRuleText = 1000
+
 // ruleChecker checks the danger rules and the health rules of a file.
 type ruleChecker struct{ checker }
 
@@ -25,6 +29,13 @@ func (c ruleChecker) few(path []string, i, all int, what string) (tooMany bool) 
 			"a rule takes several kinds (match.kinds) and a pattern of names")
 	}
 	return i >= maxRules
+}
+
+// text reports a text that is too long.
+func (c ruleChecker) text(path []string, text string) {
+	if len(text) > maxRuleText {
+		c.value(path, fmt.Sprintf("%s has %d bytes; at most %d are allowed", path[len(path)-1], len(text), maxRuleText), "")
+	}
 }
 
 // danger checks rules. lockable is true for the rules of fleet.yaml.
@@ -39,6 +50,9 @@ func (c ruleChecker) danger(rules []v1alpha1.DangerRule, lockable bool) {
 			c.value(yamlfile.Below(path, "name"), fmt.Sprintf("a rule called %q is already defined above", rule.Name), "")
 		}
 		seen[rule.Name] = true
+		c.text(yamlfile.Below(path, "name"), rule.Name)
+		c.text(yamlfile.Below(path, "because"), rule.Because)
+		c.text(yamlfile.Below(path, "fix"), rule.Fix)
 		if rule.Locked && !lockable {
 			c.key(yamlfile.Below(path, "locked"), "only the rules of fleet.yaml can be locked", "move the rule there")
 		}
@@ -65,6 +79,7 @@ func (c ruleChecker) health(rules []v1alpha1.HealthRule) []map[string]yamlfile.P
 	for i, rule := range rules {
 		path := []string{"health", strconv.Itoa(i)}
 		c.few(path, i, len(rules), "health rules")
+		c.text(yamlfile.Below(path, "because"), rule.Because)
 		if len(rule.Match.Kinds) == 0 && !c.doc.Wrong(path...) {
 			c.key(yamlfile.Below(path, "match"), "a health rule names the kinds that it is about", "match: {kinds: [Widget]}")
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/gitrepo"
 	"github.com/keelson-io/keelson/registry/gitrepo/gittest"
@@ -59,5 +61,44 @@ func TestRulesAreBounded(t *testing.T) {
 		if want := map[bool]int{true: 0, false: 3}[c.want == ""]; found != want { // of the fleet, and two of the component
 			t.Errorf("%d rules: %d problems, want %d", c.n, found, want)
 		}
+	}
+}
+
+// A rule's texts stand at every field that it holds, so a file must not multiply a long one.
+func TestRuleTextsAreBounded(t *testing.T) {
+	t.Parallel()
+	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
+	most, more := strings.Repeat("x", 1000), strings.Repeat("x", 1001)
+	g := gittest.NewRepo(t)
+	g.Write("fleet.yaml", header+"Fleet\nname: x\ndanger:\n"+
+		"- {name: "+most+", path: .data, effect: hold, because: "+most+", fix: "+most+"}\n"+
+		"- {name: "+more+", path: .data, effect: hold, because: "+more+", fix: "+more+"}\n")
+	g.Write("components/web/component.yaml", header+"Component\nnamespace: x\nhealth:\n"+
+		"- {match: {kinds: [Widget]}, current: 'true', because: "+most+"}\n"+
+		"- {match: {kinds: [Gadget]}, current: 'true', because: "+more+"}\n")
+	g.Write("components/web/template/Chart.yaml", "name: x\n")
+	g.Write("clusters/a/cluster.yaml", header+"Cluster\nconnection: {context: a}\n")
+	g.Write("clusters/a/web.yaml", header+"MetaConfig\nversion: HEAD\n")
+	g.Commit()
+	repo, err := registry.Open(t.Context(), gitrepo.Options{URL: g.Path, CacheDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := repo.Load(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range f.Problems {
+		got = append(got, p.Error())
+	}
+	want := []string{
+		"components/web/component.yaml:6:56: because has 1001 bytes; at most 1000 are allowed",
+		"fleet.yaml:6:10: name has 1001 bytes; at most 1000 are allowed",
+		"fleet.yaml:6:1049: because has 1001 bytes; at most 1000 are allowed",
+		"fleet.yaml:6:2057: fix has 1001 bytes; at most 1000 are allowed",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -34,8 +34,14 @@ func policyChanges(base, head *registry.Fleet) []PolicyChange {
 	compareNamed(found, "notification", byName(base.Notifications, notificationName), byName(head.Notifications, notificationName))
 	found.stageApprovals(base.StageApprovals(), head.StageApprovals())
 	for _, c := range head.Clusters {
-		if was := base.Cluster(c.Name); was != nil && was != c && !c.Unread && !was.Unread {
+		switch was := base.Cluster(c.Name); {
+		case c.Unread, was == c, was != nil && was.Unread:
+		case was != nil:
 			found.cluster(was, c)
+		default: // it joins, or its folder got another name
+			for _, d := range c.Deliveries {
+				found.delivery(nil, d)
+			}
 		}
 	}
 	found.pipelines(base, head)
@@ -128,6 +134,7 @@ func (c changes) cluster(was, is *registry.Cluster) {
 
 // delivery compares two deliveries; there may have been none before.
 func (c changes) delivery(was, is *registry.Delivery) {
+	mended := was != nil && was.Version == nil // its version could not be used
 	if was == nil {
 		was = &registry.Delivery{}
 	}
@@ -140,6 +147,9 @@ func (c changes) delivery(was, is *registry.Delivery) {
 	case is.Version == nil || was.Version == is.Version:
 	case was.Version != nil:
 		c.version(is.Cluster, is.Component, &was.Version.Spec, &is.Version.Spec)
+	case mended:
+		c.add(is.Cluster, "%s: its component.yaml can be used now, and could not before", is.Component)
+		c.version(is.Cluster, is.Component, &v1alpha1.Component{Namespace: is.Version.Spec.Namespace}, &is.Version.Spec)
 	default: // a new component's other settings loosen nothing
 		c.setting(is.Cluster, is.Component+": dangerProfile", "", string(is.Version.Spec.DangerProfile))
 		if is.Version.Spec.Adopt {
@@ -160,8 +170,15 @@ func (c changes) version(cluster, component string, was, is *v1alpha1.Component)
 	c.setting(cluster, component+": namespace", was.Namespace, is.Namespace)
 	c.setting(cluster, component+": dangerProfile", string(was.DangerProfile), string(is.DangerProfile))
 	c.setting(cluster, component+": drift", string(was.Drift), string(is.Drift))
+	c.setting(cluster, component+": determinism", string(was.Determinism), string(is.Determinism))
+	c.setting(cluster, component+": timeout", timeoutOf(was), timeoutOf(is))
 	if is.Adopt && !was.Adopt {
 		c.add(cluster, "%s: it may adopt objects", component)
+	}
+	for _, on := range was.DependsOn {
+		if !slices.Contains(is.DependsOn, on) {
+			c.add(cluster, "%s: it no longer waits for %s", component, on)
+		}
 	}
 	name := func(r v1alpha1.DangerRule) string { return r.Name }
 	rules, had := byName(is.Danger, name), byName(was.Danger, name)
@@ -177,9 +194,33 @@ func (c changes) version(cluster, component string, was, is *v1alpha1.Component)
 			c.add(cluster, "%s: danger rule %s is removed", component, rule)
 		}
 	}
+	if reordered(was.Danger, is.Danger) {
+		c.add(cluster, "%s: the order of the danger rules changes", component)
+	}
 	if len(was.Health)+len(is.Health) > 0 && !reflect.DeepEqual(was.Health, is.Health) {
 		c.add(cluster, "%s: health rules are changed", component)
 	}
+}
+
+func timeoutOf(c *v1alpha1.Component) string {
+	if c.Timeout == nil {
+		return ""
+	}
+	return c.Timeout.Duration.String()
+}
+
+// reordered reports whether rules that both lists have stand in another order. Then other rules
+// decide first.
+func reordered(was, is []v1alpha1.DangerRule) bool {
+	common := func(of, in []v1alpha1.DangerRule) (names []string) {
+		for i := range of {
+			if slices.ContainsFunc(in, func(r v1alpha1.DangerRule) bool { return r.Name == of[i].Name }) {
+				names = append(names, of[i].Name)
+			}
+		}
+		return names
+	}
+	return !slices.Equal(common(was, is), common(is, was))
 }
 
 // pipelines compares the pipeline of each component. A move to the fleet's default pipeline is not
@@ -239,16 +280,20 @@ func compareNamed[T any](c changes, what string, was, is map[string]T) {
 
 // compareFiles compares the files that settings name, such as the Jobs of a pipeline's checks: they
 // run on clusters. A file that a setting names or no longer names is a change of the setting itself.
+// If the same setting had no file that could be read, it has one now: that is new to reviewers, too.
 func compareFiles[T, F any](c changes, what string, was, is map[string]T, filesOf func(T) map[string]F) {
 	for name, before := range was {
 		now, still := is[name]
 		if !still {
 			continue
 		}
-		files := filesOf(now)
-		for path, file := range filesOf(before) {
-			if after, named := files[path]; named && !reflect.DeepEqual(file, after) {
+		files, same := filesOf(before), reflect.DeepEqual(specOf(before), specOf(now))
+		for path, file := range filesOf(now) {
+			switch old, had := files[path]; {
+			case had && !reflect.DeepEqual(old, file):
 				c.add("", "%s of %s %s is changed", path, what, name)
+			case !had && same:
+				c.add("", "%s of %s %s can be used now, and could not before", path, what, name)
 			}
 		}
 	}

@@ -104,6 +104,25 @@ func TestPolicyChanges(t *testing.T) {
 			change: func(f *fleet) { f.edit("manifests/backup.yaml", "keep: 1", "keep: 9") },
 			want:   []string{"manifests/backup.yaml of probe backup is changed"},
 		},
+		"JobOfCheckMended": {
+			why: "A Job that could not be read is mended, with another image: nobody saw the old one.", before: func(f *fleet) {
+				f.write("pipelines/slow.yaml", strings.Replace(stages, "clusterSelector: {}", "clusterSelector: {}, after: [{name: smoke, job: {template: checks/smoke.yaml}}]", 1))
+				f.write("fleet.yaml", header+"Fleet\nname: test\npipeline: slow\n")
+				f.write("checks/smoke.yaml", "kind: [\n")
+			},
+			change: func(f *fleet) { f.write("checks/smoke.yaml", job) },
+			want:   []string{"checks/smoke.yaml of pipeline slow can be used now, and could not before"},
+		},
+		"ClusterRenamed": {
+			why: "Under another name a cluster brings its approvals, and what its components may.", before: func(f *fleet) {
+				f.write("components/web/component.yaml", header+"Component\nnamespace: web\nadopt: true\n")
+			},
+			change: func(f *fleet) {
+				f.git("mv", "clusters/b", "clusters/c")
+				f.write("approvals/one.yaml", approval("cluster: c, "))
+			},
+			want: []string{"web: approval of Deployment.apps web/web (hash " + strings.Repeat("0", 32) + ") is added on c", "web: it may adopt objects on c"},
+		},
 		"PipelineOfComponent": {
 			why: "A component may choose another one.", before: func(f *fleet) {
 				f.write("pipelines/slow.yaml", stages)
@@ -124,6 +143,34 @@ func TestPolicyChanges(t *testing.T) {
 			},
 			want: []string{
 				"web: danger rule mine (allow) is added on a, b", "web: it may adopt objects on a, b", "web: serviceAccount: writer → (Keelson's own rights) on a, b",
+			},
+		},
+		"Mended": {
+			why: "What could not be read before is new to reviewers, with all that it may.", before: func(f *fleet) {
+				f.write("components/web/component.yaml", header+"Component\nnamespace: web\ndanger: x\n")
+			},
+			change: func(f *fleet) {
+				f.write("components/web/component.yaml", header+"Component\nnamespace: web\n"+strings.Replace(rule, "deny", "allow", 1))
+			},
+			want: []string{
+				"web: danger rule mine (allow) is added on a, b", "web: its component.yaml can be used now, and could not before on a, b",
+			},
+		},
+		"Order": {
+			why: "The first rule that matches decides; and what else a version takes less care of.", before: func(f *fleet) {
+				f.component("db", "")
+				f.write("clusters/a/db.yaml", header+"MetaConfig\nversion: HEAD\n")
+				f.write("components/web/component.yaml", header+"Component\nnamespace: web\ndependsOn: [db]\ndanger:\n"+
+					"- {name: one, path: .spec.replicas, effect: hold, because: a}\n- {name: two, path: .spec.replicas, effect: allow, because: b}\n")
+				f.write("clusters/b/db.yaml", header+"MetaConfig\nversion: HEAD\n")
+			},
+			change: func(f *fleet) {
+				f.write("components/web/component.yaml", header+"Component\nnamespace: web\ndeterminism: report\ntimeout: 1s\ndanger:\n"+
+					"- {name: two, path: .spec.replicas, effect: allow, because: b}\n- {name: one, path: .spec.replicas, effect: hold, because: a}\n")
+			},
+			want: []string{
+				"web: determinism: (none) → report on a, b", "web: it no longer waits for db on a, b",
+				"web: the order of the danger rules changes on a, b", "web: timeout: (none) → 1s on a, b",
 			},
 		},
 		"NewComponent": {
