@@ -105,7 +105,7 @@ func TestPolicyChanges(t *testing.T) {
 			want:   []string{"manifests/backup.yaml of probe backup is changed"},
 		},
 		"JobOfCheckMended": {
-			why: "A Job that could not be read is mended, with another image: nobody saw the old one.", before: func(f *fleet) {
+			why: "A Job that could not be read is mended, with another image: the old one was never shown.", before: func(f *fleet) {
 				f.write("pipelines/slow.yaml", strings.Replace(stages, "clusterSelector: {}", "clusterSelector: {}, after: [{name: smoke, job: {template: checks/smoke.yaml}}]", 1))
 				f.write("fleet.yaml", header+"Fleet\nname: test\npipeline: slow\n")
 				f.write("checks/smoke.yaml", "kind: [\n")
