@@ -223,9 +223,12 @@ func TestRenamedComponent(t *testing.T) {
 	if w.uid("a") != uid || w.owner("a") != after.component || w.owner("b") != after.component {
 		t.Error("the objects did not move as they were")
 	}
-	none := func(string) bool { return false }
-	if left, err := after.cluster.Tidy(t.Context(), after.component, none); err != nil || left != 2 {
-		t.Errorf("a client whose commit has neither name left %d objects (%v) to the new one, want 2", left, err)
+	for why, inGit := range map[string]func(string) bool{
+		"neither name": func(string) bool { return false }, "the old name": before.alone,
+	} {
+		if left, err := after.cluster.Tidy(t.Context(), after.component, inGit); err != nil || left != 2 {
+			t.Errorf("a client whose commit has %s left %d objects (%v) to the new one, want 2", why, left, err)
+		}
 	}
 	left, err := after.cluster.Tidy(t.Context(), before.component, after.alone)
 	if err != nil || left != 0 {

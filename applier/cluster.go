@@ -14,11 +14,13 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/apis"
 	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/applier/observe"
@@ -299,11 +301,28 @@ func (c *Cluster) DeliveredAs(ctx context.Context, component, targetHash string)
 }
 
 // Tidy removes objects that other components have taken over from the record of a component that is
-// no longer in git. Only components in git, as inGit says, take objects over. It returns the number
-// of remaining objects and recorded hooks, and deletes a record without any. Only records that this
-// process knows count; the record of a settled component is read if it may hold an object. The error
-// wraps [ErrStale] when another writer wrote the record.
+// no longer in git. It returns the number of remaining objects, and deletes a record without any;
+// see [records.Store.Tidy]. An object has moved to a component in git, as inGit says, if it bears the
+// label of that component, or does not exist any more. The error wraps [ErrStale] when another
+// writer wrote the record.
 func (c *Cluster) Tidy(ctx context.Context, component string, inGit func(component string) bool) (int, error) {
-	left, err := c.records.Tidy(ctx, component, inGit)
+	left, err := c.records.Tidy(ctx, component, func(ctx context.Context, o *records.Object, to string) (bool, error) {
+		if !inGit(to) {
+			return false, nil // to this caller: its commit may be an old one
+		}
+		m, err := c.Mapping(ctx, schema.FromAPIVersionAndKind(o.APIVersion, o.Kind))
+		if apis.IsNotServed(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		live, err := observe.Get(ctx, c.dynamic, m, o.ID)
+		if err != nil {
+			return false, err
+		}
+		label := (&unstructured.Unstructured{Object: live}).GetLabels()[v1alpha1.LabelComponent]
+		return live == nil || uidOf(live) != o.UID || label == to, nil
+	})
 	return left, stale(err)
 }

@@ -15,9 +15,12 @@ import (
 // for every changed field.
 const maxRules = 200
 
-// maxRuleText is the most bytes of a rule's name, reason and advice. They stand at every field that
-// the rule holds, and at every object.
-const maxRuleText = 1000
+// maxRuleText is the most bytes of a rule's reason, and of its advice; maxRuleName those of its name.
+// They stand at every field that the rule holds, and at every object.
+const (
+	maxRuleText = 1000
+	maxRuleName = 100
+)
 
 // ruleChecker checks the danger rules and the health rules of a file.
 type ruleChecker struct{ checker }
@@ -32,9 +35,9 @@ func (c ruleChecker) few(path []string, i, all int, what string) (tooMany bool) 
 }
 
 // text reports a text that is too long.
-func (c ruleChecker) text(path []string, text string) {
-	if len(text) > maxRuleText {
-		c.value(path, fmt.Sprintf("%s has %d bytes; at most %d are allowed", path[len(path)-1], len(text), maxRuleText), "")
+func (c ruleChecker) text(path []string, text string, most int) {
+	if len(text) > most {
+		c.value(path, fmt.Sprintf("%s has %d bytes; at most %d are allowed", path[len(path)-1], len(text), most), "")
 	}
 }
 
@@ -50,9 +53,9 @@ func (c ruleChecker) danger(rules []v1alpha1.DangerRule, lockable bool) {
 			c.value(yamlfile.Below(path, "name"), fmt.Sprintf("a rule called %q is already defined above", rule.Name), "")
 		}
 		seen[rule.Name] = true
-		c.text(yamlfile.Below(path, "name"), rule.Name)
-		c.text(yamlfile.Below(path, "because"), rule.Because)
-		c.text(yamlfile.Below(path, "fix"), rule.Fix)
+		c.text(yamlfile.Below(path, "name"), rule.Name, maxRuleName)
+		c.text(yamlfile.Below(path, "because"), rule.Because, maxRuleText)
+		c.text(yamlfile.Below(path, "fix"), rule.Fix, maxRuleText)
 		if rule.Locked && !lockable {
 			c.key(yamlfile.Below(path, "locked"), "only the rules of fleet.yaml can be locked", "move the rule there")
 		}
@@ -79,7 +82,7 @@ func (c ruleChecker) health(rules []v1alpha1.HealthRule) []map[string]yamlfile.P
 	for i, rule := range rules {
 		path := []string{"health", strconv.Itoa(i)}
 		c.few(path, i, len(rules), "health rules")
-		c.text(yamlfile.Below(path, "because"), rule.Because)
+		c.text(yamlfile.Below(path, "because"), rule.Because, maxRuleText)
 		if len(rule.Match.Kinds) == 0 && !c.doc.Wrong(path...) {
 			c.key(yamlfile.Below(path, "match"), "a health rule names the kinds that it is about", "match: {kinds: [Widget]}")
 		}

@@ -69,10 +69,11 @@ func TestRuleTextsAreBounded(t *testing.T) {
 	t.Parallel()
 	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
 	most, more := strings.Repeat("x", 1000), strings.Repeat("x", 1001)
+	name, long := strings.Repeat("x", 100), strings.Repeat("x", 101)
 	g := gittest.NewRepo(t)
 	g.Write("fleet.yaml", header+"Fleet\nname: x\ndanger:\n"+
-		"- {name: "+most+", path: .data, effect: hold, because: "+most+", fix: "+most+"}\n"+
-		"- {name: "+more+", path: .data, effect: hold, because: "+more+", fix: "+more+"}\n")
+		"- {name: "+name+", path: .data, effect: hold, because: "+most+", fix: "+most+"}\n"+
+		"- {name: "+long+", path: .data, effect: hold, because: "+more+", fix: "+more+"}\n")
 	g.Write("components/web/component.yaml", header+"Component\nnamespace: x\nhealth:\n"+
 		"- {match: {kinds: [Widget]}, current: 'true', because: "+most+"}\n"+
 		"- {match: {kinds: [Gadget]}, current: 'true', because: "+more+"}\n")
@@ -94,9 +95,9 @@ func TestRuleTextsAreBounded(t *testing.T) {
 	}
 	want := []string{
 		"components/web/component.yaml:6:56: because has 1001 bytes; at most 1000 are allowed",
-		"fleet.yaml:6:10: name has 1001 bytes; at most 1000 are allowed",
-		"fleet.yaml:6:1049: because has 1001 bytes; at most 1000 are allowed",
-		"fleet.yaml:6:2057: fix has 1001 bytes; at most 1000 are allowed",
+		"fleet.yaml:6:10: name has 101 bytes; at most 100 are allowed",
+		"fleet.yaml:6:149: because has 1001 bytes; at most 1000 are allowed",
+		"fleet.yaml:6:1157: fix has 1001 bytes; at most 1000 are allowed",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

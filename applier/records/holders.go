@@ -3,7 +3,6 @@ package records
 import (
 	"context"
 	"iter"
-	"slices"
 
 	"github.com/keelson-io/keelson/differ"
 )
@@ -29,28 +28,31 @@ func (s *Store) Holders(but string, o *Object) []string {
 }
 
 // Tidy removes objects that other components have taken over from the record of a component that is
-// no longer in git. Only components in git, as inGit says, take objects over: while an object moves,
-// both records hold it, and a caller with another commit must not take it from the new one.
+// no longer in git. While an object moves, the records of both components hold it; moved tells
+// whether it has moved to the other one.
 //
-// Tidy returns the number of remaining objects and recorded hooks, and deletes a record without any.
-// Hooks count because the record alone tells what ran. Only records that this process knows count;
-// the record of a settled component is read if it may hold an object.
-func (s *Store) Tidy(ctx context.Context, component string, inGit func(component string) bool) (int, error) {
+// Tidy returns the number of remaining objects, and deletes a record without any. If a record never
+// had an object, its hooks count: the record alone tells what ran. Only records that this process
+// knows count; the record of a settled component is read if it may hold an object.
+func (s *Store) Tidy(ctx context.Context, component string, moved Moved) (int, error) {
 	r, err := s.Read(ctx, component)
 	if err != nil {
 		return 0, err
 	}
 	var left []Object
-	for _, o := range r.Objects {
-		taken, err := s.takenOver(ctx, component, &o, inGit)
+	for i := range r.Objects {
+		taken, err := s.takenOver(ctx, component, &r.Objects[i], moved)
 		if err != nil {
 			return 0, err
 		}
 		if !taken {
-			left = append(left, o)
+			left = append(left, r.Objects[i])
 		}
 	}
-	remaining := len(left) + len(r.Hooks)
+	remaining := len(left)
+	if len(r.Objects) == 0 {
+		remaining = len(r.Hooks)
+	}
 	switch {
 	case remaining == 0 && r.ResourceVersion != "":
 		if err := s.Remove(ctx, r); err != nil {
@@ -66,25 +68,27 @@ func (s *Store) Tidy(ctx context.Context, component string, inGit func(component
 	return remaining, nil
 }
 
-// takenOver reports whether the record of another component in git holds the same object as applied.
-func (s *Store) takenOver(ctx context.Context, from string, o *Object, inGit func(component string) bool) (bool, error) {
+// Moved tells whether a recorded object is now another component's, whose record holds it, too.
+type Moved func(ctx context.Context, o *Object, to string) (bool, error)
+
+// takenOver reports whether another component has taken an object over.
+func (s *Store) takenOver(ctx context.Context, from string, o *Object, moved Moved) (bool, error) {
 	if o.UID == "" {
 		return false, nil
 	}
 	sure, maybe := s.memory.holders(from, o)
-	if slices.ContainsFunc(sure, inGit) {
-		return true, nil
-	}
 	for _, name := range maybe {
-		if !inGit(name) {
-			continue
-		}
 		r, err := s.Read(ctx, name)
 		if err != nil {
 			return false, err
 		}
 		if r.Has(o) {
-			return true, nil
+			sure = append(sure, name)
+		}
+	}
+	for _, name := range sure {
+		if taken, err := moved(ctx, o, name); taken || err != nil {
+			return taken, err
 		}
 	}
 	return false, nil

@@ -229,5 +229,5 @@ func (c *clusterState) waitsForRelease(component string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.statuses.get(component)
-	return s.Sync == v1alpha1.SyncWaiting && s.Health == v1alpha1.HealthHealthy && s.Wanted != nil && s.Wanted.TargetHash != s.TargetHash
+	return s.Sync == v1alpha1.SyncWaiting && s.Health == v1alpha1.HealthHealthy && s.TargetHash != "" && s.Wanted != nil && s.Wanted.TargetHash != s.TargetHash
 }

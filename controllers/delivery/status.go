@@ -129,7 +129,7 @@ func leaveOut(s *v1alpha1.DeliveryStatus, a attempt) {
 	if a.sync == v1alpha1.SyncAbsent {
 		s.AppliedVersion, s.Pinned = "", nil
 	}
-	if a.waits != "" && a.keeps.TargetHash == "" { // waits for its first release
+	if a.waits != "" && (a.keeps.TargetHash == "" || a.keeps.Removing()) { // there is no target, or no longer
 		s.TargetHash = ""
 	}
 }

@@ -35,10 +35,10 @@ func policyChanges(base, head *registry.Fleet) []PolicyChange {
 	found.stageApprovals(base.StageApprovals(), head.StageApprovals())
 	for _, c := range head.Clusters {
 		switch was := base.Cluster(c.Name); {
-		case c.Unread, was == c, was != nil && was.Unread:
-		case was != nil:
+		case c.Unread, was == c:
+		case was != nil && !was.Unread:
 			found.cluster(was, c)
-		default: // it joins, or its folder got another name
+		default: // it joins, its folder got another name, or it could not be read
 			for _, d := range c.Deliveries {
 				found.delivery(nil, d)
 			}
@@ -94,9 +94,8 @@ func (c changes) rules(where string, was, is []v1alpha1.DangerRule) {
 		return
 	}
 	name := func(r v1alpha1.DangerRule) string { return r.Name }
-	before := len(c)
 	compareNamed(c, where+": danger rule", byName(was, name), byName(is, name))
-	if len(c) == before {
+	if reordered(was, is) {
 		c.add("", "%s: the order of the danger rules changes", where)
 	}
 }
@@ -138,6 +137,9 @@ func (c changes) delivery(was, is *registry.Delivery) {
 	if was == nil {
 		was = &registry.Delivery{}
 	}
+	if was.Paused && !is.Paused {
+		c.add(is.Cluster, "%s: it is no longer paused", is.Component)
+	}
 	for _, a := range is.Approvals {
 		if !slices.ContainsFunc(was.Approvals, func(b registry.Approval) bool { return a.Object == b.Object && a.Hash == b.Hash }) {
 			c.add(is.Cluster, "%s: approval of %s (hash %s) is added", is.Component, a.Object, a.Hash)
@@ -151,6 +153,11 @@ func (c changes) delivery(was, is *registry.Delivery) {
 		c.add(is.Cluster, "%s: its component.yaml can be used now, and could not before", is.Component)
 		c.version(is.Cluster, is.Component, &v1alpha1.Component{Namespace: is.Version.Spec.Namespace}, &is.Version.Spec)
 	default: // a new component's other settings loosen nothing
+		for _, r := range is.Version.Spec.Danger {
+			if r.Effect == v1alpha1.EffectAllow {
+				c.add(is.Cluster, "%s: danger rule %s (allow) is added", is.Component, r.Name)
+			}
+		}
 		c.setting(is.Cluster, is.Component+": dangerProfile", "", string(is.Version.Spec.DangerProfile))
 		if is.Version.Spec.Adopt {
 			c.add(is.Cluster, "%s: it may adopt objects", is.Component)
@@ -212,15 +219,21 @@ func timeoutOf(c *v1alpha1.Component) string {
 // reordered reports whether rules that both lists have stand in another order. Then other rules
 // decide first.
 func reordered(was, is []v1alpha1.DangerRule) bool {
-	common := func(of, in []v1alpha1.DangerRule) (names []string) {
-		for i := range of {
-			if slices.ContainsFunc(in, func(r v1alpha1.DangerRule) bool { return r.Name == of[i].Name }) {
-				names = append(names, of[i].Name)
-			}
-		}
-		return names
+	place := make(map[string]int, len(was))
+	for i := range was {
+		place[was[i].Name] = i
 	}
-	return !slices.Equal(common(was, is), common(is, was))
+	last := -1
+	for i := range is {
+		at, had := place[is[i].Name]
+		if had && at < last {
+			return true
+		}
+		if had {
+			last = at
+		}
+	}
+	return false
 }
 
 // pipelines compares the pipeline of each component. A move to the fleet's default pipeline is not

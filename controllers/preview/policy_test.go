@@ -145,6 +145,36 @@ func TestPolicyChanges(t *testing.T) {
 				"web: danger rule mine (allow) is added on a, b", "web: it may adopt objects on a, b", "web: serviceAccount: writer → (Keelson's own rights) on a, b",
 			},
 		},
+		"FleetOrder": {
+			why: "The order of the fleet's rules, beside another change of them.", before: func(f *fleet) {
+				f.write("fleet.yaml", header+"Fleet\nname: test\ndanger:\n- {name: one, path: .spec.replicas, effect: hold, because: a}\n"+
+					"- {name: two, path: .spec.replicas, effect: allow, because: b}\n- {name: three, path: .spec.paused, effect: hold, because: c}\n")
+			},
+			change: func(f *fleet) {
+				f.write("fleet.yaml", header+"Fleet\nname: test\ndanger:\n- {name: two, path: .spec.replicas, effect: allow, because: b}\n"+
+					"- {name: one, path: .spec.replicas, effect: hold, because: a}\n- {name: three, path: .spec.paused, effect: hold, because: other words}\n")
+			},
+			want: []string{"fleet.yaml: danger rule three is changed", "fleet.yaml: the order of the danger rules changes"},
+		},
+		"Unpaused": {
+			why: "What came during a pause is applied, whatever else changes.", before: func(f *fleet) {
+				f.write("clusters/b/web.yaml", header+"MetaConfig\nversion: HEAD\npaused: true\n")
+			},
+			change: func(f *fleet) {
+				f.write("clusters/b/web.yaml", header+"MetaConfig\nversion: HEAD\nvalues: {replicas: 7}\n")
+			},
+			want: []string{"web: it is no longer paused on b"},
+		},
+		"ClusterMended": {
+			why: "Approvals for a cluster that could not be read count from now on.", before: func(f *fleet) {
+				f.write("clusters/b/cluster.yaml", "kind: [\n")
+				f.write("approvals/one.yaml", approval("cluster: b, "))
+			},
+			change: func(f *fleet) {
+				f.write("clusters/b/cluster.yaml", header+"Cluster\nlabels: {name: b}\nconnection: {context: b}\n")
+			},
+			want: []string{"web: approval of Deployment.apps web/web (hash " + strings.Repeat("0", 32) + ") is added on b"},
+		},
 		"Mended": {
 			why: "What could not be read before is new to reviewers, with all that it may.", before: func(f *fleet) {
 				f.write("components/web/component.yaml", header+"Component\nnamespace: web\ndanger: x\n")

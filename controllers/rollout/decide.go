@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -46,6 +47,7 @@ type stageLimits struct {
 	shut string // why window or silence forbid a release; empty: they allow it
 	// moving clusters are released and not settled; unavailable clusters are moving or unhealthy.
 	moving, unavailable int
+	unavailableNames    []string
 }
 
 func (d *decider) run() {
@@ -230,9 +232,7 @@ func (d *decider) unanswered(stage *Stage, after bool) string {
 	return text
 }
 
-// release releases clusters in their order, as many as the limits allow. If only maxUnavailable forbids
-// the next release, a later cluster that is unhealthy already may be released: one more is not unavailable
-// then, and otherwise the change that repairs it would wait for its repair.
+// release releases clusters in their order, as many as the limits allow.
 func (d *decider) release(stage *Stage) {
 	for _, name := range stage.Clusters {
 		if d.done(name) || d.released(name) {
@@ -241,10 +241,7 @@ func (d *decider) release(stage *Stage) {
 		if d.facts.Frozen[name] != "" {
 			continue // a later cluster may be released
 		}
-		switch why, unavailable := d.blockedBy(stage, name); {
-		case unavailable:
-			continue
-		case why != "":
+		if d.blockedBy(stage, name) != "" {
 			return
 		}
 		d.out.State.Clusters[name] = Cluster{Released: d.facts.Now}
@@ -262,25 +259,35 @@ func (d *decider) released(name string) bool {
 }
 
 // blockedBy returns why a cluster that was not released can't be the next one yet; empty: it can.
-// unavailable: the reason is maxUnavailable, and the other limits allow a release.
-func (d *decider) blockedBy(stage *Stage, next string) (why string, unavailable bool) {
+func (d *decider) blockedBy(stage *Stage, next string) string {
 	f, known := d.facts.Clusters[next]
 	if !known {
-		return cmp.Or(d.facts.Unknown[next], "its state is unknown"), false
+		return cmp.Or(d.facts.Unknown[next], "its state is unknown")
 	}
 	g := d.limitsOf(stage)
+	others := g.unavailableNames
 	if !f.Healthy {
 		g.unavailable-- // the change may repair the cluster
+		others = slices.DeleteFunc(slices.Clone(others), func(name string) bool { return name == next })
 	}
 	switch {
 	case g.shut != "":
-		return g.shut, false
+		return g.shut
 	case g.moving >= stage.MaxConcurrent:
-		return fmt.Sprintf("%d of at most %d clusters are updating", g.moving, stage.MaxConcurrent), false
+		return fmt.Sprintf("%d of at most %d clusters are updating", g.moving, stage.MaxConcurrent)
 	case g.unavailable >= stage.MaxUnavailable: // this release adds one
-		return fmt.Sprintf("%d of at most %d clusters are updating or not healthy", g.unavailable, stage.MaxUnavailable), true
+		return fmt.Sprintf("%d of at most %d clusters are updating or not healthy: %s", g.unavailable, stage.MaxUnavailable, few(others))
 	}
-	return "", false
+	return ""
+}
+
+// few lists the first names of many.
+func few(names []string) string {
+	const shown = 3
+	if len(names) <= shown {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }
 
 // limitsOf returns the limits of a stage. It counts the clusters once for each release, and not once for
@@ -299,6 +306,7 @@ func (d *decider) limitsOf(stage *Stage) stageLimits {
 		}
 		if onItsWay || !d.facts.Clusters[name].Healthy {
 			g.unavailable++
+			g.unavailableNames = append(g.unavailableNames, name)
 		}
 	}
 	d.limits[stage.Name] = g
@@ -393,8 +401,7 @@ func (d *decider) why(stage *Stage, name, before string) string {
 	case d.facts.Frozen[name] != "":
 		return "frozen: " + d.facts.Frozen[name]
 	}
-	blocked, _ := d.blockedBy(stage, name)
-	return cmp.Or(blocked, "its turn comes next")
+	return cmp.Or(d.blockedBy(stage, name), "its turn comes next")
 }
 
 func (d *decider) event(stage, cluster, message string) {

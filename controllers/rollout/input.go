@@ -89,7 +89,7 @@ func knownOf(c *registry.Cluster, d *registry.Delivery, inputs string, s *observ
 	case v1alpha1.SyncSynced, v1alpha1.SyncAbsent:
 		k.fact.Healthy = healthy
 	case v1alpha1.SyncWaiting, v1alpha1.SyncPaused: // it waits with its previous target
-		k.fact.Healthy = healthy && s.hash != k.want || s.hash == ""
+		k.fact.Healthy = healthy && s.hash != "" && s.hash != k.want || s.nothing()
 	case v1alpha1.SyncDenied, v1alpha1.SyncBlocked:
 		k.fact.Failed = s.message
 	case v1alpha1.SyncProgressing, v1alpha1.SyncHeld, v1alpha1.SyncFailed, v1alpha1.SyncUnreachable, v1alpha1.SyncOrphaned:

@@ -45,6 +45,10 @@ func observationOf(d *v1alpha1.Delivery) *observation {
 	return out
 }
 
+// nothing reports whether nothing was ever applied, or all of it was removed. Of a removal that has
+// begun there is no hash, either, and a version.
+func (s *observation) nothing() bool { return s.hash == "" && s.applied == "" }
+
 // differs reports whether two observations differ in more than the resourceVersion.
 func (s *observation) differs(o *observation) bool {
 	x, y := *s, *o
