@@ -148,10 +148,39 @@ func typeName(e ast.Expr) string {
 }
 
 // TestStatuses: docs/reference/statuses.md has each value of a status, condition, reason and
-// event of api/ and controllers/. A text in the form of a reason that is none stands in noStatuses.
+// event of api/ and controllers/, and no row is about a value that there is not. A text in the form
+// of a reason that is none stands in noStatuses.
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	namesAll(t, "docs/reference/statuses.md", 80, foundIn(productFiles(t, "api", "controllers"), statusesIn), inCode)
+	const page = "docs/reference/statuses.md"
+	found := foundIn(productFiles(t, "api", "controllers"), statusesIn)
+	namesAll(t, page, 80, found, inCode)
+	for _, unknown := range unknownRows(readPage(t, page), found) {
+		t.Errorf("%s: %s", page, unknown)
+	}
+}
+
+var rowOfValues = regexp.MustCompile("^\\| ((?:`[A-Z][A-Za-z]+`(?:, )?)+) \\|")
+
+// unknownRows returns the values that begin a row of a page's tables, and that were not found.
+func unknownRows(content string, found []located) []string {
+	known := map[string]bool{}
+	for _, one := range found {
+		known[one.text] = true
+	}
+	var out []string
+	for i, line := range strings.Split(content, "\n") {
+		row := rowOfValues.FindStringSubmatch(line)
+		if row == nil {
+			continue
+		}
+		for cell := range strings.SplitSeq(row[1], ", ") {
+			if value := strings.Trim(cell, "`"); !known[value] {
+				out = append(out, fmt.Sprintf("line %d has a row for %s, which no status, condition, reason or event is", i+1, value))
+			}
+		}
+	}
+	return out
 }
 
 // located is a text of the source, with its position.
@@ -264,6 +293,10 @@ func f(w *Writer) (string, error) {
 	file := parsedFile{"p.go", parsed, fset}
 	if got, want := slices.Sorted(maps.Keys(statusesIn(file))), []string{"Done", "Gone", "Lost", "Old", "WriterLost"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("statuses %q, want %q", got, want)
+	}
+	page := "| `Lost`, `Found` | x |\n| `WriterLost` | x |\n| `Lost and found` | x |\n"
+	if got, want := unknownRows(page, foundIn([]parsedFile{file}, statusesIn)), []string{"line 1 has a row for Found, which no status, condition, reason or event is"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("rows %q, want %q", got, want)
 	}
 	if got, want := slices.Sorted(maps.Keys(sentencesIn(file))), []string{"… of … are gone"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("messages %q, want %q", got, want)

@@ -17,6 +17,12 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 )
 
+// The reasons of events about pods that come and go without being created or deleted.
+const (
+	reasonAdopted  = "Adopted"
+	reasonReleased = "Released"
+)
+
 // adopt adopts pods without a controller that match the selector, and releases pods that no
 // longer match it, as a ReplicaSet does. It returns the number of writes. After a write, the
 // reconcile must wait until the informer has shown the pods.
@@ -50,10 +56,10 @@ func (l *syncContext) adopt(ctx context.Context) (int, error) {
 		l.Events.Eventf(set, p, corev1.EventTypeNormal, reason, "Claiming", text, p.Name)
 	}
 	for _, p := range orphans {
-		write(p, metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind(kind)), "Adopted", "adopted pod %s, which the selector finds")
+		write(p, metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind(kind)), reasonAdopted, "adopted pod %s, which the selector finds")
 	}
 	for _, p := range unselected {
-		write(p, map[string]any{"$patch": "delete", "uid": set.UID}, "Released", "released pod %s, which the selector doesn't find any more")
+		write(p, map[string]any{"$patch": "delete", "uid": set.UID}, reasonReleased, "released pod %s, which the selector doesn't find any more")
 	}
 	return wrote, errors.Join(errs...)
 }
