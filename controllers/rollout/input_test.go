@@ -38,7 +38,9 @@ func TestKnown(t *testing.T) {
 		},
 		"Removed in part": {
 			"A removal that was stopped has no target, and objects of the former version may be gone.", false,
-			&observation{wanted: current, applied: "v1", sync: v1alpha1.SyncWaiting, health: healthy}, "new", Fact{}, "",
+			&observation{wanted: current, applied: "v1", sync: v1alpha1.SyncWaiting, health: healthy}, "new",
+			Fact{},
+			"",
 		},
 		"There": {
 			"The cluster is in sync with git.", false, &observation{wanted: current, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
