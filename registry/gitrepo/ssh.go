@@ -1,6 +1,7 @@
 package gitrepo
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,8 @@ func (s *sshServer) start(service, path string, w *watchdog) (err error) {
 	if err != nil {
 		return err //nolint:wrapcheck // as above
 	}
-	s.out = w.reader(out)
+	// go-git reads four bytes at a time, and each read of the channel sends a packet.
+	s.out = bufio.NewReaderSize(w.reader(out), 32<<10)
 	// The server runs a shell. Within single quotes, a shell interprets only these characters.
 	quoted := "'" + strings.NewReplacer("'", `'\''`, "!", `'\!'`).Replace(path) + "'"
 	return s.session.Start(service + " " + quoted) //nolint:wrapcheck // as above

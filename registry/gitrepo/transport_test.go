@@ -470,8 +470,11 @@ func TestServersThatDoNotEnd(t *testing.T) {
 	t.Parallel()
 	g := gittest.NewRepo(t)
 	writeFleet(g)
-	const silence = 4 * time.Second // a busy machine is silent, too
-	limits := gitrepo.Limits{Silence: silence, Time: 10 * time.Second, RefBytes: 1 << 20}
+	// One limit is short at a time: on a busy machine every server is slow, and silent for a while.
+	const silence, patience = 4 * time.Second, 2 * time.Minute
+	silent := gitrepo.Limits{Silence: silence, Time: patience, RefBytes: 1 << 20}
+	slow := gitrepo.Limits{Silence: patience, Time: 10 * time.Second, RefBytes: 1 << 20}
+	large := gitrepo.Limits{Silence: patience, Time: patience, RefBytes: 1 << 20}
 
 	ssh := serveSSH(t, g)
 	mute := serveSSH(t, g)
@@ -528,22 +531,26 @@ func TestServersThatDoNotEnd(t *testing.T) {
 		return err
 	}
 	garbage := func(w io.Writer, _ int) error { _, err := w.Write(make([]byte, 4096)); return err }
-	cases := map[string]struct{ why, url, credentials, want string }{
-		"Dead":       {"It accepts and says nothing.", "http://" + listener.Addr().String() + "/fleet.git", "", ""},
-		"DeadSSH":    {"As above.", "ssh://git@" + listener.Addr().String() + "/fleet.git", mute.loginFor(t, listener.Addr().String()), "silent for 4s"},
-		"MuteSSH":    {"It lets us in and says nothing.", mute.url(), mute.login(t, mute.privateKey(t), mute.hostKey), "silent for 4s"},
-		"EndlessSSH": {"Refs without end.", ssh.url(), ssh.login(t, ssh.privateKey(t), ssh.hostKey), "sends more than is allowed"},
-		"Stalled":    {"It begins, and stops.", flow(service, nil), "", "silent for 4s"},
-		"Endless":    {"Refs without end.", flow(service, refs), "", "sends more than is allowed"},
-		"Drip":       {"Never silent, never done.", flow(service, drip), "", "longer than 10s"},
-		"Garbage":    {"No git at all.", flow("", garbage), "", "list its branches and tags"},
+	cases := map[string]struct {
+		why, url, credentials string
+		limits                gitrepo.Limits
+		want                  string
+	}{
+		"Dead":       {"It accepts and says nothing.", "http://" + listener.Addr().String() + "/fleet.git", "", silent, ""},
+		"DeadSSH":    {"As above.", "ssh://git@" + listener.Addr().String() + "/fleet.git", mute.loginFor(t, listener.Addr().String()), silent, "silent for 4s"},
+		"MuteSSH":    {"It lets us in and says nothing.", mute.url(), mute.login(t, mute.privateKey(t), mute.hostKey), silent, "silent for 4s"},
+		"EndlessSSH": {"Refs without end.", ssh.url(), ssh.login(t, ssh.privateKey(t), ssh.hostKey), large, "sends more than is allowed"},
+		"Stalled":    {"It begins, and stops.", flow(service, nil), "", silent, "silent for 4s"},
+		"Endless":    {"Refs without end.", flow(service, refs), "", large, "sends more than is allowed"},
+		"Drip":       {"Never silent, never done.", flow(service, drip), "", slow, "longer than 10s"},
+		"Garbage":    {"No git at all.", flow("", garbage), "", large, "list its branches and tags"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
-			opts := gitrepo.Options{URL: c.url, CacheDir: t.TempDir(), Limits: limits, Credentials: c.credentials}
+			opts := gitrepo.Options{URL: c.url, CacheDir: t.TempDir(), Limits: c.limits, Credentials: c.credentials}
 			_, err := gitrepo.Open(ctx, opts)
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.url) {
 				t.Errorf("%s: %v; want %q", c.why, err, c.want)
