@@ -194,7 +194,7 @@ func (r *applyRun) tidy(ctx context.Context) error {
 	for _, name := range orphans {
 		switch _, err := r.Live.Tidy(ctx, name, inGit); {
 		case errors.Is(err, applier.ErrStale): // the other writer, or the next apply, goes on with it
-			r.Warn("component %s is not in git, and another writer changed its record meanwhile: it stays as it is", name)
+			r.Warn("component %s is not in git, and another writer changed its record meanwhile: it stays as it is until the next apply", name)
 		case err != nil:
 			return err
 		}

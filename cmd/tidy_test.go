@@ -43,7 +43,7 @@ func TestApplyTidies(t *testing.T) {
 	direct := f.kubeconfig
 	f.kubeconfig = beside(t, c, "record-gadgetstidies")
 	f.keelson("apply", "prod", "--yes").want(t, 0).says(t, "renamedtidies v1.0.0 synced",
-		"keelson: component gadgets is not in git, and another writer changed its record meanwhile: it stays as it is")
+		"keelson: component gadgets is not in git, and another writer changed its record meanwhile: it stays as it is until the next apply")
 	if got := records(); got != "record-gadgetstidies record-renamedtidies" {
 		t.Errorf("the records are %s, want both: the old one was another writer's", got)
 	}

@@ -37,7 +37,7 @@ func (c ruleChecker) few(path []string, i, all int, what string) (tooMany bool) 
 // text reports a text that is too long.
 func (c ruleChecker) text(path []string, text string, most int) {
 	if len(text) > most {
-		c.value(path, fmt.Sprintf("%s has %d bytes; at most %d are allowed", path[len(path)-1], len(text), most), "")
+		c.value(path, fmt.Sprintf("%s has %d bytes; at most %d are allowed", path[len(path)-1], len(text), most), "shorten it; a comment in the file may say more")
 	}
 }
 

@@ -44,10 +44,9 @@ type decider struct {
 
 // stageLimits is the part of a release decision that all clusters of a stage share.
 type stageLimits struct {
-	shut string // why window or silence forbid a release; empty: they allow it
-	// moving clusters are released and not settled; unavailable clusters are moving or unhealthy.
-	moving, unavailable int
-	unavailableNames    []string
+	shut        string   // why window or silence forbid a release; empty: they allow it
+	moving      int      // clusters that are released and not settled
+	unavailable []string // clusters that are moving or unhealthy
 }
 
 func (d *decider) run() {
@@ -265,18 +264,17 @@ func (d *decider) blockedBy(stage *Stage, next string) string {
 		return cmp.Or(d.facts.Unknown[next], "its state is unknown")
 	}
 	g := d.limitsOf(stage)
-	others := g.unavailableNames
-	if !f.Healthy {
-		g.unavailable-- // the change may repair the cluster
-		others = slices.DeleteFunc(slices.Clone(others), func(name string) bool { return name == next })
+	unavailable := g.unavailable
+	if !f.Healthy { // the change may repair the cluster
+		unavailable = slices.DeleteFunc(slices.Clone(unavailable), func(name string) bool { return name == next })
 	}
 	switch {
 	case g.shut != "":
 		return g.shut
 	case g.moving >= stage.MaxConcurrent:
 		return fmt.Sprintf("%d of at most %d clusters are updating", g.moving, stage.MaxConcurrent)
-	case g.unavailable >= stage.MaxUnavailable: // this release adds one
-		return fmt.Sprintf("%d of at most %d clusters are updating or not healthy: %s", g.unavailable, stage.MaxUnavailable, few(others))
+	case len(unavailable) >= stage.MaxUnavailable: // this release adds one
+		return fmt.Sprintf("%d of at most %d clusters are updating or not healthy: %s", len(unavailable), stage.MaxUnavailable, few(unavailable))
 	}
 	return ""
 }
@@ -305,8 +303,7 @@ func (d *decider) limitsOf(stage *Stage) stageLimits {
 			g.moving++
 		}
 		if onItsWay || !d.facts.Clusters[name].Healthy {
-			g.unavailable++
-			g.unavailableNames = append(g.unavailableNames, name)
+			g.unavailable = append(g.unavailable, name)
 		}
 	}
 	d.limits[stage.Name] = g
