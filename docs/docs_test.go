@@ -104,6 +104,7 @@ func TestFollowCatches(t *testing.T) {
 		"unknown fence":  {"```bash\nls\n```\n", "unknown kind of block"},
 		"unknown marker": {"<!-- test: clusters a -->\n```console\n$ true\n```\n", "unknown marker"},
 		"no end":         {"```console\n$ true\n", "never ends"},
+		"long command":   {"```sh\nkeelson status " + strings.Repeat("a", maxCommand) + "\n```\n", "more than 105 characters"},
 		"no command":     {"```console\ntrue\n```\n", "begins without a command"},
 	} {
 		t.Run(name, func(t *testing.T) {

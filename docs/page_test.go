@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 )
 
 // page is what a reader of a page does, in its order.
@@ -39,6 +40,15 @@ type block struct {
 //   - text and json show something.
 var kinds = map[string]bool{"console": true, "yaml": true, "sh": true, "text": true, "json": true}
 
+// maxCommand is how many characters of a command a forge shows without scrolling. A reader
+// who copies a command should see all of it.
+const maxCommand = 105
+
+// hasCommand returns true for a line of the block that a reader types.
+func (b block) hasCommand(line string) bool {
+	return b.kind == "sh" || b.kind == "console" && strings.HasPrefix(strings.TrimLeft(line, " "), "$ ")
+}
+
 // marker is a comment of a page to this test.
 var marker = regexp.MustCompile(`^<!-- test: (.*) -->$`)
 
@@ -55,6 +65,9 @@ func parsePage(name, content string) (page, error) {
 	var open *block
 	indent := ""
 	for i, line := range strings.Split(content, "\n") {
+		if open != nil && open.hasCommand(line) && utf8.RuneCountInString(line) > maxCommand {
+			return page{}, fmt.Errorf("%s:%d: a command of more than %d characters: break it with \\", name, i+1, maxCommand)
+		}
 		fence, fenced := strings.CutPrefix(strings.TrimLeft(line, " "), "```")
 		switch {
 		case open != nil && fenced:
