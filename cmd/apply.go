@@ -56,9 +56,9 @@ a terminal it asks before it writes.
 
 Exit codes: 0 all is as git says and healthy, 1 something is held, denied,
 paused, frozen or not healthy, 2 something failed.`,
-		Example: `  keelson apply prod-hz-01 --dry-run
-  keelson apply prod-hz-01
-  keelson apply prod-hz-01 coredns --yes --timeout 2m`,
+		Example: `  keelson apply prod-us-01 --dry-run
+  keelson apply prod-us-01
+  keelson apply prod-us-01 coredns --yes --timeout 2m`,
 		Args:              cli.Args("CLUSTER [COMPONENT...]", 1, -1),
 		ValidArgsFunction: sessions.Fleets.CompleteNames(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -46,10 +46,10 @@ approves nothing. A change that a rule denies can't be approved.
 Exit codes: 0 nothing is held, or approvals were written; 1 something is held,
 and nothing was written; 2 the cluster can't be compared, or the file not
 written.`,
-		Example: `  keelson approve prod-hz-01
-  keelson approve prod-hz-01 coredns 'Deployment.apps kube-system/coredns' \
+		Example: `  keelson approve prod-us-01
+  keelson approve prod-us-01 coredns 'Deployment.apps kube-system/coredns' \
     --because CHG-1234
-  keelson approve prod-hz-01 coredns --all --because CHG-1234 \
+  keelson approve prod-us-01 coredns --all --because CHG-1234 \
     --file approvals/2026-11-coredns.yaml`,
 		Args:              cli.Args("CLUSTER [COMPONENT] [OBJECT]", 1, 3),
 		ValidArgsFunction: run.fleets.CompleteNames(1),

@@ -51,11 +51,11 @@ come from the CRDs among the target and live objects, and from the files of
   kubectl get --raw /openapi/v2
 
 Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
-		Example: `  keelson diff prod-hz-01
-  keelson diff prod-hz-01 coredns metrics-server
-  keelson diff prod-hz-01 --revision my-branch
-  keelson diff prod-hz-01 -o json | jq '.objects[] | select(.state == "held")'
-  keelson diff prod-hz-01 coredns -o patch
+		Example: `  keelson diff prod-us-01
+  keelson diff prod-us-01 coredns metrics-server
+  keelson diff prod-us-01 --revision my-branch
+  keelson diff prod-us-01 -o json | jq '.objects[] | select(.state == "held")'
+  keelson diff prod-us-01 coredns -o patch
   keelson diff --recorded old.yaml --target new.yaml --live live.yaml -o json
   keelson diff --target new.yaml --live live.yaml --schema crds.yaml`,
 		Args:              files.args,

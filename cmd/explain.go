@@ -47,9 +47,9 @@ Values are masked if their key suggests a password, a token or a secret, unless
 is needed.
 
 Exit codes: 0 explained, 2 the value can't be explained.`,
-		Example: `  keelson explain prod-hz-01 coredns
-  keelson explain prod-hz-01 coredns .resources
-  keelson explain prod-hz-01 coredns .images -o json`,
+		Example: `  keelson explain prod-us-01 coredns
+  keelson explain prod-us-01 coredns .resources
+  keelson explain prod-us-01 coredns .images -o json`,
 		Args: cli.Args("CLUSTER COMPONENT [PATH]", 2, 3),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) == 2 {

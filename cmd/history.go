@@ -39,9 +39,9 @@ HEALTH is the health of a delivery when the next one began; 'keelson status'
 shows the health of the newest.
 
 Exit codes: 0 printed, 2 the records can't be read.`,
-		Example: `  keelson history prod-hz-01
-  keelson history prod-hz-01 coredns
-  keelson history prod-hz-01 coredns -o json`,
+		Example: `  keelson history prod-us-01
+  keelson history prod-us-01 coredns
+  keelson history prod-us-01 coredns -o json`,
 		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
 		ValidArgsFunction: run.fleets.CompleteNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -32,8 +32,8 @@ layers set the component. Every other byte stays as it is. Commit and push it:
 from then on nothing is changed there, not even drift, and status says Paused.
 
 Exit codes: 0 it is paused, 2 it can't be written.`,
-		Example: `  keelson pause prod-hz-01 --because "INC-321: etcd is being mended"
-  keelson pause prod-hz-01 coredns`,
+		Example: `  keelson pause prod-us-01 --because "INC-321: etcd is being mended"
+  keelson pause prod-us-01 coredns`,
 		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
 		ValidArgsFunction: run.fleets.CompleteNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,8 +55,8 @@ func newResume(inv *cli.Invocation) *cobra.Command {
 Keelson applies git to the cluster again.
 
 Exit codes: 0 it is not paused, 2 it can't be written.`,
-		Example: `  keelson resume prod-hz-01
-  keelson resume prod-hz-01 coredns`,
+		Example: `  keelson resume prod-us-01
+  keelson resume prod-us-01 coredns`,
 		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
 		ValidArgsFunction: run.fleets.CompleteNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -38,7 +38,7 @@ select. They create, upgrade, scale and delete workloads as a user would.
 probes/NAME.yaml defines a probe. Its results are ProbeResults in the hub
 (--kubeconfig and --context), and a check of a pipeline can require them.`,
 		Example: `  keelson probe list --failing
-  keelson probe show workloads prod-hz-01`,
+  keelson probe show workloads prod-us-01`,
 		Args: cli.Args("list", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -110,8 +110,8 @@ in the last one: object, condition, pod and last events.
 
 Exit codes: 0 it passes, 1 it fails, or has not run yet, 2 the hub can't be
 read, or has no such result.`,
-		Example: `  keelson probe show workloads prod-hz-01
-  keelson probe show workloads prod-hz-01 -o yaml`,
+		Example: `  keelson probe show workloads prod-us-01
+  keelson probe show workloads prod-us-01 -o yaml`,
 		Args:              cli.Args("PROBE CLUSTER", 2, 2),
 		ValidArgsFunction: run.fleets.Complete(completeProbes),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -72,10 +72,10 @@ components, and the roles that bindings name. With --hub it prints the rights
 that the controller needs in the hub, and asks no cluster.
 
 Exit codes: 0 printed, 1 printed, and something is left out, 2 trouble.`,
-		Example: `  keelson rbac prod-hz-01 | kubectl --context prod-hz-01-admin apply -f -
-  keelson rbac prod-hz-01 --to user:keelson
+		Example: `  keelson rbac prod-us-01 | kubectl --context prod-us-01-admin apply -f -
+  keelson rbac prod-us-01 --to user:keelson
   keelson rbac --hub --to serviceaccount:keelson-system/keelson
-  keelson rbac prod-hz-01 -o json | jq '.items[].kind'`,
+  keelson rbac prod-us-01 -o json | jq '.items[].kind'`,
 		Args: func(cmd *cobra.Command, got []string) error {
 			if o.hub {
 				return cli.Args("", 0, 0)(cmd, got)

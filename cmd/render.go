@@ -49,11 +49,11 @@ meta-config, wherever a chart puts them. Masked output can't be applied; use
 With -o json or yaml the output is one List.
 
 Exit codes: 0 rendered, 2 a component can't be rendered.`,
-		Example: `  keelson render prod-hz-01
-  keelson render prod-hz-01 coredns --revision my-branch
-  keelson render prod-hz-01 coredns --kube-version v1.34.0
-  keelson render prod-hz-01 grafana --age-key-file ~/keys/prod.txt
-  keelson render prod-hz-01 coredns --live | kubectl diff -f -`,
+		Example: `  keelson render prod-us-01
+  keelson render prod-us-01 coredns --revision my-branch
+  keelson render prod-us-01 coredns --kube-version v1.34.0
+  keelson render prod-us-01 grafana --age-key-file ~/keys/prod.txt
+  keelson render prod-us-01 coredns --live | kubectl diff -f -`,
 		Args:              cli.Args("CLUSTER [COMPONENT]", 1, 2),
 		ValidArgsFunction: run.fleets.CompleteNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -42,9 +42,9 @@ So to go forward again, change it in git; --unpin goes forward without.
 
 Exit codes: 0 done and healthy, or with --dry-run the same, 1 something is held,
 denied, paused, not healthy, or with --dry-run differs, 2 something failed.`,
-		Example: `  keelson rollback prod-hz-01 coredns --because INC-321
-  keelson rollback prod-hz-01 coredns 4 --dry-run
-  keelson rollback prod-hz-01 coredns --unpin`,
+		Example: `  keelson rollback prod-us-01 coredns --because INC-321
+  keelson rollback prod-us-01 coredns 4 --dry-run
+  keelson rollback prod-us-01 coredns --unpin`,
 		Args:              cli.Args("CLUSTER COMPONENT [NUMBER]", 2, 3),
 		ValidArgsFunction: sessions.Fleets.CompleteNames(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -42,7 +42,7 @@ Freezes, approvals and reverts are commits in git. Use pause, resume, promote
 and abort when a commit takes too long. They write into the Rollout who asked
 and why, apply to the current change only, and show in its timeline.`,
 		Example: `  keelson rollout list
-  keelson rollout explain coredns prod-hz-01
+  keelson rollout explain coredns prod-us-01
   keelson rollout promote coredns --now --reason CVE-2026-1234`,
 		Args: cli.Args("list", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -386,7 +386,7 @@ next window, the freeze that holds it, or the person who paused it.
 
 Exit codes: 0 printed, 2 the hub can't be read, or has no such rollout or
 cluster.`,
-		Example: `  keelson rollout explain coredns prod-hz-01
+		Example: `  keelson rollout explain coredns prod-us-01
   keelson rollout explain coredns -o json`,
 		Args:              cli.Args("COMPONENT [CLUSTER]", 1, 2),
 		ValidArgsFunction: run.completeRollouts(1),

@@ -69,7 +69,7 @@ and in the cells a version and a sign:
 Exit codes: 0 printed, 1 with --fail: not all is synced and healthy, 2 the hub
 can't be read.`,
 		Example: `  keelson status
-  keelson status prod-hz-01 prod-hz-02 --watch
+  keelson status prod-us-01 prod-us-02 --watch
   keelson status --matrix
   keelson status --problems
   keelson status --risky

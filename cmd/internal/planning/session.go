@@ -32,6 +32,7 @@ type Session struct {
 	// Pins override the pins in the records; a nil value: no pin.
 	Pins    map[string]*records.Pin
 	earlier *applier.EarlierFleets
+	desired applier.DesiredBuilder
 }
 
 // Opener opens sessions.
@@ -164,20 +165,31 @@ func (s *Session) others(but *registry.Delivery) func(context.Context) (*applier
 			case err != nil:
 				claims.AddUnknown(d.Component, err.Error())
 			default:
-				want, err := s.want(ctx, d, target)
-				switch {
-				case err != nil:
-					claims.Add(d.Component, target)
-					claims.AddUnknown(d.Component, err.Error())
-				case want.Pin != nil:
-					claims.AddPinned(want, target)
-				default:
-					claims.Add(d.Component, target)
-				}
+				s.claim(ctx, d, target, claims)
 			}
 		}
 		return claims, nil
 	}
+}
+
+// claim adds what a delivery wants: its target in git, and what it is pinned to. It is called for
+// each component with each plan that deletes, so it reads no more than the pin.
+func (s *Session) claim(ctx context.Context, d *registry.Delivery, target *renderer.Target, claims *applier.Claims) {
+	pin, err := s.pin(ctx, d, target)
+	if err == nil && pin == nil {
+		claims.Add(d.Component, target)
+		return
+	}
+	var want applier.Desired
+	if err == nil {
+		want, err = s.pinned(ctx, d, pin)
+	}
+	if err != nil {
+		claims.Add(d.Component, target)
+		claims.AddUnknown(d.Component, err.Error())
+		return
+	}
+	claims.AddPinned(want, target)
 }
 
 func (s *Session) compare(ctx context.Context, d *registry.Delivery, target *renderer.Target) Planned {
@@ -192,17 +204,31 @@ func (s *Session) compare(ctx context.Context, d *registry.Delivery, target *ren
 
 // want returns what git wants of a delivery, or the pinned state until git changes.
 func (s *Session) want(ctx context.Context, d *registry.Delivery, target *renderer.Target) (applier.Desired, error) {
+	pin, err := s.pin(ctx, d, target)
+	switch {
+	case err != nil:
+		return applier.Desired{}, err
+	case pin == nil:
+		return s.desired.Build(s.Fleet, d, target)
+	}
+	return s.pinned(ctx, d, pin)
+}
+
+// pin returns what a delivery is pinned to, until git changes; nil: it is not pinned.
+func (s *Session) pin(ctx context.Context, d *registry.Delivery, target *renderer.Target) (*records.Pin, error) {
 	pin, forced := s.Pins[d.Component]
-	if !forced && !d.Absent { // an absent component has no pin: git has changed
-		record, err := s.Live.Record(ctx, d.Component)
-		if err != nil {
-			return applier.Desired{}, err
-		}
-		pin = record.Pin.Holds(target.Hash)
+	if forced || d.Absent { // an absent component has no pin: git has changed
+		return pin, nil
 	}
-	if pin == nil {
-		return applier.NewDesired(s.Fleet, d, target)
+	pin, err := s.Live.Pin(ctx, d.Component)
+	if err != nil {
+		return nil, err
 	}
+	return pin.Holds(target.Hash), nil
+}
+
+// pinned returns the pinned state of a delivery.
+func (s *Session) pinned(ctx context.Context, d *registry.Delivery, pin *records.Pin) (applier.Desired, error) {
 	return s.earlier.Pinned(ctx, s.Fleet, d, pin, func(ctx context.Context, c *registry.Cluster, d *registry.Delivery) (*renderer.Target, error) {
 		caps, err := s.Live.Capabilities(ctx)
 		if err != nil {
