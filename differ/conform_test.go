@@ -1,6 +1,7 @@
 package differ_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -117,4 +118,30 @@ func parsed(t *testing.T, text string) map[string]any {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// TestMisfitsQuote: a message quotes a short text, and never what may be a secret.
+func TestMisfitsQuote(t *testing.T) {
+	t.Parallel()
+	of := func(kind, value string) differ.SchemaViolation {
+		return differ.SchemaViolation{ID: differ.ID{Kind: kind, Name: "web"}, Path: ".a", Problem: "must be of type integer", Value: value}
+	}
+	cases := map[string]struct {
+		why       string
+		violation differ.SchemaViolation
+		want      string
+	}{
+		"Short":   {"It helps to find the mistake.", of("Service", "two"), `Service web: .a must be of type integer, and is "two"`},
+		"Longest": {"As long as is quoted.", of("Service", strings.Repeat("x", 40)), `Service web: .a must be of type integer, and is "` + strings.Repeat("x", 40) + `"`},
+		"Long":    {"It would fill the screen.", of("Service", strings.Repeat("x", 41)), "Service web: .a must be of type integer"},
+		"Secret":  {"It may be one.", of("Secret", "two"), "Secret web: .a must be of type integer"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := c.violation.Blame(nil).Message; got != c.want {
+				t.Errorf("%s It says %q, want %q", c.why, got, c.want)
+			}
+		})
+	}
 }

@@ -146,6 +146,21 @@ func TestNewRulesRefuses(t *testing.T) {
 	}
 }
 
+// A rule says what it means by default, too, and is taken for the same rule.
+func TestNewRulesAccepts(t *testing.T) {
+	t.Parallel()
+	for why, rule := range map[string]v1alpha1.DangerRule{
+		"The default scope may be written.":        {Path: ".a", Effect: v1alpha1.EffectDeny, Scope: v1alpha1.ScopeObject},
+		"A rule may hold a field and no more.":     {Path: ".a", Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField},
+		"No scope is the scope of a whole object.": {Path: ".a", Effect: v1alpha1.EffectDeny},
+	} {
+		rule.Name = "mine"
+		if _, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{rule}}); err != nil {
+			t.Errorf("%s It is refused: %v", why, err)
+		}
+	}
+}
+
 // A field that waits stays in the record as it was. Otherwise its change would count as drift, and
 // a change that git takes back would be forgotten.
 func TestScopeFieldRecord(t *testing.T) {

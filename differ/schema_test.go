@@ -3,6 +3,7 @@ package differ_test
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -133,5 +134,19 @@ func TestHostileOpenAPI(t *testing.T) { //nolint:paralleltest // it counts what 
 				t.Logf("%d KiB allocated %d KiB", len(c.document)>>10, all>>10)
 			}
 		})
+	}
+}
+
+// A group and version of many kinds is listed once.
+func TestVersionsOnce(t *testing.T) {
+	t.Parallel()
+	s, err := differ.ParseOpenAPI([]byte(`{"openapi": "3.0.0", "components": {"schemas": {
+		"org.example.v1.A": {"type": "object", "x-kubernetes-group-version-kind": [{"group": "example.org", "version": "v1", "kind": "A"}]},
+		"org.example.v1.B": {"type": "object", "x-kubernetes-group-version-kind": [{"group": "example.org", "version": "v1", "kind": "B"}]}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.Versions(), []schema.GroupVersion{{Group: "example.org", Version: "v1"}}; !slices.Equal(got, want) {
+		t.Errorf("The versions are %v, want %v", got, want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/expr"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -102,6 +103,28 @@ func TestConditions(t *testing.T) {
 				t.Errorf("%s It is %s, because %s", c.why, state, because)
 			}
 		})
+	}
+}
+
+// A condition about an object sees everything of a Secret but its data, which an error could quote.
+func TestConditionsOfSecrets(t *testing.T) {
+	t.Parallel()
+	secret := object{
+		"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": object{"name": "s"},
+		"data": object{"a": "eA=="}, "stringData": object{"b": "y"},
+	}
+	for when, want := range map[string]bool{
+		"object.kind == 'Secret' && object.type == 'Opaque' && object.metadata.name == 's'": true,
+		"has(object.data)":       false,
+		"has(object.stringData)": false,
+	} {
+		c, err := expr.NewConditions().Compile("when", when)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Holds(secret, nil); err != nil || got != want {
+			t.Errorf("%s is %t, want %t; error %v", when, got, want, err)
+		}
 	}
 }
 

@@ -114,7 +114,7 @@ func checkCalls(checked *cel.Ast, refused []string) error {
 	var err error
 	native := checked.NativeRep()
 	ast.PreOrderVisit(native.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
-		if e.Kind() == ast.CallKind && slices.Contains(refused, e.AsCall().FunctionName()) && err == nil {
+		if slices.Contains(refused, e.AsCall().FunctionName()) && err == nil {
 			at := native.SourceInfo().GetStartLocation(e.ID())
 			err = fmt.Errorf("line %d, column %d: there is no function %s here", at.Line(), at.Column()+1, e.AsCall().FunctionName())
 		}
