@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -14,24 +15,54 @@ import (
 // PolicyChange is a change of a rule about changes. It alters no object by itself, but a later
 // change may pass that would have been stopped.
 type PolicyChange struct {
+	// About is the area of the change.
+	About Area `json:"about"`
 	// What changes, in a sentence: "freeze black-friday is removed".
 	What string `json:"what"`
 	// Clusters that it is about; empty: the whole fleet.
 	Clusters []string `json:"clusters,omitempty"`
 }
 
-// policyChanges returns all policy changes, sorted by their text.
+// Area is what a policy change is about.
+type Area string
+
+// The areas. A comment has room for some lines of each, so that many changes of one area, such as
+// approvals, can't hide a change of another, such as a service account.
+const (
+	AreaConnection   Area = "connections"
+	AreaAccount      Area = "service accounts"
+	AreaProject      Area = "projects"
+	AreaDanger       Area = "danger rules"
+	AreaFleet        Area = "settings of the fleet"
+	AreaFreeze       Area = "freezes"
+	AreaPipeline     Area = "pipelines"
+	AreaApproval     Area = "approvals"
+	AreaLabel        Area = "labels"
+	AreaComponent    Area = "settings of components"
+	AreaProbe        Area = "probes"
+	AreaNotification Area = "notifications"
+)
+
+// areas returns all areas in the order in which a reviewer sees them: first what gives most.
+func areas() []Area {
+	return []Area{
+		AreaConnection, AreaAccount, AreaProject, AreaDanger, AreaFleet, AreaFreeze,
+		AreaPipeline, AreaApproval, AreaLabel, AreaComponent, AreaProbe, AreaNotification,
+	}
+}
+
+// policyChanges returns all policy changes, in the order of their areas, and then of their text.
 func policyChanges(base, head *registry.Fleet) []PolicyChange {
-	found := changes{}
+	found := changes{clustersOf: map[change][]string{}, restricted: restricted(base)}
 	found.settings(&base.Spec, &head.Spec)
 	found.rules("fleet.yaml", base.Spec.Danger, head.Spec.Danger)
-	compareNamed(found, "project", byName(base.Projects, projectName), byName(head.Projects, projectName))
-	compareNamed(found, "pipeline", byName(base.Pipelines, pipelineName), byName(head.Pipelines, pipelineName))
-	compareFiles(found, "pipeline", byName(base.Pipelines, pipelineName), byName(head.Pipelines, pipelineName), func(p *registry.Pipeline) map[string]string { return p.Jobs })
-	compareNamed(found, "freeze", byName(base.Freezes, freezeName), byName(head.Freezes, freezeName))
-	compareNamed(found, "probe", byName(base.Probes, probeName), byName(head.Probes, probeName))
-	compareFiles(found, "probe", byName(base.Probes, probeName), byName(head.Probes, probeName), func(p *registry.Probe) map[string]map[string]any { return p.Templates })
-	compareNamed(found, "notification", byName(base.Notifications, notificationName), byName(head.Notifications, notificationName))
+	compareNamed(found, AreaProject, "project", byName(base.Projects, projectName), byName(head.Projects, projectName))
+	compareNamed(found, AreaPipeline, "pipeline", byName(base.Pipelines, pipelineName), byName(head.Pipelines, pipelineName))
+	compareFiles(found, AreaPipeline, byName(base.Pipelines, pipelineName), byName(head.Pipelines, pipelineName), func(p *registry.Pipeline) map[string]string { return p.Jobs })
+	compareNamed(found, AreaFreeze, "freeze", byName(base.Freezes, freezeName), byName(head.Freezes, freezeName))
+	compareNamed(found, AreaProbe, "probe", byName(base.Probes, probeName), byName(head.Probes, probeName))
+	compareFiles(found, AreaProbe, byName(base.Probes, probeName), byName(head.Probes, probeName), func(p *registry.Probe) map[string]map[string]any { return p.Templates })
+	compareNamed(found, AreaNotification, "notification", byName(base.Notifications, notificationName), byName(head.Notifications, notificationName))
 	found.stageApprovals(base.StageApprovals(), head.StageApprovals())
 	for _, c := range head.Clusters {
 		switch was := base.Cluster(c.Name); {
@@ -45,30 +76,56 @@ func policyChanges(base, head *registry.Fleet) []PolicyChange {
 		}
 	}
 	found.pipelines(base, head)
-	out := make([]PolicyChange, 0, len(found))
-	for _, what := range slices.Sorted(maps.Keys(found)) {
-		clusters := found[what]
+	out := make([]PolicyChange, 0, len(found.clustersOf))
+	for change, clusters := range found.clustersOf {
 		slices.Sort(clusters)
-		out = append(out, PolicyChange{What: what, Clusters: slices.Compact(clusters)})
+		out = append(out, PolicyChange{About: change.about, What: change.what, Clusters: slices.Compact(clusters)})
 	}
+	order := areas()
+	slices.SortFunc(out, func(a, b PolicyChange) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.About), slices.Index(order, b.About)), strings.Compare(a.What, b.What))
+	})
 	return out
 }
 
-// changes are the clusters of each change, by its text.
-type changes map[string][]string
-
-func (c changes) add(cluster, format string, args ...any) {
-	what := fmt.Sprintf(format, args...)
-	if cluster == "" {
-		c[what] = nil
-		return
-	}
-	c[what] = append(c[what], cluster)
+type changes struct {
+	// clustersOf are the clusters of each change; none: the whole fleet.
+	clustersOf map[change][]string
+	// restricted: there are components that have less than Keelson's own rights.
+	restricted bool
 }
 
-func (c changes) setting(cluster, what, was, is string) {
+// restricted reports whether a component of a fleet has a service account. There, a component that
+// gets another name without its account gets more rights.
+func restricted(f *registry.Fleet) bool {
+	for _, c := range f.Clusters {
+		for _, d := range c.Deliveries {
+			if d.Version != nil && d.Version.Spec.ServiceAccount != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// change is the area of a change, and its text.
+type change struct {
+	about Area
+	what  string
+}
+
+func (c changes) add(about Area, cluster, format string, args ...any) {
+	key := change{about, fmt.Sprintf(format, args...)}
+	if cluster == "" {
+		c.clustersOf[key] = nil
+		return
+	}
+	c.clustersOf[key] = append(c.clustersOf[key], cluster)
+}
+
+func (c changes) setting(about Area, cluster, what, was, is string) {
 	if was != is {
-		c.add(cluster, "%s: %s → %s", what, orNone(was), orNone(is))
+		c.add(about, cluster, "%s: %s → %s", what, orNone(was), orNone(is))
 	}
 }
 
@@ -80,12 +137,12 @@ func orNone(text string) string {
 }
 
 func (c changes) settings(was, is *v1alpha1.Fleet) {
-	c.setting("", "fleet.yaml: drift", string(was.Drift), string(is.Drift))
-	c.setting("", "fleet.yaml: pipeline", was.Pipeline, is.Pipeline)
-	c.setting("", "fleet.yaml: verify", string(was.Verify), string(is.Verify))
-	c.setting("", "fleet.yaml: projects", string(was.Projects), string(is.Projects))
-	c.setting("", "fleet.yaml: dangerProfile", string(was.DangerProfile), string(is.DangerProfile))
-	c.setting("", "fleet.yaml: promotableTags", string(was.PromotableTags), string(is.PromotableTags))
+	c.setting(AreaFleet, "", "fleet.yaml: drift", string(was.Drift), string(is.Drift))
+	c.setting(AreaPipeline, "", "fleet.yaml: pipeline", was.Pipeline, is.Pipeline)
+	c.setting(AreaFleet, "", "fleet.yaml: verify", string(was.Verify), string(is.Verify))
+	c.setting(AreaProject, "", "fleet.yaml: projects", string(was.Projects), string(is.Projects))
+	c.setting(AreaDanger, "", "fleet.yaml: dangerProfile", string(was.DangerProfile), string(is.DangerProfile))
+	c.setting(AreaFleet, "", "fleet.yaml: promotableTags", string(was.PromotableTags), string(is.PromotableTags))
 }
 
 // rules compares danger rules. In another order, other rules decide first.
@@ -94,16 +151,16 @@ func (c changes) rules(where string, was, is []v1alpha1.DangerRule) {
 		return
 	}
 	name := func(r v1alpha1.DangerRule) string { return r.Name }
-	compareNamed(c, where+": danger rule", byName(was, name), byName(is, name))
+	compareNamed(c, AreaDanger, where+": danger rule", byName(was, name), byName(is, name))
 	if reordered(was, is) {
-		c.add("", "%s: the order of the danger rules changes", where)
+		c.add(AreaDanger, "", "%s: the order of the danger rules changes", where)
 	}
 }
 
 func (c changes) stageApprovals(was, is []v1alpha1.Approval) {
 	for _, a := range is {
 		if !slices.ContainsFunc(was, func(b v1alpha1.Approval) bool { return reflect.DeepEqual(a, b) }) {
-			c.add("", "approval of stage %s of %s (hash %s) is added", a.Stage, a.Component, a.Hash)
+			c.add(AreaApproval, "", "approval of stage %s of %s (hash %s) is added", a.Stage, a.Component, a.Hash)
 		}
 	}
 }
@@ -111,18 +168,18 @@ func (c changes) stageApprovals(was, is []v1alpha1.Approval) {
 // cluster compares the settings of one cluster and its deliveries.
 func (c changes) cluster(was, is *registry.Cluster) {
 	if !reflect.DeepEqual(was.Spec.Connection, is.Spec.Connection) {
-		c.add(is.Name, "connection changes: Keelson will apply the cluster's components to another API server")
+		c.add(AreaConnection, is.Name, "connection changes: Keelson will apply the cluster's components to another API server")
 	}
 	for _, label := range slices.Sorted(maps.Keys(was.Spec.Labels)) {
-		c.setting(is.Name, "label "+label, was.Spec.Labels[label], is.Spec.Labels[label])
+		c.setting(AreaLabel, is.Name, "label "+label, was.Spec.Labels[label], is.Spec.Labels[label])
 	}
 	for _, label := range slices.Sorted(maps.Keys(is.Spec.Labels)) {
 		if _, had := was.Spec.Labels[label]; !had {
-			c.setting(is.Name, "label "+label, "", is.Spec.Labels[label])
+			c.setting(AreaLabel, is.Name, "label "+label, "", is.Spec.Labels[label])
 		}
 	}
 	if was.Spec.Paused && !is.Spec.Paused {
-		c.add(is.Name, "the cluster is no longer paused")
+		c.add(AreaFreeze, is.Name, "the cluster is no longer paused")
 	}
 	for _, d := range is.Deliveries {
 		if before := was.Delivery(d.Component); before != d {
@@ -138,11 +195,11 @@ func (c changes) delivery(was, is *registry.Delivery) {
 		was = &registry.Delivery{}
 	}
 	if was.Paused && !is.Paused {
-		c.add(is.Cluster, "%s: it is no longer paused", is.Component)
+		c.add(AreaFreeze, is.Cluster, "%s: it is no longer paused", is.Component)
 	}
 	for _, a := range is.Approvals {
 		if !slices.ContainsFunc(was.Approvals, func(b registry.Approval) bool { return a.Object == b.Object && a.Hash == b.Hash }) {
-			c.add(is.Cluster, "%s: approval of %s (hash %s) is added", is.Component, a.Object, a.Hash)
+			c.add(AreaApproval, is.Cluster, "%s: approval of %s (hash %s) is added", is.Component, a.Object, a.Hash)
 		}
 	}
 	switch {
@@ -150,17 +207,20 @@ func (c changes) delivery(was, is *registry.Delivery) {
 	case was.Version != nil:
 		c.version(is.Cluster, is.Component, &was.Version.Spec, &is.Version.Spec)
 	case mended:
-		c.add(is.Cluster, "%s: its component.yaml can be used now, and could not before", is.Component)
+		c.add(AreaComponent, is.Cluster, "%s: its component.yaml can be used now, and could not before", is.Component)
 		c.version(is.Cluster, is.Component, &v1alpha1.Component{Namespace: is.Version.Spec.Namespace}, &is.Version.Spec)
 	default: // a new component's other settings loosen nothing
 		for _, r := range is.Version.Spec.Danger {
 			if r.Effect == v1alpha1.EffectAllow {
-				c.add(is.Cluster, "%s: danger rule %s (allow) is added", is.Component, r.Name)
+				c.add(AreaDanger, is.Cluster, "%s: danger rule %s (allow) is added", is.Component, r.Name)
 			}
 		}
-		c.setting(is.Cluster, is.Component+": dangerProfile", "", string(is.Version.Spec.DangerProfile))
+		if c.restricted && is.Version.Spec.ServiceAccount == "" {
+			c.add(AreaAccount, is.Cluster, "%s: it is new, and has no serviceAccount: it gets Keelson's own rights", is.Component)
+		}
+		c.setting(AreaDanger, is.Cluster, is.Component+": dangerProfile", "", string(is.Version.Spec.DangerProfile))
 		if is.Version.Spec.Adopt {
-			c.add(is.Cluster, "%s: it may adopt objects", is.Component)
+			c.add(AreaComponent, is.Cluster, "%s: it may adopt objects", is.Component)
 		}
 	}
 }
@@ -173,39 +233,39 @@ func (c changes) version(cluster, component string, was, is *v1alpha1.Component)
 		}
 		return name
 	}
-	c.setting(cluster, component+": serviceAccount", account(was.ServiceAccount), account(is.ServiceAccount))
-	c.setting(cluster, component+": namespace", was.Namespace, is.Namespace)
-	c.setting(cluster, component+": dangerProfile", string(was.DangerProfile), string(is.DangerProfile))
-	c.setting(cluster, component+": drift", string(was.Drift), string(is.Drift))
-	c.setting(cluster, component+": determinism", string(was.Determinism), string(is.Determinism))
-	c.setting(cluster, component+": timeout", timeoutOf(was), timeoutOf(is))
+	c.setting(AreaAccount, cluster, component+": serviceAccount", account(was.ServiceAccount), account(is.ServiceAccount))
+	c.setting(AreaComponent, cluster, component+": namespace", was.Namespace, is.Namespace)
+	c.setting(AreaDanger, cluster, component+": dangerProfile", string(was.DangerProfile), string(is.DangerProfile))
+	c.setting(AreaComponent, cluster, component+": drift", string(was.Drift), string(is.Drift))
+	c.setting(AreaComponent, cluster, component+": determinism", string(was.Determinism), string(is.Determinism))
+	c.setting(AreaComponent, cluster, component+": timeout", timeoutOf(was), timeoutOf(is))
 	if is.Adopt && !was.Adopt {
-		c.add(cluster, "%s: it may adopt objects", component)
+		c.add(AreaComponent, cluster, "%s: it may adopt objects", component)
 	}
 	for _, on := range was.DependsOn {
 		if !slices.Contains(is.DependsOn, on) {
-			c.add(cluster, "%s: it no longer waits for %s", component, on)
+			c.add(AreaComponent, cluster, "%s: it no longer waits for %s", component, on)
 		}
 	}
 	name := func(r v1alpha1.DangerRule) string { return r.Name }
 	rules, had := byName(is.Danger, name), byName(was.Danger, name)
 	for _, rule := range slices.Sorted(maps.Keys(rules)) {
 		if old, before := had[rule]; !before {
-			c.add(cluster, "%s: danger rule %s (%s) is added", component, rule, rules[rule].Effect)
+			c.add(AreaDanger, cluster, "%s: danger rule %s (%s) is added", component, rule, rules[rule].Effect)
 		} else if !reflect.DeepEqual(old, rules[rule]) {
-			c.add(cluster, "%s: danger rule %s is changed", component, rule)
+			c.add(AreaDanger, cluster, "%s: danger rule %s is changed", component, rule)
 		}
 	}
 	for _, rule := range slices.Sorted(maps.Keys(had)) {
 		if _, still := rules[rule]; !still {
-			c.add(cluster, "%s: danger rule %s is removed", component, rule)
+			c.add(AreaDanger, cluster, "%s: danger rule %s is removed", component, rule)
 		}
 	}
 	if reordered(was.Danger, is.Danger) {
-		c.add(cluster, "%s: the order of the danger rules changes", component)
+		c.add(AreaDanger, cluster, "%s: the order of the danger rules changes", component)
 	}
 	if len(was.Health)+len(is.Health) > 0 && !reflect.DeepEqual(was.Health, is.Health) {
-		c.add(cluster, "%s: health rules are changed", component)
+		c.add(AreaComponent, cluster, "%s: health rules are changed", component)
 	}
 }
 
@@ -253,7 +313,7 @@ func (c changes) pipelines(base, head *registry.Fleet) {
 			}
 			seen[d.Component] = true
 			if was, is := pipeline(base, d.Component), pipeline(head, d.Component); was != is && is != head.Spec.Pipeline {
-				c.setting("", d.Component+": pipeline", was, is)
+				c.setting(AreaPipeline, "", d.Component+": pipeline", was, is)
 			}
 		}
 	}
@@ -274,19 +334,19 @@ func byName[T any](list []T, name func(T) string) map[string]T {
 	return out
 }
 
-func compareNamed[T any](c changes, what string, was, is map[string]T) {
+func compareNamed[T any](c changes, about Area, what string, was, is map[string]T) {
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		now, still := is[name]
 		switch {
 		case !still:
-			c.add("", "%s %s is removed", what, name)
+			c.add(about, "", "%s %s is removed", what, name)
 		case !reflect.DeepEqual(specOf(was[name]), specOf(now)):
-			c.add("", "%s %s is changed", what, name)
+			c.add(about, "", "%s %s is changed", what, name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		if _, had := was[name]; !had {
-			c.add("", "%s %s is added", what, name)
+			c.add(about, "", "%s %s is added", what, name)
 		}
 	}
 }
@@ -294,7 +354,8 @@ func compareNamed[T any](c changes, what string, was, is map[string]T) {
 // compareFiles compares the files that settings name, such as the Jobs of a pipeline's checks: they
 // run on clusters. A file that a setting names or no longer names is a change of the setting itself.
 // If the same setting had no file that could be read, it has one now: that is new to reviewers, too.
-func compareFiles[T, F any](c changes, what string, was, is map[string]T, filesOf func(T) map[string]F) {
+func compareFiles[T, F any](c changes, about Area, was, is map[string]T, filesOf func(T) map[string]F) {
+	what := strings.TrimSuffix(string(about), "s") // one of them
 	for name, before := range was {
 		now, still := is[name]
 		if !still {
@@ -304,9 +365,9 @@ func compareFiles[T, F any](c changes, what string, was, is map[string]T, filesO
 		for path, file := range filesOf(now) {
 			switch old, had := files[path]; {
 			case had && !reflect.DeepEqual(old, file):
-				c.add("", "%s of %s %s is changed", path, what, name)
+				c.add(about, "", "%s of %s %s is changed", path, what, name)
 			case !had && same:
-				c.add("", "%s of %s %s can be used now, and could not before", path, what, name)
+				c.add(about, "", "%s of %s %s can be used now, and could not before", path, what, name)
 			}
 		}
 	}

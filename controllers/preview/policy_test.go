@@ -1,6 +1,7 @@
 package preview_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -113,6 +114,16 @@ func TestPolicyChanges(t *testing.T) {
 			change: func(f *fleet) { f.write("checks/smoke.yaml", job) },
 			want:   []string{"checks/smoke.yaml of pipeline slow can be used now, and could not before"},
 		},
+		"ComponentRenamed": {
+			why: "Under another name a component loses its service account, and gets more rights.", before: func(f *fleet) {
+				f.write("components/web/component.yaml", header+"Component\nnamespace: web\nserviceAccount: limited\n")
+			},
+			change: func(f *fleet) {
+				f.component("site", deployment)
+				f.edit("layers/10-base.yaml", "  web:", "  site:")
+			},
+			want: []string{"site: it is new, and has no serviceAccount: it gets Keelson's own rights on a, b"},
+		},
 		"ClusterRenamed": {
 			why: "Under another name a cluster brings its approvals, and what its components may.", before: func(f *fleet) {
 				f.write("components/web/component.yaml", header+"Component\nnamespace: web\nadopt: true\n")
@@ -142,7 +153,7 @@ func TestPolicyChanges(t *testing.T) {
 				f.write("components/web/component.yaml", header+"Component\nnamespace: web\nadopt: true\n"+strings.Replace(rule, "deny", "allow", 1))
 			},
 			want: []string{
-				"web: danger rule mine (allow) is added on a, b", "web: it may adopt objects on a, b", "web: serviceAccount: writer → (Keelson's own rights) on a, b",
+				"web: serviceAccount: writer → (Keelson's own rights) on a, b", "web: danger rule mine (allow) is added on a, b", "web: it may adopt objects on a, b",
 			},
 		},
 		"FleetOrder": {
@@ -199,8 +210,8 @@ func TestPolicyChanges(t *testing.T) {
 					"- {name: two, path: .spec.replicas, effect: allow, because: b}\n- {name: one, path: .spec.replicas, effect: hold, because: a}\n")
 			},
 			want: []string{
-				"web: determinism: (none) → report on a, b", "web: it no longer waits for db on a, b",
-				"web: the order of the danger rules changes on a, b", "web: timeout: (none) → 1s on a, b",
+				"web: the order of the danger rules changes on a, b", "web: determinism: (none) → report on a, b",
+				"web: it no longer waits for db on a, b", "web: timeout: (none) → 1s on a, b",
 			},
 		},
 		"NewComponent": {
@@ -259,9 +270,34 @@ func TestPolicyChangesFit(t *testing.T) {
 	t.Parallel()
 	p := &preview.Preview{Policy: make([]preview.PolicyChange, 5000)}
 	for i := range p.Policy {
-		p.Policy[i].What = strings.Repeat("x", 5000)
+		p.Policy[i] = preview.PolicyChange{About: preview.AreaLabel, What: strings.Repeat("x", 5000)}
 	}
-	if text := p.Markdown(); len(text) > 64<<10 || !strings.Contains(text, "more") {
+	if text := p.Markdown(); len(text) > 64<<10 || !strings.Contains(text, "- and 4970 more about labels") {
 		t.Errorf("it has %d bytes", len(text))
+	}
+}
+
+// A pull request that wants to hide a change can't do it behind many changes of another area.
+func TestPolicyChangesHideNone(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "a", "b")
+	f.write("components/web/component.yaml", header+"Component\nnamespace: web\nserviceAccount: limited\n")
+	f.commit()
+	var approvals strings.Builder
+	approvals.WriteString(header + "Approvals\napprovals:\n")
+	for i := range 200 {
+		fmt.Fprintf(&approvals, "- {clusterSelector: {}, component: web, object: ConfigMap a/%d, hash: \"%032d\", because: x}\n", i, i)
+	}
+	f.write("approvals/many.yaml", approvals.String())
+	f.write("components/web/component.yaml", header+"Component\nnamespace: web\nadopt: true\n")
+	f.edit("clusters/b/cluster.yaml", "name: b", "name: b, stage: testing")
+	text := f.preview().Markdown()
+	for _, line := range []string{
+		"web: serviceAccount: limited → (Keelson's own rights) on a, b", "web: it may adopt objects on a, b",
+		"label stage: (none) → testing on b", "- and 173 more about approvals",
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("the comment lacks %q:\n%s", line, text)
+		}
 	}
 }

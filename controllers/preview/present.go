@@ -321,13 +321,37 @@ func (m *markdown) policy(p *Preview) {
 		return
 	}
 	m.printf("\n### What this allows or blocks from now on\n\n")
+	byArea := map[Area][]string{}
 	for i := range p.Policy {
-		if i == markdownItems {
-			m.printf("- and %d more\n", len(p.Policy)-i)
-			return
-		}
-		m.printf("- %s\n", differ.MarkdownCode(cut(p.Policy[i].Text(markdownGroup))))
+		one := &p.Policy[i]
+		byArea[one.About] = append(byArea[one.About], cut(one.Text(markdownGroup)))
 	}
+	shown := shares(byArea, markdownItems)
+	for _, area := range areas() {
+		for _, text := range byArea[area][:shown[area]] {
+			m.printf("- %s\n", differ.MarkdownCode(text))
+		}
+		if more := len(byArea[area]) - shown[area]; more > 0 {
+			m.printf("- and %d more about %s\n", more, area)
+		}
+	}
+}
+
+// shares returns how many lines of each area are shown if a number of lines is shown in all. The
+// areas take one line after another in turns, so that each has some.
+func shares(lines map[Area][]string, room int) map[Area]int {
+	out := map[Area]int{}
+	for took := true; took; {
+		took = false
+		for _, area := range areas() {
+			if room > 0 && out[area] < len(lines[area]) {
+				out[area]++
+				room--
+				took = true
+			}
+		}
+	}
+	return out
 }
 
 // membership lists the components and clusters that come or go.
