@@ -43,6 +43,10 @@ type Options struct {
 	Lead bool
 	// Workers is how many workloads of one kind are reconciled at once.
 	Workers int
+	// RecreateForClaims replaces the pods of a CloneSet when its claim templates change.
+	RecreateForClaims bool
+	// CountPreparingUpdate: see [base.Options].
+	CountPreparingUpdate bool
 	// Webhooks are the settings of the webhook server for workloads; nil means no webhooks.
 	Webhooks *webhook.Options
 	Log      *slog.Logger
@@ -102,7 +106,9 @@ func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
 			return nil, err
 		}
 	}
-	settings := base.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}
+	settings := base.Options{
+		Workers: o.Workers, InPlace: inplace.Options{Resize: resize, Claims: o.RecreateForClaims}, CountPreparingUpdate: o.CountPreparingUpdate, Now: o.Now,
+	}
 	for _, add := range []func(context.Context, ctrl.Manager, base.Options) error{cloneset.Add, daemonset.Add} {
 		if err := add(ctx, m, settings); err != nil {
 			return nil, err

@@ -187,7 +187,7 @@ object.spec.?replicas.orValue(1) > 1 && int(new) >= object.spec.?replicas.orValu
 			},
 		},
 		{
-			name: "update-on-delete", effect: v1alpha1.EffectWarn, kinds: []string{"StatefulSet", "DaemonSet"}, on: addChange(),
+			name: "update-on-delete", effect: v1alpha1.EffectWarn, kinds: []string{"StatefulSet", "DaemonSet", "CloneSet"}, on: addChange(),
 			because: "a new version reaches a pod only when something deletes the pod: a person, a drain or an eviction", fix: "use RollingUpdate",
 			source: stateful + "#update-strategies",
 			when:   `new == 'OnDelete' && old != 'OnDelete'`, paths: []string{".spec.updateStrategy.type"},

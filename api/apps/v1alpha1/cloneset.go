@@ -78,7 +78,7 @@ type CloneSetSpec struct {
 	// Lifecycle has hooks of pods.
 	Lifecycle *v1beta1.Lifecycle `json:"lifecycle,omitempty"`
 	// ProgressDeadlineSeconds is the time without progress after which the condition Progressing is
-	// False. Time while it is paused doesn't count.
+	// False. Time while it is paused doesn't count. 2147483647 means no deadline, and so no condition.
 	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
 }
 
@@ -96,8 +96,8 @@ type CloneSetScaleStrategy struct {
 // CloneSetUpdateStrategy is [v1beta1.CloneSetRollingUpdateStrategy] with a type that
 // is the policy for one pod.
 type CloneSetUpdateStrategy struct {
-	// Type is how one pod is updated: ReCreate, which is the default,
-	// InPlaceIfPossible or InPlaceOnly.
+	// Type is how one pod is updated: ReCreate, which is the default, InPlaceIfPossible or
+	// InPlaceOnly. With OnDelete, a pod is updated after a user deletes it.
 	Type v1beta1.PodUpdatePolicy `json:"type,omitempty"`
 	// Partition is how many pods stay at the old revision; a percentage is rounded up, but below
 	// 100% at least one pod is updated. Raising it returns pods to the old revision.

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,6 +16,9 @@ import (
 // annotationPreDownloadFields marks in v1beta1 a CloneSet whose v1alpha1 has the settings of image
 // pre-download in fields instead of annotations. So the conversion back restores the original form.
 const annotationPreDownloadFields = "workloads.keelson.io/v1alpha1-predownload-fields"
+
+// annotationUpdateTypes has in v1alpha1 the [updateTypes] that its one type does not tell, in JSON.
+const annotationUpdateTypes = "workloads.keelson.io/v1beta1-update-types"
 
 // ConvertTo implements [conversion.Convertible].
 func (c *CloneSet) ConvertTo(hub conversion.Hub) error {
@@ -37,6 +42,8 @@ func (c *CloneSet) ConvertTo(hub conversion.Hub) error {
 			PriorityStrategy: u.PriorityStrategy, ScatterStrategy: u.ScatterStrategy, InPlaceUpdateStrategy: u.InPlaceUpdateStrategy,
 		}},
 	}
+	when := takeUpdateTypes(to.Annotations, u.Type)
+	to.Spec.UpdateStrategy.Type, to.Spec.UpdateStrategy.RollingUpdate.PodUpdatePolicy = when.Type, when.PodUpdatePolicy
 	if inFields(u.InPlaceUpdateStrategy) {
 		put(&to.Annotations, annotationPreDownloadFields, "true")
 		return nil
@@ -67,6 +74,7 @@ func (c *CloneSet) ConvertFrom(hub conversion.Hub) error {
 			PriorityStrategy: u.PriorityStrategy, ScatterStrategy: u.ScatterStrategy, InPlaceUpdateStrategy: u.InPlaceUpdateStrategy,
 		},
 	}
+	putUpdateTypes(c, from.Spec.UpdateStrategy.Type)
 	if s.ExcludePreparingDelete {
 		put(&c.Labels, LabelExcludePreparingDelete, "true")
 	}
@@ -75,6 +83,56 @@ func (c *CloneSet) ConvertFrom(hub conversion.Hub) error {
 	}
 	c.Annotations = annotationsOf(c.Annotations, u.InPlaceUpdateStrategy)
 	return nil
+}
+
+// updateTypes are the two types of v1beta1, when and how pods are updated, for which v1alpha1 has
+// one field.
+type updateTypes struct {
+	Type            v1beta1.CloneSetUpdateStrategyType `json:"type"`
+	PodUpdatePolicy v1beta1.PodUpdatePolicy            `json:"podUpdatePolicy,omitempty"`
+}
+
+// updateTypesOf returns what the type of v1alpha1 means.
+func updateTypesOf(alpha v1beta1.PodUpdatePolicy) updateTypes {
+	if string(alpha) == string(v1beta1.CloneSetOnDelete) {
+		return updateTypes{Type: v1beta1.CloneSetOnDelete}
+	}
+	return updateTypes{Type: v1beta1.CloneSetRollingUpdate, PodUpdatePolicy: alpha}
+}
+
+// alpha returns the one type of v1alpha1.
+func (t updateTypes) alpha() v1beta1.PodUpdatePolicy {
+	if t.Type == "" || t.Type == v1beta1.CloneSetRollingUpdate {
+		return t.PodUpdatePolicy
+	}
+	return v1beta1.PodUpdatePolicy(t.Type)
+}
+
+// putUpdateTypes writes the type of a CloneSet that still has the policy of v1beta1. If the two
+// types of v1beta1 could not be read from it again, they are kept in an annotation: a client that
+// knows v1alpha1 alone would change them otherwise.
+func putUpdateTypes(c *CloneSet, when v1beta1.CloneSetUpdateStrategyType) {
+	is := updateTypes{Type: cmp.Or(when, v1beta1.CloneSetRollingUpdate), PodUpdatePolicy: c.Spec.UpdateStrategy.Type}
+	c.Spec.UpdateStrategy.Type = is.alpha()
+	if updateTypesOf(is.alpha()) != is {
+		text, _ := json.Marshal(is) // it has only strings, so it never fails
+		put(&c.Annotations, annotationUpdateTypes, string(text))
+	}
+}
+
+// takeUpdateTypes returns the two types of v1beta1, and removes the annotation with them. The
+// annotation is for the type that was read: another type is the wish of the client.
+func takeUpdateTypes(annotations map[string]string, alpha v1beta1.PodUpdatePolicy) updateTypes {
+	text, ok := annotations[annotationUpdateTypes]
+	var kept updateTypes
+	if !ok || json.Unmarshal([]byte(text), &kept) != nil {
+		return updateTypesOf(alpha)
+	}
+	delete(annotations, annotationUpdateTypes)
+	if kept.alpha() != alpha {
+		return updateTypesOf(alpha)
+	}
+	return kept
 }
 
 // inFields reports whether the settings of image pre-download are in fields.

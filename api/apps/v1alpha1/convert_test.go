@@ -17,6 +17,9 @@ import (
 
 const rounds = 2000
 
+// types are values of the types of update, in any version, and one that none has.
+var types = []string{"", "RollingUpdate", "OnDelete", "ReCreate", "InPlaceIfPossible", "InPlaceOnly", "Sometimes"}
+
 // filler fills every field there is, so that one which a conversion forgets is missed.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).MaxDepth(12).Funcs(
@@ -26,6 +29,12 @@ func filler(seed int64) *randfill.Filler {
 			t.Spec.Containers = []corev1.Container{{Name: "a", Image: c.String(5)}}
 		},
 		func(p *corev1.PersistentVolumeClaim, c randfill.Continue) { p.Name = c.String(5) },
+		func(v *v1beta1.CloneSetUpdateStrategyType, c randfill.Continue) {
+			*v = v1beta1.CloneSetUpdateStrategyType(types[c.Intn(len(types))])
+		},
+		func(v *v1beta1.PodUpdatePolicy, c randfill.Continue) {
+			*v = v1beta1.PodUpdatePolicy(types[c.Intn(len(types))])
+		},
 		func(v *intstr.IntOrString, c randfill.Continue) {
 			if *v = intstr.FromInt32(c.Int31n(100)); c.Bool() {
 				*v = intstr.FromString(v.String() + "%")
@@ -107,7 +116,9 @@ func TestV1beta1Survives(t *testing.T) {
 		var c, cBack v1beta1.CloneSet
 		f.Fill(&c)
 		through(t, c.DeepCopy(), &cBack, &v1alpha1.CloneSet{})
-		c.Spec.UpdateStrategy.Type = v1beta1.CloneSetRollingUpdate // there is no other
+		if c.Spec.UpdateStrategy.Type == "" {
+			c.Spec.UpdateStrategy.Type = v1beta1.CloneSetRollingUpdate
+		}
 		if c.Spec.UpdateStrategy.RollingUpdate == nil {
 			c.Spec.UpdateStrategy.RollingUpdate = &v1beta1.CloneSetRollingUpdateStrategy{}
 		}
@@ -162,6 +173,48 @@ func TestWhatMoves(t *testing.T) {
 	}
 	if s := stored.Spec.ScaleStrategy; s == nil || !s.PartitionedScaling || stored.Status.UpdateRevision != "abc" || len(stored.Annotations) > 0 {
 		t.Errorf("%v, revision %q, annotations %v", s, stored.Status.UpdateRevision, stored.Annotations)
+	}
+}
+
+// v1alpha1 has one type for the two of v1beta1. What it can't tell is kept, until its client wants
+// another type.
+func TestOnDeleteConverts(t *testing.T) {
+	t.Parallel()
+	stored := func(when v1beta1.CloneSetUpdateStrategyType, how v1beta1.PodUpdatePolicy) *v1beta1.CloneSet {
+		return &v1beta1.CloneSet{Spec: v1beta1.CloneSetSpec{UpdateStrategy: v1beta1.CloneSetUpdateStrategy{
+			Type: when, RollingUpdate: &v1beta1.CloneSetRollingUpdateStrategy{PodUpdatePolicy: how},
+		}}}
+	}
+	cases := map[string]struct {
+		why           string
+		stored        *v1beta1.CloneSet
+		reads, writes v1beta1.PodUpdatePolicy
+		want          *v1beta1.CloneSet
+	}{
+		"OnDelete":     {"The type has the same name.", stored("OnDelete", ""), "OnDelete", "OnDelete", stored("OnDelete", "")},
+		"Policy":       {"The policy is kept.", stored("OnDelete", "InPlaceOnly"), "OnDelete", "OnDelete", stored("OnDelete", "InPlaceOnly")},
+		"Leaves":       {"The client wants updates.", stored("OnDelete", "InPlaceOnly"), "OnDelete", "ReCreate", stored("RollingUpdate", "ReCreate")},
+		"Comes":        {"The client wants none.", stored("RollingUpdate", "InPlaceOnly"), "InPlaceOnly", "OnDelete", stored("OnDelete", "")},
+		"Unknown":      {"A type that is refused does not become one that is not.", stored("InPlaceOnly", "ReCreate"), "InPlaceOnly", "InPlaceOnly", stored("InPlaceOnly", "ReCreate")},
+		"UnknownAlone": {"Nor without a policy.", stored("ReCreate", ""), "ReCreate", "ReCreate", stored("ReCreate", "")},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var alpha v1alpha1.CloneSet
+			if err := alpha.ConvertFrom(c.stored.DeepCopy()); err != nil || alpha.Spec.UpdateStrategy.Type != c.reads {
+				t.Fatalf("%s It reads %q, want %q; error %v", c.why, alpha.Spec.UpdateStrategy.Type, c.reads, err)
+			}
+			alpha.Spec.UpdateStrategy.Type = c.writes
+			var back v1beta1.CloneSet
+			if err := alpha.ConvertTo(&back); err != nil {
+				t.Fatal(err)
+			}
+			c.want.Spec.ScaleStrategy.EnablePVCReuse = c.stored.Spec.ScaleStrategy.EnablePVCReuse
+			if diff := cmp.Diff(c.want, &back, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s -want +stored:\n%s", c.why, diff)
+			}
+		})
 	}
 }
 

@@ -75,7 +75,7 @@ type CloneSetSpec struct {
 	// Lifecycle has hooks of pods.
 	Lifecycle *Lifecycle `json:"lifecycle,omitempty"`
 	// ProgressDeadlineSeconds is the time without progress after which the condition Progressing is
-	// False. Time while it is paused doesn't count.
+	// False. Time while it is paused doesn't count. 2147483647 means no deadline, and so no condition.
 	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
 }
 
@@ -99,14 +99,24 @@ type CloneSetScaleStrategy struct {
 // CloneSetUpdateStrategyType is how pods come to a new revision.
 type CloneSetUpdateStrategyType string
 
-// CloneSetRollingUpdate is the only value of [CloneSetUpdateStrategyType].
-const CloneSetRollingUpdate CloneSetUpdateStrategyType = "RollingUpdate"
+// The values of [CloneSetUpdateStrategyType].
+const (
+	CloneSetRollingUpdate CloneSetUpdateStrategyType = "RollingUpdate" // by Keelson, a few at a time
+	CloneSetOnDelete      CloneSetUpdateStrategyType = "OnDelete"      // after a user deletes them
+)
+
+// CloneSetUpdateStrategyTypes returns all values of [CloneSetUpdateStrategyType].
+func CloneSetUpdateStrategyTypes() []CloneSetUpdateStrategyType {
+	return []CloneSetUpdateStrategyType{CloneSetRollingUpdate, CloneSetOnDelete}
+}
 
 // CloneSetUpdateStrategy says how pods come to a new revision.
 type CloneSetUpdateStrategy struct {
-	// Type is RollingUpdate, which is the default.
+	// Type is RollingUpdate, which is the default, or OnDelete: no pod is updated or replaced because
+	// of a new revision, and a pod that a user deletes is created anew from the new revision.
 	Type CloneSetUpdateStrategyType `json:"type,omitempty"`
-	// RollingUpdate holds the settings of the type RollingUpdate.
+	// RollingUpdate holds the settings of the type RollingUpdate. With OnDelete, the limits hold for
+	// pods that users want replaced, and the partition for the revision of new pods.
 	RollingUpdate *CloneSetRollingUpdateStrategy `json:"rollingUpdate,omitempty"`
 }
 
@@ -119,6 +129,11 @@ const (
 	PodUpdateInPlaceIfPossible PodUpdatePolicy = "InPlaceIfPossible" // replaced if an update in place is impossible
 	PodUpdateInPlaceOnly       PodUpdatePolicy = "InPlaceOnly"       // a change that can't be made in place is rejected
 )
+
+// PodUpdatePolicies returns all values of [PodUpdatePolicy].
+func PodUpdatePolicies() []PodUpdatePolicy {
+	return []PodUpdatePolicy{PodUpdateRecreate, PodUpdateInPlaceIfPossible, PodUpdateInPlaceOnly}
+}
 
 // CloneSetRollingUpdateStrategy says which pods come to a new revision, and how many
 // at once.

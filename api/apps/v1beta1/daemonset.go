@@ -78,6 +78,11 @@ const (
 	DaemonSetOnDelete      DaemonSetUpdateStrategyType = "OnDelete"      // after a user deletes them
 )
 
+// DaemonSetUpdateStrategyTypes returns all values of [DaemonSetUpdateStrategyType].
+func DaemonSetUpdateStrategyTypes() []DaemonSetUpdateStrategyType {
+	return []DaemonSetUpdateStrategyType{DaemonSetRollingUpdate, DaemonSetOnDelete}
+}
+
 // DaemonSetUpdateStrategy says how pods come to a new revision.
 type DaemonSetUpdateStrategy struct {
 	// Type is RollingUpdate, which is the default, or OnDelete.
@@ -94,6 +99,11 @@ const (
 	DaemonSetStandard          DaemonSetRollingUpdateType = "Standard"          // replaced
 	DaemonSetInPlaceIfPossible DaemonSetRollingUpdateType = "InPlaceIfPossible" // in place, or replaced if that is impossible
 )
+
+// DaemonSetRollingUpdateTypes returns all values of [DaemonSetRollingUpdateType].
+func DaemonSetRollingUpdateTypes() []DaemonSetRollingUpdateType {
+	return []DaemonSetRollingUpdateType{DaemonSetStandard, DaemonSetInPlaceIfPossible}
+}
 
 // DaemonSetRollingUpdateStrategy says which pods come to a new revision, and how many
 // at once.

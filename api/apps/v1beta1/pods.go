@@ -12,7 +12,7 @@ const (
 	LabelInstanceID = "apps.kruise.io/cloneset-instance-id"
 	// LabelSpecifiedDelete on a pod requests its replacement from its workload, with any value.
 	LabelSpecifiedDelete = "apps.kruise.io/specified-delete"
-	// LabelLifecycle is the [LifecycleState] of a pod whose workload has hooks.
+	// LabelLifecycle is the [LifecycleState] of a pod of a CloneSet, or of a DaemonSet with hooks.
 	LabelLifecycle = "lifecycle.apps.kruise.io/state"
 	// AnnotationLifecycleSince is when the pod entered that state, in RFC 3339.
 	AnnotationLifecycleSince = "lifecycle.apps.kruise.io/timestamp"
@@ -39,7 +39,7 @@ type LifecycleState string
 
 // The values of [LifecycleState], in the order in which a pod goes through them.
 const (
-	LifecyclePreparingNormal LifecycleState = "PreparingNormal" // created; the preNormal hook is missing
+	LifecyclePreparingNormal LifecycleState = "PreparingNormal" // created; it has no node yet, or the preNormal hook is missing
 	LifecycleNormal          LifecycleState = "Normal"          // in service
 	LifecyclePreparingUpdate LifecycleState = "PreparingUpdate" // inPlaceUpdate hooks hold it back
 	LifecycleUpdating        LifecycleState = "Updating"        // being updated

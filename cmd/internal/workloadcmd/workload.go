@@ -282,6 +282,9 @@ func (s *kruiseSet) ofCloneSet(o *v1beta1.CloneSet) {
 	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {
 		s.partition, s.paused, s.policy = u.Partition, u.Paused, cmp.Or(string(u.PodUpdatePolicy), s.policy)
 	}
+	if o.Spec.UpdateStrategy.Type == v1beta1.CloneSetOnDelete {
+		s.policy = string(v1beta1.CloneSetOnDelete)
+	}
 	is := &o.Status
 	s.updated, s.before = is.UpdateRevision, is.CurrentRevision
 	s.pods = workloadPods{Wanted: 1, Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}

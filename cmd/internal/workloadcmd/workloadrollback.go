@@ -115,7 +115,10 @@ func (run *workloadRun) rollbackWorkload(ctx context.Context, name string, o wor
 func (s *kruiseSet) rolledBackText(r rolledBack) string {
 	text := fmt.Sprintf("%s has the template of revision %d (%s) again: %s → %s\n", s.title(), r.Number, cli.OneLine(r.Revision),
 		cli.OneLine(strings.Join(r.Before, ",")), cli.OneLine(strings.Join(r.Images, ",")))
-	if s.paused {
+	switch {
+	case s.policy == string(v1beta1.CloneSetOnDelete):
+		text += "its pods stay as they are until you delete them: its update strategy is OnDelete\n"
+	case s.paused:
 		text += "its pods stay as they are while it is paused: 'keelson workload resume " + s.argument() + "'\n"
 	}
 	return text + "see 'keelson workload status " + s.argument() + " --watch'\n"

@@ -143,6 +143,12 @@ func (l *syncContext) createOne(ctx context.Context, of *appsv1.ControllerRevisi
 		l.Events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "failed to create pod: %v", err)
 		return err
 	}
+	l.did(func(all, renewed *served) {
+		all.replicas++
+		if of.Name == l.updated.Name {
+			renewed.replicas++
+		}
+	})
 	told.Add(made)
 	return err
 }
@@ -161,13 +167,10 @@ func (l *syncContext) newPod(of *appsv1.ControllerRevision, id string) (*corev1.
 	has[v1beta1.LabelInstanceID] = id
 	has[revision.Label] = hash
 	has[appsv1.DefaultDeploymentUniqueLabelKey] = hash
-	annotations := maps.Clone(t.Annotations)
-	if state := lifecycle.AtBirth(l.set.Spec.Lifecycle); state != "" {
-		has[v1beta1.LabelLifecycle] = string(state)
-	}
+	has[v1beta1.LabelLifecycle] = string(v1beta1.LifecyclePreparingNormal)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: l.set.Name + "-" + id, Namespace: l.set.Namespace, Labels: has, Annotations: annotations, Finalizers: t.Finalizers,
+			Name: l.set.Name + "-" + id, Namespace: l.set.Namespace, Labels: has, Annotations: maps.Clone(t.Annotations), Finalizers: t.Finalizers,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.set, v1beta1.GroupVersion.WithKind(kind))},
 		},
 		Spec: t.Spec,
@@ -194,6 +197,12 @@ func (l *syncContext) delete(ctx context.Context, doomed []member) error {
 			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedDelete", "Deleting", "failed to delete pod %s: %v", pod.Name, err)
 		case gone:
 			told.Add(pod)
+			l.did(func(all, renewed *served) {
+				was := facts{member: doomed[i], ready: podclient.Ready(pod)}
+				if all.add(&was, -1); was.updated {
+					renewed.add(&was, -1)
+				}
+			})
 			err = l.deleteClaims(ctx, pod.Labels[v1beta1.LabelInstanceID])
 		}
 		return err
@@ -243,6 +252,7 @@ func (l *syncContext) update(ctx context.Context, members []member) error {
 			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", m.name, err)
 		case changed:
 			told[m.updated].Add(pod)
+			l.did(func(_, renewed *served) { renewed.replicas += map[bool]int32{false: 1, true: -1}[m.updated] })
 		}
 		return err
 	})

@@ -12,6 +12,9 @@ type member struct {
 	pod  *corev1.Pod
 	// updated: the pod has the update revision.
 	updated bool
+	// preparingUpdate: the pod counts as updated when pods are created and when there are too many,
+	// although its update in place still waits for a hook.
+	preparingUpdate bool
 	// available: the pod is available, and no hook takes it out of service.
 	available bool
 	// marked: a label or the spec asks for its replacement.
@@ -79,7 +82,13 @@ func (t *tally) add(m *member, by int) {
 	default:
 		t.unavailable += by
 	}
+	if m.preparingUpdate && !m.updated && !m.preparing && !m.marked {
+		t.preparingUpdate += by
+	}
 }
+
+// countsUpdated reports whether a member counts as updated when there are too many.
+func (m member) countsUpdated() bool { return m.updated || m.preparingUpdate }
 
 // take returns the first n members that match.
 func take(members []member, n int, is func(member) bool) []member {
@@ -108,11 +117,11 @@ func (c counts) doomed(members []member) []member {
 // turn, and unmarked members.
 func (c counts) surplus(members []member) []member {
 	var out []member
-	share := map[bool]*int{false: &c.removeOld, true: &c.removeUpdated} // by member.updated
+	share := map[bool]*int{false: &c.removeOld, true: &c.removeUpdated} // by member.countsUpdated()
 	for _, next := range []func(member) bool{
 		func(m member) bool { return m.marked && c.spare > 0 },
-		func(m member) bool { return !m.available && *share[m.updated] > 0 },
-		func(m member) bool { return c.spare > 0 && *share[m.updated] > 0 },
+		func(m member) bool { return !m.available && *share[m.countsUpdated()] > 0 },
+		func(m member) bool { return c.spare > 0 && *share[m.countsUpdated()] > 0 },
 		func(m member) bool { return c.beyond > 0 && !m.available },
 		func(member) bool { return c.beyond > 0 },
 	} {
@@ -124,7 +133,7 @@ func (c counts) surplus(members []member) []member {
 			c.remove--
 			c.beyond-- // any deletion reduces the excess
 			if !m.marked {
-				*share[m.updated]--
+				*share[m.countsUpdated()]--
 			}
 			if m.available {
 				c.spare--

@@ -24,7 +24,6 @@ import (
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
-	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 )
 
@@ -38,7 +37,7 @@ const (
 // Reconciler reconciles CloneSets.
 type Reconciler struct {
 	*base.Reconciler
-	options inplace.Options
+	options base.Options
 	now     func() time.Time
 	live    client.Reader // reads from the API server
 	claims  *podclient.OwnedIndex[*corev1.PersistentVolumeClaim]
@@ -70,7 +69,7 @@ func Add(ctx context.Context, m ctrl.Manager, o base.Options) error {
 
 func newReconciler(h *base.Reconciler, live client.Reader, o base.Options) *Reconciler {
 	return &Reconciler{
-		Reconciler: h, live: live, options: o.InPlace, now: o.Now, claims: podclient.NewOwnedIndex[*corev1.PersistentVolumeClaim](kind), claimed: expectations.New(o.Now),
+		Reconciler: h, live: live, options: o, now: o.Now, claims: podclient.NewOwnedIndex[*corev1.PersistentVolumeClaim](kind), claimed: expectations.New(o.Now),
 		rosters: base.NewStateByObject(newRoster),
 	}
 }

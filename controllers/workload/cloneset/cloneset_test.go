@@ -220,8 +220,11 @@ func TestRefused(t *testing.T) {
 			near := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "Near"}}}
 			u.PriorityStrategy = &v1beta1.UpdatePriorityStrategy{WeightPriority: []v1beta1.UpdatePriorityWeightTerm{{Weight: 1, MatchSelector: near}}}
 		}},
+		{`spec.updateStrategy.rollingUpdate.podUpdatePolicy is "InPlace", and must be one of ReCreate, InPlaceIfPossible, InPlaceOnly`, func(u *v1beta1.CloneSetRollingUpdateStrategy) {
+			u.PriorityStrategy, u.PodUpdatePolicy = nil, "InPlace"
+		}},
 		{"spec.updateStrategy.rollingUpdate.partition: invalid value for IntOrString", func(u *v1beta1.CloneSetRollingUpdateStrategy) {
-			u.PriorityStrategy, u.Partition = nil, new(intstr.FromString("half"))
+			u.PodUpdatePolicy, u.Partition = "", new(intstr.FromString("half"))
 		}},
 	} {
 		w.change(func(s *v1beta1.CloneSetSpec) { step.change(s.UpdateStrategy.RollingUpdate); s.Replicas = new(int32(1)) })
@@ -237,4 +240,79 @@ func TestRefused(t *testing.T) {
 	if c := w.get().Status.Conditions; len(c) > 0 {
 		t.Errorf("it is still refused: %+v", c)
 	}
+}
+
+// With OnDelete a new revision replaces no pod: a user does it, one by one. A type that is not known
+// is no reason to roll out, either.
+func TestOnDelete(t *testing.T) {
+	w := newWorld(t)
+	w.create(3, func(s *v1beta1.CloneSetSpec) {
+		s.UpdateStrategy.Type, s.ProgressDeadlineSeconds = v1beta1.CloneSetOnDelete, new(int32(600))
+	})
+	w.settled(3, 3)
+	before := uids(w.list())
+	w.change(image("web:v2"))
+	w.settled(3, 0)
+	if c := w.get().Status.Conditions; len(c) != 1 || c[0].Reason != "CloneSetAvailable" {
+		t.Errorf("nothing goes on, and it says %+v", c)
+	}
+	for i, p := range w.list() {
+		if before[p.Name] != string(p.UID) || p.Spec.Containers[0].Image != "web:v1" {
+			t.Errorf("%s was replaced", p.Name)
+		}
+		if i == 0 {
+			if err := w.client.Delete(t.Context(), &p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.settled(3, 1)
+	w.change(func(s *v1beta1.CloneSetSpec) { s.UpdateStrategy.Type = "Sometimes"; s.Replicas = new(int32(1)) })
+	w.eventually("it is refused", func(s v1beta1.CloneSetStatus) bool {
+		return slices.ContainsFunc(s.Conditions, func(c v1beta1.CloneSetCondition) bool {
+			return c.Reason == "SpecRefused" && strings.HasPrefix(c.Message, `spec.updateStrategy.type is "Sometimes", and must be one of RollingUpdate, OnDelete`)
+		})
+	})
+	if got := len(w.list()); got != 3 {
+		t.Errorf("there are %d pods", got)
+	}
+	w.change(func(s *v1beta1.CloneSetSpec) {
+		s.UpdateStrategy.Type = v1beta1.CloneSetRollingUpdate
+		s.Replicas = new(int32(3))
+	})
+	w.settled(3, 3)
+}
+
+// Every pod says what it waits for: for its node, and then for nothing.
+func TestLifecycleState(t *testing.T) {
+	w := newWorld(t)
+	w.create(1, func(s *v1beta1.CloneSetSpec) {
+		s.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}}
+	})
+	// The first status counts the pod that was just created: a client that sees the pod reads so.
+	w.eventually("there is a status", func(v1beta1.CloneSetStatus) bool { return true })
+	if s := w.get().Status; s.Replicas != 1 || s.UpdatedReplicas != 1 {
+		t.Errorf("it says %+v", s)
+	}
+	pod := w.list()[0]
+	if got := pod.Labels[v1beta1.LabelLifecycle]; got != string(v1beta1.LifecyclePreparingNormal) {
+		t.Errorf("without a node it is %q", got)
+	}
+	pod.Spec.SchedulingGates = nil
+	if err := w.client.Update(t.Context(), &pod); err != nil {
+		t.Fatal(err)
+	}
+	w.settled(1, 1)
+	pod = w.list()[0]
+	if got := pod.Labels[v1beta1.LabelLifecycle]; got != string(v1beta1.LifecycleNormal) {
+		t.Errorf("with a node it is %q", got)
+	}
+	// A pod that is older than the states gets one.
+	delete(pod.Labels, v1beta1.LabelLifecycle)
+	if err := w.client.Update(t.Context(), &pod); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("it has a state again", func(v1beta1.CloneSetStatus) bool {
+		return w.list()[0].Labels[v1beta1.LabelLifecycle] == string(v1beta1.LifecycleNormal)
+	})
 }

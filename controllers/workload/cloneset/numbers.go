@@ -19,8 +19,9 @@ type want struct {
 	// alone: the current revision is the update revision, so no pod can go back, whatever the
 	// partition.
 	alone bool
-	// paused keeps every pod at its revision.
-	paused bool
+	// paused keeps every pod at its revision, and so does onDelete: only a user's deletion brings the
+	// update revision.
+	paused, onDelete bool
 	// excludePreparing does not count pods whose deletion a hook blocks.
 	excludePreparing bool
 }
@@ -36,7 +37,7 @@ func newWant(s *v1beta1.CloneSetSpec) (want, error) {
 	if u == nil {
 		u = &v1beta1.CloneSetRollingUpdateStrategy{}
 	}
-	w.paused = u.Paused
+	w.paused, w.onDelete = u.Paused, s.UpdateStrategy.Type == v1beta1.CloneSetOnDelete
 	var err error
 	read := func(field string, value *intstr.IntOrString, otherwise intstr.IntOrString, up bool) int {
 		if value == nil {
@@ -70,6 +71,9 @@ type tally struct {
 	available, unavailable int
 	// Marked pods are to be replaced, by a label or the spec.
 	markedAvailable, markedUnavailable int
+	// preparingUpdate are those of an old revision that count as updated when pods are created and when
+	// there are too many.
+	preparingUpdate int
 	// preparing are marked or surplus pods whose deletion a hook blocks. They will be deleted,
 	// and do not count as replicas.
 	preparing int
@@ -124,25 +128,26 @@ func (w want) decide(old, updated tally) counts {
 	c.replace = min(old.markedAvailable+updated.markedAvailable, c.spare)
 	c.spare -= c.replace
 
-	if !w.paused {
+	if !w.paused && !w.onDelete {
 		c.forward = max(old.total()-w.partition, 0)
 		c.back = min(max(updated.total()-(w.replicas-w.partition), 0), max(w.partition-old.total(), 0))
 	}
 	missing := max(w.replicas-stay, 0)
 	c.mark = max(w.maxUnavailable+w.maxSurge-marked-unavailable-missing, 0)
 
+	keepsOld, getsUpdated := old.total()-old.preparingUpdate, updated.total()+old.preparingUpdate
 	target := w.replicas + w.surge(marked, unavailable, c.forward+c.back)
 	switch gone := c.replace + old.markedUnavailable + updated.markedUnavailable; {
 	case total < target:
-		c.create(w, target-total, old)
+		c.create(w, target-total, keepsOld)
 		if limit := max(w.toCreate-unavailable, 0); c.createOld+c.createNew > limit {
 			c.createOld = min(c.createOld, limit)
 			c.createNew = limit - c.createOld
 		}
 	case stay-gone > target:
 		c.remove = stay - gone - target
-		c.removeOld = max(old.total()-w.partition, 0)
-		c.removeUpdated = max(updated.total()-(w.replicas-w.partition), 0)
+		c.removeOld = max(keepsOld-w.partition, 0)
+		c.removeUpdated = max(getsUpdated-(w.replicas-w.partition), 0)
 		c.beyond = max(stay-gone-w.replicas-w.maxSurge, 0)
 	}
 	return c
@@ -158,8 +163,9 @@ func (w want) surge(marked, unavailable, moves int) int {
 	return min(n, w.maxSurge)
 }
 
-// create divides new pods between the revisions: the partition is filled first.
-func (c *counts) create(w want, n int, old tally) {
-	c.createOld = min(n, max(w.partition-old.total(), 0))
+// create divides new pods between the revisions: the partition is filled first. old is how many of
+// it there are.
+func (c *counts) create(w want, n, old int) {
+	c.createOld = min(n, max(w.partition-old, 0))
 	c.createNew = n - c.createOld
 }

@@ -50,6 +50,50 @@ func TestNewWant(t *testing.T) {
 	}
 }
 
+// With OnDelete no pod changes revision, and a missing one comes back with the newest.
+func TestOnDeleteNumbers(t *testing.T) {
+	t.Parallel()
+	w := want{replicas: 3, maxUnavailable: 3, toCreate: 3, onDelete: true}
+	members := []member{{name: "a", available: true}, {name: "b"}}
+	c := w.decide(tallies(members))
+	if m := c.moved(members); c.createNew != 1 || c.createOld != 0 || len(m.inPlace)+len(m.mark)+len(c.doomed(members)) > 0 {
+		t.Errorf("%+v, %+v", c, m)
+	}
+}
+
+// A pod whose update waits for a hook has the old revision, but can count as updated when pods are
+// created and when there are too many. Then the partition gets other pods.
+func TestCountPreparingUpdate(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		why              string
+		counts           bool
+		replicas         int
+		wantOld, wantNew int
+		wantGone         []string
+	}{
+		"CreateOff": {"There are enough old pods, so a new pod is updated.", false, 5, 0, 1, nil},
+		"CreateOn":  {"One pod stays old, so another old one is created, and both updates go on.", true, 5, 1, 0, nil},
+		"RemoveOff": {"One pod of each revision is too many.", false, 2, 0, 0, []string{"a", "d"}},
+		"RemoveOn":  {"The partition needs all old pods, so those that count as updated are too many.", true, 2, 0, 0, []string{"a", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := want{replicas: c.replicas, partition: 2, maxUnavailable: 5, toCreate: 5}
+			members := []member{
+				{name: "a", inPlace: true, begun: true, preparingUpdate: c.counts},
+				{name: "b", inPlace: true, begun: true, preparingUpdate: c.counts},
+				{name: "c", inPlace: true, available: true},
+				{name: "d", updated: true, available: true},
+			}
+			did := w.decide(tallies(members))
+			if did.createOld != c.wantOld || did.createNew != c.wantNew || !cmp.Equal(names(did.doomed(members)), c.wantGone) {
+				t.Errorf("%s It creates %d old and %d new, and deletes %v", c.why, did.createOld, did.createNew, names(did.doomed(members)))
+			}
+		})
+	}
+}
+
 // A pod that was asked to be replaced goes at once where enough others serve, and waits
 // for its replacement where they don't.
 func TestSpecifiedDelete(t *testing.T) {

@@ -83,6 +83,11 @@ func (s *served) add(f *facts, by int32) {
 	}
 }
 
+// with returns the counts with some changes.
+func (s served) with(c served) served {
+	return served{replicas: s.replicas + c.replicas, ready: s.ready + c.ready, available: s.available + c.available}
+}
+
 func newRoster() *roster {
 	return &roster{
 		entries: map[types.UID]*entry{}, crowds: map[string][]*entry{}, soon: map[*entry]struct{}{}, unsettled: map[*entry]struct{}{},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -245,8 +246,12 @@ func TestProgressing(t *testing.T) {
 	w.change(func(s *v1beta1.CloneSetSpec) { s.UpdateStrategy.RollingUpdate.Partition = nil })
 	is("CloneSetAvailable", corev1.ConditionTrue, says("CloneSet is available"))
 
-	w.change(func(s *v1beta1.CloneSetSpec) { s.ProgressDeadlineSeconds = nil })
-	w.eventually("without a deadline there is no condition", func(s v1beta1.CloneSetStatus) bool { return len(s.Conditions) == 0 })
+	for _, none := range []*int32{nil, new(int32(math.MaxInt32))} {
+		w.change(func(s *v1beta1.CloneSetSpec) { s.ProgressDeadlineSeconds = none })
+		w.eventually("without a deadline there is no condition", func(s v1beta1.CloneSetStatus) bool { return len(s.Conditions) == 0 })
+		w.change(func(s *v1beta1.CloneSetSpec) { deadline(s, 600) })
+		is("CloneSetAvailable", corev1.ConditionTrue, says("CloneSet is available"))
+	}
 }
 
 // What the API server refuses is told with its reason, until it doesn't any more.

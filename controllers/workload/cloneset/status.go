@@ -3,6 +3,7 @@ package cloneset
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -52,10 +53,10 @@ func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.CloneSet, why erro
 	return nil
 }
 
-// status returns the status before the changes of this reconcile. The next reconcile observes
-// those changes.
+// status returns the status with what this reconcile has created, deleted and updated in place. So a
+// client that sees such a pod does not read a status without it.
 func (l *syncContext) status(failed error) v1beta1.CloneSetStatus {
-	was, all, renewed := l.set.Status, l.roster.sums.all, l.roster.sums.renewed
+	was, all, renewed := l.set.Status, l.roster.sums.all.with(l.changed), l.roster.sums.renewed.with(l.changedRenewed)
 	is := v1beta1.CloneSetStatus{
 		Replicas: all.replicas, ReadyReplicas: all.ready, AvailableReplicas: all.available,
 		UpdatedReplicas: renewed.replicas, UpdatedReadyReplicas: renewed.ready, UpdatedAvailableReplicas: renewed.available,
@@ -73,8 +74,9 @@ func (l *syncContext) status(failed error) v1beta1.CloneSetStatus {
 
 // conditions returns the earlier conditions with their changes.
 func (l *syncContext) conditions(was []v1beta1.CloneSetCondition, is v1beta1.CloneSetStatus, failed error) []v1beta1.CloneSetCondition {
+	deadline, has := deadlineOf(&l.set.Spec)
 	out := slices.DeleteFunc(slices.Clone(was), func(c v1beta1.CloneSetCondition) bool {
-		return c.Type == v1beta1.CloneSetProgressing && l.set.Spec.ProgressDeadlineSeconds == nil || c.Type == v1beta1.CloneSetFailedScale && failed == nil
+		return c.Type == v1beta1.CloneSetProgressing && !has || c.Type == v1beta1.CloneSetFailedScale && failed == nil
 	})
 	set := func(c v1beta1.CloneSetCondition) {
 		c.LastTransitionTime, c.LastUpdateTime = metav1.NewTime(l.at), metav1.NewTime(l.at)
@@ -94,8 +96,8 @@ func (l *syncContext) conditions(was []v1beta1.CloneSetCondition, is v1beta1.Clo
 	if failed != nil {
 		set(v1beta1.CloneSetCondition{Type: v1beta1.CloneSetFailedScale, Status: corev1.ConditionTrue, Reason: "Failed", Message: failed.Error()})
 	}
-	if l.set.Spec.ProgressDeadlineSeconds != nil {
-		status, reason, message := l.progress(out, is)
+	if has {
+		status, reason, message := l.progress(out, is, deadline)
 		set(v1beta1.CloneSetCondition{Type: v1beta1.CloneSetProgressing, Status: status, Reason: reason, Message: message})
 	}
 	return out
@@ -109,11 +111,20 @@ func (l *syncContext) progressed(is v1beta1.CloneSetStatus) bool {
 		is.UpdatedAvailableReplicas > was.UpdatedAvailableReplicas
 }
 
+// deadlineOf returns how long a rollout may be without progress, if it has a deadline. The highest
+// number means none, as in a Deployment.
+func deadlineOf(s *v1beta1.CloneSetSpec) (time.Duration, bool) {
+	if d := s.ProgressDeadlineSeconds; d != nil && *d != math.MaxInt32 {
+		return time.Duration(*d) * time.Second, true
+	}
+	return 0, false
+}
+
 // progress returns the condition Progressing: KRUISE.md has the order of its checks.
-func (l *syncContext) progress(conditions []v1beta1.CloneSetCondition, is v1beta1.CloneSetStatus) (corev1.ConditionStatus, string, string) {
+func (l *syncContext) progress(conditions []v1beta1.CloneSetCondition, is v1beta1.CloneSetStatus, deadline time.Duration) (corev1.ConditionStatus, string, string) {
 	replicas := int32(l.want.replicas) //nolint:gosec // it was one
 	switch {
-	case is.Replicas == replicas && is.UpdatedAvailableReplicas == replicas:
+	case is.Replicas == replicas && is.UpdatedAvailableReplicas == replicas, l.want.onDelete && is.Replicas == replicas && is.AvailableReplicas == replicas:
 		return corev1.ConditionTrue, reasonAvailable, "CloneSet is available"
 	case l.want.paused:
 		return corev1.ConditionTrue, reasonPaused, "CloneSet is paused"
@@ -122,11 +133,11 @@ func (l *syncContext) progress(conditions []v1beta1.CloneSetCondition, is v1beta
 	}
 	i := slices.IndexFunc(conditions, func(c v1beta1.CloneSetCondition) bool { return c.Type == v1beta1.CloneSetProgressing })
 	if i < 0 || l.progressed(is) || conditions[i].Reason == reasonAvailable || conditions[i].Reason == reasonPaused || conditions[i].Reason == reasonPartition {
-		l.requeueAfter(time.Duration(*l.set.Spec.ProgressDeadlineSeconds) * time.Second)
+		l.requeueAfter(deadline)
 		return corev1.ConditionTrue, reasonUpdated, "CloneSet is progressing"
 	}
 	since := conditions[i].LastUpdateTime
-	if left := since.Add(time.Duration(*l.set.Spec.ProgressDeadlineSeconds) * time.Second).Sub(l.at); left > 0 && conditions[i].Reason != reasonDeadline {
+	if left := since.Add(deadline).Sub(l.at); left > 0 && conditions[i].Reason != reasonDeadline {
 		l.requeueAfter(left)
 		return corev1.ConditionTrue, reasonUpdated, "CloneSet is progressing"
 	}

@@ -1,6 +1,7 @@
 package cloneset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
@@ -39,14 +41,24 @@ type syncContext struct {
 
 	client podclient.Client
 
-	timer sync.Mutex
+	mu    sync.Mutex
 	after time.Duration // when to reconcile again; 0: when something changes
+	// changed are the changes of the counts by what this reconcile has written: of all pods, and of
+	// those with the update revision. The informer shows these pods later.
+	changed, changedRenewed served
+}
+
+// did counts what was written. It may be called from several goroutines.
+func (l *syncContext) did(count func(all, renewed *served)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	count(&l.changed, &l.changedRenewed)
 }
 
 func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.CloneSet) (*syncContext, error) {
-	l := &syncContext{Reconciler: r, set: set.DeepCopy(), at: r.now(), roster: r.rosters.Of(set), plans: inplace.NewPlans(r.options)}
+	l := &syncContext{Reconciler: r, set: set.DeepCopy(), at: r.now(), roster: r.rosters.Of(set), plans: inplace.NewPlans(r.options.InPlace)}
 	l.want, _ = newWant(&set.Spec) // check has validated it
-	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: set.Spec.Lifecycle, Now: l.at}
+	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: cmp.Or(set.Spec.Lifecycle, &v1beta1.Lifecycle{}), Now: l.at}
 	l.policy = v1beta1.PodUpdateRecreate
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.PodUpdatePolicy != "" {
 		l.policy = u.PodUpdatePolicy
@@ -71,7 +83,13 @@ func check(s *v1beta1.CloneSetSpec) error {
 	case !selector.Matches(labels.Set(s.Template.Labels)):
 		return errors.New("spec.selector doesn't find pods of spec.template") // they would be released and created again endlessly
 	}
+	if err := base.OneOf("spec.updateStrategy.type", s.UpdateStrategy.Type, v1beta1.CloneSetUpdateStrategyTypes()); err != nil {
+		return err
+	}
 	if u := s.UpdateStrategy.RollingUpdate; u != nil {
+		if err := base.OneOf("spec.updateStrategy.rollingUpdate.podUpdatePolicy", u.PodUpdatePolicy, v1beta1.PodUpdatePolicies()); err != nil {
+			return err
+		}
 		if _, err := podorder.NewPriority(u.PriorityStrategy); err != nil {
 			return fmt.Errorf("spec.updateStrategy.rollingUpdate.priorityStrategy.%w", err)
 		}
@@ -83,6 +101,11 @@ func check(s *v1beta1.CloneSetSpec) error {
 func (l *syncContext) readRevisions(ctx context.Context) error {
 	owner := revision.Owner{Object: l.set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: l.set.Spec.Selector.MatchLabels, Collisions: l.set.Status.CollisionCount}
 	var err error
+	if l.options.InPlace.Claims {
+		if owner.Claims, err = revision.EncodeClaims(l.set.Spec.VolumeClaimTemplates); err != nil {
+			return err
+		}
+	}
 	if l.history, err = l.Revisions.Sync(ctx, owner, &l.set.Spec.Template); err != nil {
 		return err
 	}
@@ -124,6 +147,7 @@ func (l *syncContext) judge(p *corev1.Pod) facts {
 	f.available, _ = l.client.Available(p, o.MinReadySeconds)
 	f.preparing = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingDelete
 	f.recallable = f.preparing && !f.marked && lifecycle.Judge(p, l.set.Spec.Lifecycle, lifecycle.Keep, false).State == v1beta1.LifecycleNormal
+	f.preparingUpdate = l.options.CountPreparingUpdate && lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate
 	f.begun = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate || !inplace.Open(p)
 	f.inPlace = l.plan(p, l.target(f.member)) != nil
 	return f
@@ -145,8 +169,8 @@ func (l *syncContext) marked(p *corev1.Pod) bool {
 // requeueAfter requests a reconcile after a time, even without a change. The shortest time is used; 0
 // requests nothing.
 func (l *syncContext) requeueAfter(after time.Duration) {
-	l.timer.Lock()
-	defer l.timer.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if after > 0 && (l.after == 0 || after < l.after) {
 		l.after = after
 	}

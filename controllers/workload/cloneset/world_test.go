@@ -20,6 +20,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/applier/apiservertest"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/cloneset"
 	"github.com/keelson-io/keelson/controllers/workload/kubelettest"
 	"github.com/keelson-io/keelson/controllers/workload/worldtest"
@@ -47,8 +48,17 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldWith(t, func(*base.Options) {})
+}
+
+// newWorldWith returns a world whose controller has other options.
+func newWorldWith(t *testing.T, change func(*base.Options)) *world {
+	t.Helper()
 	t.Parallel()
-	w := worldtest.New(t, apiServer, time.Now, cloneset.Add)
+	w := worldtest.New(t, apiServer, time.Now, func(ctx context.Context, m ctrl.Manager, o base.Options) error {
+		change(&o)
+		return cloneset.Add(ctx, m, o)
+	})
 	return &world{T: t, client: w.Client, pods: w.Pods, namespace: w.Namespace, kubelet: w.Kubelet}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
@@ -77,6 +78,14 @@ func check(set *v1beta1.DaemonSet) error {
 	}
 	if _, err := metav1.LabelSelectorAsSelector(set.Spec.Selector); err != nil {
 		return fmt.Errorf("spec.selector: %w", err)
+	}
+	if err := base.OneOf("spec.updateStrategy.type", set.Spec.UpdateStrategy.Type, v1beta1.DaemonSetUpdateStrategyTypes()); err != nil {
+		return err
+	}
+	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil {
+		if err := base.OneOf("spec.updateStrategy.rollingUpdate.rollingUpdateType", u.Type, v1beta1.DaemonSetRollingUpdateTypes()); err != nil {
+			return err
+		}
 	}
 	_, err := nodeSelector(set)
 	return err
@@ -229,8 +238,8 @@ func (l *syncContext) create(ctx context.Context, node string, told *podclient.E
 		t.Labels = map[string]string{}
 	}
 	t.Labels[revision.Label] = hash
-	if state := lifecycle.AtBirth(l.client.Hooks); state != "" {
-		t.Labels[v1beta1.LabelLifecycle] = string(state)
+	if l.client.Hooks != nil {
+		t.Labels[v1beta1.LabelLifecycle] = string(v1beta1.LifecycleNormal)
 	}
 	t.Spec.Affinity, t.Spec.Tolerations = bound(t.Spec.Affinity, node), tolerated(&t.Spec)
 	if u := l.set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.Type == v1beta1.DaemonSetInPlaceIfPossible {

@@ -51,22 +51,14 @@ func Normal(pod *corev1.Pod) bool {
 	return s == "" || s == v1beta1.LifecycleNormal
 }
 
-// AtBirth returns the lifecycle state of a new pod; "" means no label.
-func AtBirth(hooks *v1beta1.Lifecycle) v1beta1.LifecycleState {
-	switch {
-	case hooks == nil:
-		return ""
-	case hooks.PreNormal != nil:
-		return v1beta1.LifecyclePreparingNormal
-	}
-	return v1beta1.LifecycleNormal
-}
-
 // Judge returns whether an intent can be carried out on a pod, and its lifecycle state. updated
-// says that a started update in place is complete; only Keep uses it.
+// says that a started update in place is complete; only Keep uses it. Pods of a workload whose hooks
+// are nil get no state; with an empty [v1beta1.Lifecycle] they do.
 func Judge(pod *corev1.Pod, hooks *v1beta1.Lifecycle, intent Action, updated bool) Verdict {
 	if hooks == nil {
-		hooks = &v1beta1.Lifecycle{}
+		if hooks = (&v1beta1.Lifecycle{}); intent == Keep && StateOf(pod) == "" {
+			return Verdict{}
+		}
 	}
 	is := StateOf(pod)
 	switch intent {
@@ -97,7 +89,7 @@ func keepState(pod *corev1.Pod, hooks *v1beta1.Lifecycle, updated bool) Verdict 
 	notReady := hooks.InPlaceUpdate != nil && hooks.InPlaceUpdate.MarkPodNotReady
 	switch is {
 	case v1beta1.LifecyclePreparingNormal:
-		if !agrees(hooks.PreNormal, pod) {
+		if pod.Spec.NodeName == "" || !agrees(hooks.PreNormal, pod) {
 			return Verdict{State: is}
 		}
 	case v1beta1.LifecycleUpdating:
@@ -117,11 +109,7 @@ func keepState(pod *corev1.Pod, hooks *v1beta1.Lifecycle, updated bool) Verdict 
 		if hooks.PreDelete != nil && hooks.PreDelete.MarkPodNotReady {
 			return Verdict{State: is, NotReady: true}
 		}
-	case "": // it is older than the hooks
-		if *hooks == (v1beta1.Lifecycle{}) {
-			return Verdict{}
-		}
-	case v1beta1.LifecycleNormal, v1beta1.LifecyclePreparingUpdate:
+	case "", v1beta1.LifecycleNormal, v1beta1.LifecyclePreparingUpdate: // "": it is older than the hooks
 	}
 	return Verdict{State: v1beta1.LifecycleNormal}
 }

@@ -23,7 +23,7 @@ const (
 
 // pod with a state, and the hook by label and finalizer as far as it is on it.
 func pod(state v1beta1.LifecycleState, label, finalizer bool) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", Labels: map[string]string{}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", Labels: map[string]string{}}, Spec: corev1.PodSpec{NodeName: "n"}}
 	if state != "" {
 		p.Labels[v1beta1.LabelLifecycle] = string(state)
 	}
@@ -33,6 +33,13 @@ func pod(state v1beta1.LifecycleState, label, finalizer bool) *corev1.Pod {
 	if finalizer {
 		p.Finalizers = []string{"example.com/held", "example.com/other"}
 	}
+	return p
+}
+
+// unscheduled is a new pod without a node.
+func unscheduled() *corev1.Pod {
+	p := pod(preparingNormal, false, false)
+	p.Spec.NodeName = ""
 	return p
 }
 
@@ -56,6 +63,8 @@ func TestJudge(t *testing.T) {
 		"NoHooks":        {"Without hooks the pod gets no state.", pod("", false, false), nil, lifecycle.Keep, false, lifecycle.Verdict{}},
 		"NoHooksUpdate":  {"Without hooks the update needs no consent.", pod("", false, false), nil, lifecycle.Update, false, lifecycle.Verdict{Go: true}},
 		"NoHooksDelete":  {"Without hooks the deletion needs no consent.", pod("", true, true), nil, lifecycle.Delete, false, lifecycle.Verdict{Go: true}},
+		"EachHasState":   {"The workload gives each of its pods a state.", pod("", false, false), &v1beta1.Lifecycle{}, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"Unscheduled":    {"A pod without a node is not normal yet.", unscheduled(), &v1beta1.Lifecycle{}, lifecycle.Keep, false, lifecycle.Verdict{State: preparingNormal}},
 		"HooksRemoved":   {"The hook that the pod waited for was removed.", pod(preparingNormal, false, false), nil, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
 		"ServedBefore":   {"A hook that comes later takes no pod out of service.", pod("", false, false), birth, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
 		"Unborn":         {"The pod has only one of the two handlers of the hook.", pod(preparingNormal, true, false), birth, lifecycle.Keep, false, lifecycle.Verdict{State: preparingNormal}},
@@ -85,18 +94,6 @@ func TestJudge(t *testing.T) {
 				t.Errorf("%s %+v, want %+v", c.why, got, c.want)
 			}
 		})
-	}
-}
-
-// A new pod starts in the state in which the hooks of its workload make it wait.
-func TestAtBirth(t *testing.T) {
-	t.Parallel()
-	for want, hooks := range map[v1beta1.LifecycleState]*v1beta1.Lifecycle{
-		"": nil, normal: {PreDelete: &v1beta1.LifecycleHook{}}, preparingNormal: {PreNormal: &v1beta1.LifecycleHook{}},
-	} {
-		if got := lifecycle.AtBirth(hooks); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }
 

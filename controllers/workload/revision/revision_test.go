@@ -161,3 +161,51 @@ func TestHas(t *testing.T) {
 		})
 	}
 }
+
+// Claim templates are part of a revision if its owner says so. They are compared by what they say,
+// and what is not known replaces no pod.
+func TestSameClaims(t *testing.T) {
+	t.Parallel()
+	claims := func(size string) string {
+		text, err := revision.EncodeClaims([]corev1.PersistentVolumeClaim{{
+			ObjectMeta: metav1.ObjectMeta{Name: "data"},
+			Spec:       corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse(size)}}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	none, err := revision.EncodeClaims(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(claims string) *appsv1.ControllerRevision {
+		made, err := revision.New(revision.Owner{Object: &metav1.ObjectMeta{Name: "web"}, Claims: claims}, &corev1.PodTemplateSpec{}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	for name, c := range map[string]struct {
+		why  string
+		a, b string
+		want bool
+	}{
+		"Same":      {"Nothing changed.", claims("1Gi"), claims("1Gi"), true},
+		"Larger":    {"The pods need other claims.", claims("1Gi"), claims("2Gi"), false},
+		"Quantity":  {"Both sizes are the same.", claims("1Gi"), strings.Replace(claims("1Gi"), "1Gi", "1024Mi", 1), true},
+		"Gone":      {"The pods need no claims.", claims("1Gi"), none, false},
+		"Unknown":   {"The revision is older than the interest in claims.", "", claims("1Gi"), true},
+		"Malformed": {"It can't be read.", "{", claims("1Gi"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, got := range []bool{revision.Same(of(c.a), of(c.b)), revision.Same(of(c.b), of(c.a))} {
+				if got != c.want {
+					t.Errorf("%s They are the same: %t", c.why, got)
+				}
+			}
+		})
+	}
+}

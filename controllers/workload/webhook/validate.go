@@ -1,7 +1,9 @@
 package webhook
 
 import (
+	"math"
 	"regexp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,16 +26,12 @@ func validateCloneSet(is, was *v1beta1.CloneSet) field.ErrorList {
 		"replicas": is.Spec.Replicas, "revisionHistoryLimit": is.Spec.RevisionHistoryLimit, "minReadySeconds": &is.Spec.MinReadySeconds,
 	})
 	all = append(all, validateSelector(spec, is.Spec.Selector, &is.Spec.Template)...)
-	if d := is.Spec.ProgressDeadlineSeconds; d != nil && *d <= is.Spec.MinReadySeconds {
+	if d := is.Spec.ProgressDeadlineSeconds; d != nil && *d != math.MaxInt32 && *d <= is.Spec.MinReadySeconds {
 		all = append(all, field.Invalid(spec.Child("progressDeadlineSeconds"), *d, "must be greater than minReadySeconds"))
 	}
 	all = append(all, amount(spec.Child("scaleStrategy", "maxUnavailable"), is.Spec.ScaleStrategy.MaxUnavailable)...)
 	update := spec.Child("updateStrategy")
-	switch is.Spec.UpdateStrategy.Type {
-	case "", v1beta1.CloneSetRollingUpdate:
-	default:
-		all = append(all, field.NotSupported(update.Child("type"), is.Spec.UpdateStrategy.Type, []v1beta1.CloneSetUpdateStrategyType{v1beta1.CloneSetRollingUpdate}))
-	}
+	all = append(all, oneOf(update.Child("type"), is.Spec.UpdateStrategy.Type, v1beta1.CloneSetUpdateStrategyTypes())...)
 	u := is.Spec.UpdateStrategy.RollingUpdate
 	if u == nil {
 		u = &v1beta1.CloneSetRollingUpdateStrategy{}
@@ -51,15 +49,9 @@ func validateCloneSet(is, was *v1beta1.CloneSet) field.ErrorList {
 
 func validateRolling(path *field.Path, u *v1beta1.CloneSetRollingUpdateStrategy) field.ErrorList {
 	all := move(path, u.Partition, u.MaxUnavailable, u.MaxSurge)
-	switch u.PodUpdatePolicy {
-	case "", v1beta1.PodUpdateRecreate, v1beta1.PodUpdateInPlaceIfPossible:
-	case v1beta1.PodUpdateInPlaceOnly:
-		if !nothing(u.MaxSurge) && u.MaxSurge != nil {
-			all = append(all, field.Forbidden(path.Child("maxSurge"), "pods that are only ever updated in place are never replaced, so none may be surplus"))
-		}
-	default:
-		all = append(all, field.NotSupported(path.Child("podUpdatePolicy"), u.PodUpdatePolicy,
-			[]v1beta1.PodUpdatePolicy{v1beta1.PodUpdateRecreate, v1beta1.PodUpdateInPlaceIfPossible, v1beta1.PodUpdateInPlaceOnly}))
+	all = append(all, oneOf(path.Child("podUpdatePolicy"), u.PodUpdatePolicy, v1beta1.PodUpdatePolicies())...)
+	if u.PodUpdatePolicy == v1beta1.PodUpdateInPlaceOnly && !nothing(u.MaxSurge) {
+		all = append(all, field.Forbidden(path.Child("maxSurge"), "pods that are only ever updated in place are never replaced, so none may be surplus"))
 	}
 	if p := u.PriorityStrategy; p != nil {
 		all = append(all, validatePriority(path.Child("priorityStrategy"), p)...)
@@ -102,21 +94,11 @@ func validateDaemonSet(is, was *v1beta1.DaemonSet) field.ErrorList {
 	all = append(all, validateSelector(spec, is.Spec.Selector, &is.Spec.Template)...)
 	all = append(all, amount(spec.Child("burstReplicas"), is.Spec.BurstReplicas)...)
 	update := spec.Child("updateStrategy")
-	switch is.Spec.UpdateStrategy.Type {
-	case "", v1beta1.DaemonSetRollingUpdate, v1beta1.DaemonSetOnDelete:
-	default:
-		all = append(all, field.NotSupported(update.Child("type"), is.Spec.UpdateStrategy.Type,
-			[]v1beta1.DaemonSetUpdateStrategyType{v1beta1.DaemonSetRollingUpdate, v1beta1.DaemonSetOnDelete}))
-	}
+	all = append(all, oneOf(update.Child("type"), is.Spec.UpdateStrategy.Type, v1beta1.DaemonSetUpdateStrategyTypes())...)
 	if u := is.Spec.UpdateStrategy.RollingUpdate; u != nil {
 		path := update.Child("rollingUpdate")
 		all = append(all, move(path, u.Partition, u.MaxUnavailable, u.MaxSurge)...)
-		switch u.Type {
-		case "", v1beta1.DaemonSetStandard, v1beta1.DaemonSetInPlaceIfPossible:
-		default:
-			all = append(all, field.NotSupported(path.Child("rollingUpdateType"), u.Type,
-				[]v1beta1.DaemonSetRollingUpdateType{v1beta1.DaemonSetStandard, v1beta1.DaemonSetInPlaceIfPossible}))
-		}
+		all = append(all, oneOf(path.Child("rollingUpdateType"), u.Type, v1beta1.DaemonSetRollingUpdateTypes())...)
 		if u.Selector != nil {
 			all = append(all, metav1validation.ValidateLabelSelector(u.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
 		}
@@ -125,6 +107,15 @@ func validateDaemonSet(is, was *v1beta1.DaemonSet) field.ErrorList {
 		all = append(all, unchanged(spec.Child("selector"), is.Spec.Selector, was.Spec.Selector)...)
 	}
 	return all
+}
+
+// oneOf returns an error if a value is neither empty, which means the default, nor one of the known
+// values.
+func oneOf[T ~string](path *field.Path, value T, known []T) field.ErrorList {
+	if value == "" || slices.Contains(known, value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, value, known)}
 }
 
 // validateSelector checks that the selector matches pods of the template, and that these run

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -55,17 +56,21 @@ func TestValidateCloneSet(t *testing.T) {
 		"fewer than no pods":                      {func(s *spec, _ *rolling) { s.Replicas = new(int32(-1)) }, []string{"replicas"}},
 		"less than no history":                    {func(s *spec, _ *rolling) { s.RevisionHistoryLimit = new(int32(-1)) }, []string{"revisionHistoryLimit"}},
 		"no pod can be available by the deadline": {func(s *spec, _ *rolling) { s.MinReadySeconds, s.ProgressDeadlineSeconds = 10, new(int32(10)) }, []string{"progressDeadlineSeconds"}},
-		"pods that end are no service":            {func(s *spec, _ *rolling) { s.Template.Spec.RestartPolicy = corev1.RestartPolicyNever }, []string{"template.spec.restartPolicy"}},
-		"nor are those that are ended":            {func(s *spec, _ *rolling) { s.Template.Spec.ActiveDeadlineSeconds = new(int64(5)) }, []string{"template.spec.activeDeadlineSeconds"}},
-		"an unknown type":                         {func(s *spec, _ *rolling) { s.UpdateStrategy.Type = "InPlaceIfPossible" }, []string{"updateStrategy.type"}},
-		"an unknown policy":                       {func(_ *spec, u *rolling) { u.PodUpdatePolicy = "InPlace" }, []string{update + "podUpdatePolicy"}},
-		"a partition in words":                    {func(_ *spec, u *rolling) { u.Partition = percent("half") }, []string{update + "partition"}},
-		"more than all":                           {func(_ *spec, u *rolling) { u.Partition = percent("101%") }, []string{update + "partition"}},
-		"all":                                     {func(_ *spec, u *rolling) { u.Partition = percent("100%") }, nil},
-		"more pods than there are, by number":     {func(_ *spec, u *rolling) { u.Partition = number(1000) }, nil},
-		"fewer than none may be unavailable":      {func(_ *spec, u *rolling) { u.MaxUnavailable = number(-1) }, []string{update + "maxUnavailable"}},
-		"nothing could move":                      {func(_ *spec, u *rolling) { u.MaxUnavailable, u.MaxSurge = number(0), percent("0%") }, []string{update + "maxUnavailable"}},
-		"surplus pods can move":                   {func(_ *spec, u *rolling) { u.MaxUnavailable, u.MaxSurge = number(0), number(1) }, nil},
+		"the highest number is no deadline": {func(s *spec, _ *rolling) {
+			s.MinReadySeconds, s.ProgressDeadlineSeconds = math.MaxInt32, new(int32(math.MaxInt32))
+		}, nil},
+		"update by a deletion":                {func(s *spec, _ *rolling) { s.UpdateStrategy.Type = v1beta1.CloneSetOnDelete }, nil},
+		"pods that end are no service":        {func(s *spec, _ *rolling) { s.Template.Spec.RestartPolicy = corev1.RestartPolicyNever }, []string{"template.spec.restartPolicy"}},
+		"nor are those that are ended":        {func(s *spec, _ *rolling) { s.Template.Spec.ActiveDeadlineSeconds = new(int64(5)) }, []string{"template.spec.activeDeadlineSeconds"}},
+		"an unknown type":                     {func(s *spec, _ *rolling) { s.UpdateStrategy.Type = "InPlaceIfPossible" }, []string{"updateStrategy.type"}},
+		"an unknown policy":                   {func(_ *spec, u *rolling) { u.PodUpdatePolicy = "InPlace" }, []string{update + "podUpdatePolicy"}},
+		"a partition in words":                {func(_ *spec, u *rolling) { u.Partition = percent("half") }, []string{update + "partition"}},
+		"more than all":                       {func(_ *spec, u *rolling) { u.Partition = percent("101%") }, []string{update + "partition"}},
+		"all":                                 {func(_ *spec, u *rolling) { u.Partition = percent("100%") }, nil},
+		"more pods than there are, by number": {func(_ *spec, u *rolling) { u.Partition = number(1000) }, nil},
+		"fewer than none may be unavailable":  {func(_ *spec, u *rolling) { u.MaxUnavailable = number(-1) }, []string{update + "maxUnavailable"}},
+		"nothing could move":                  {func(_ *spec, u *rolling) { u.MaxUnavailable, u.MaxSurge = number(0), percent("0%") }, []string{update + "maxUnavailable"}},
+		"surplus pods can move":               {func(_ *spec, u *rolling) { u.MaxUnavailable, u.MaxSurge = number(0), number(1) }, nil},
 		"never replaced, so never surplus": {func(_ *spec, u *rolling) {
 			u.PodUpdatePolicy, u.MaxSurge = v1beta1.PodUpdateInPlaceOnly, number(1)
 		}, []string{update + "maxSurge"}},

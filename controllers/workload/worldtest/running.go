@@ -19,7 +19,7 @@ func Running(owner metav1.Object, kind, hash string, i int) *corev1.Pod {
 	since := metav1.NewTime(time.Unix(1_700_000_000, 0))
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: owner.GetNamespace(), UID: types.UID(name), CreationTimestamp: since, Generation: 2,
-		Labels: map[string]string{"app": owner.GetName(), revision.Label: hash},
+		Labels: map[string]string{"app": owner.GetName(), revision.Label: hash, v1beta1.LabelLifecycle: string(v1beta1.LifecycleNormal)},
 		Annotations: map[string]string{v1beta1.AnnotationInPlaceState: fmt.Sprintf(
 			`{"revision":%q,"updateTimestamp":"2023-11-14T22:13:20Z","lastContainerStatuses":{"main":{"imageID":"sha256:1","containerID":"containerd://1"}},"updateImages":true}`, hash)},
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1beta1.GroupVersion.WithKind(kind))},
