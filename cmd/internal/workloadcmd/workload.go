@@ -1,5 +1,5 @@
-// Package workloadcmd is the command workload, which shows and steers one CloneSet or DaemonSet of
-// apps.kruise.io.
+// Package workloadcmd is the command workload, which shows and steers one workload: a CloneSet or
+// DaemonSet of apps.kruise.io, or a Deployment, StatefulSet or DaemonSet of Kubernetes.
 package workloadcmd
 
 import (
@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,17 +45,20 @@ func New(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "workload",
 		GroupID: cli.GroupCluster,
-		Short:   "Show and steer one CloneSet or DaemonSet of apps.kruise.io",
-		Long: `Workload does for CloneSets and DaemonSets of apps.kruise.io what 'kubectl
-rollout' does for Deployments. It works with 'keelson workloads' and with
-OpenKruise. The cluster is the one of --kubeconfig and --context.
+		Short:   "Show and steer one workload: a CloneSet, Deployment, StatefulSet or DaemonSet",
+		Long: `Workload does what 'kubectl rollout' does, for Deployments, StatefulSets and
+DaemonSets of Kubernetes, and for CloneSets and DaemonSets of apps.kruise.io. It
+works with 'keelson workloads' and with OpenKruise. The cluster is the one of
+--kubeconfig and --context.
 
-NAME is the name of a workload, or cloneset/NAME or daemon/NAME where both
-kinds have a workload of this name, as kubectl writes it.
+NAME is the name of a workload, or KIND/NAME where several kinds have a workload
+of this name: cloneset/NAME, deployment/NAME, statefulset/NAME, ds/NAME for a
+DaemonSet of Kubernetes, daemon/NAME for one of apps.kruise.io.
 
 For workloads that Keelson delivers, git is the source of truth: pause, resume
 and rollback are refused unless --force is given.`,
 		Example: `  keelson workload status web -n shop --watch
+  keelson workload status deployment/api -n shop
   keelson workload pause cloneset/web -n shop
   keelson workload rollback daemon/agent -n kube-system --to 3`,
 		Args: cli.Args("status", 0, 0),
@@ -62,10 +66,10 @@ and rollback are refused unless --force is given.`,
 	}
 	f := cmd.PersistentFlags()
 	f.StringVarP(&o.namespace, "namespace", "n", "", "`NAMESPACE` of the workload (default: the context's)")
-	f.StringVar(&o.kind, "kind", "", "`KIND` of it: CloneSet or DaemonSet (default: the one\nthat has the name)")
+	f.StringVar(&o.kind, "kind", "", "`KIND` of it, as CloneSet or deployment (default: the\none that has the name)")
 	cmd.AddCommand(newWorkloadStatus(inv, o), newWorkloadPause(inv, o), newWorkloadResume(inv, o), newWorkloadRollback(inv, o))
 	// These calls only fail for flags that do not exist.
-	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(workloadKinds()), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("namespace", run.completeNamespaces)
 	return cmd
 }
@@ -75,44 +79,67 @@ type workloadOptions struct{ namespace, kind string }
 
 // workloadKind is a kind that the commands support.
 type workloadKind struct {
-	kind  string
-	short []string // names that kubectl accepts
+	schema.GroupVersionKind
+	short []string // names that kubectl accepts; no other kind has the first one
 	empty func() client.Object
+	list  func() client.ObjectList
 }
 
 // workloadKinds returns all supported kinds.
 func workloadKinds() []workloadKind {
+	kruise, apps := v1beta1.GroupVersion.WithKind, appsv1.SchemeGroupVersion.WithKind
 	return []workloadKind{
 		{
-			kind: "CloneSet", short: []string{"cloneset", "clonesets", "clone"},
-			empty: func() client.Object { return &v1beta1.CloneSet{} },
+			kruise("CloneSet"),
+			[]string{"cloneset", "clonesets", "clone"},
+			func() client.Object { return &v1beta1.CloneSet{} }, func() client.ObjectList { return &v1beta1.CloneSetList{} },
 		},
 		{
-			kind: "DaemonSet", short: []string{"daemonset", "daemonsets", "daemon", "ads"},
-			empty: func() client.Object { return &v1beta1.DaemonSet{} },
+			kruise("DaemonSet"),
+			[]string{"daemon", "daemonset", "daemonsets", "ads"},
+			func() client.Object { return &v1beta1.DaemonSet{} }, func() client.ObjectList { return &v1beta1.DaemonSetList{} },
+		},
+		{
+			apps("Deployment"),
+			[]string{"deployment", "deployments", "deploy"},
+			func() client.Object { return &appsv1.Deployment{} }, func() client.ObjectList { return &appsv1.DeploymentList{} },
+		},
+		{
+			apps("StatefulSet"),
+			[]string{"statefulset", "statefulsets", "sts"},
+			func() client.Object { return &appsv1.StatefulSet{} }, func() client.ObjectList { return &appsv1.StatefulSetList{} },
+		},
+		{
+			apps("DaemonSet"),
+			[]string{"ds", "daemonset", "daemonsets"},
+			func() client.Object { return &appsv1.DaemonSet{} }, func() client.ObjectList { return &appsv1.DaemonSetList{} },
 		},
 	}
 }
 
-func kindNames() (names []string) {
-	for _, k := range workloadKinds() {
-		names = append(names, k.kind)
+// native reports whether Kubernetes itself has the kind.
+func (k workloadKind) native() bool { return k.Group == appsv1.GroupName }
+
+// kindNames returns the names of kinds, each once.
+func kindNames(of []workloadKind) (names []string) {
+	for _, k := range of {
+		if !slices.Contains(names, k.Kind) {
+			names = append(names, k.Kind)
+		}
 	}
 	return names
 }
 
-// kindsNamed returns the kinds that a text can mean; "": all.
+// kindsNamed returns the kinds that a text such as daemonset or daemonset.apps can mean; "": all.
 func kindsNamed(text string) ([]workloadKind, error) {
-	if text == "" {
-		return workloadKinds(), nil
+	bare, group, qualified := strings.Cut(strings.ToLower(text), ".")
+	kinds := slices.DeleteFunc(workloadKinds(), func(k workloadKind) bool {
+		return text != "" && !slices.Contains(k.short, bare) || qualified && k.Group != group
+	})
+	if len(kinds) == 0 {
+		return nil, cli.Usagef("%q is no kind of workload: give %s", text, strings.Join(kindNames(workloadKinds()), ", "))
 	}
-	bare := strings.TrimSuffix(strings.ToLower(text), "."+v1beta1.GroupVersion.Group)
-	for _, k := range workloadKinds() {
-		if slices.Contains(k.short, bare) {
-			return []workloadKind{k}, nil
-		}
-	}
-	return nil, cli.Usagef("%q is no kind of workload of %s: give %s", text, v1beta1.GroupVersion.Group, strings.Join(kindNames(), " or "))
+	return kinds, nil
 }
 
 // workloadName parses NAME or KIND/NAME, together with --kind.
@@ -124,21 +151,29 @@ func workloadName(given, kind string) (name string, kinds []workloadKind, err er
 	if has && (prefix == "" || name == "") || name == "" {
 		return "", nil, cli.Usagef("%q names no workload: give NAME, or KIND/NAME as cloneset/web", given)
 	}
-	if kinds, err = kindsNamed(cmp.Or(prefix, kind)); err != nil {
+	named, err := kindsNamed(prefix)
+	if err != nil {
 		return "", nil, err
 	}
-	if other, err := kindsNamed(kind); err != nil {
+	chosen, err := kindsNamed(kind)
+	if err != nil {
 		return "", nil, err
-	} else if len(other) == 1 && other[0].kind != kinds[0].kind {
-		return "", nil, cli.Usagef("%s is a %s, and --kind says %s", given, kinds[0].kind, other[0].kind)
+	}
+	for _, k := range named {
+		if slices.ContainsFunc(chosen, func(o workloadKind) bool { return o.GroupVersionKind == k.GroupVersionKind }) {
+			kinds = append(kinds, k)
+		}
+	}
+	if len(kinds) == 0 {
+		return "", nil, cli.Usagef("%s is a %s, and --kind says %s", given, named[0].Kind, chosen[0].Kind)
 	}
 	return name, kinds, nil
 }
 
-// kruiseSet is a workload as it was read.
-type kruiseSet struct {
+// workloadObject is a workload as it was read.
+type workloadObject struct {
 	client.Object
-	kind     string
+	kind     workloadKind
 	template *corev1.PodTemplateSpec
 	selector *metav1.LabelSelector
 	// The fields of the spec that all kinds have:
@@ -151,14 +186,14 @@ type kruiseSet struct {
 	conditions      []workloadCondition
 }
 
-// kruiseSets reads and writes workloads in one cluster and namespace.
-type kruiseSets struct {
+// workloads reads and writes workloads in one cluster and namespace.
+type workloads struct {
 	*cli.Invocation
 	client    client.WithWatch
 	namespace string
 }
 
-func (run *workloadRun) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
+func (run *workloadRun) openWorkloads(o *workloadOptions) (*workloads, error) {
 	if err := run.CheckFormat(); err != nil {
 		return nil, err
 	}
@@ -184,26 +219,25 @@ func (run *workloadRun) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
 	}
-	return &kruiseSets{Invocation: run.Invocation, client: c, namespace: cmp.Or(o.namespace, namespace)}, nil
+	return &workloads{Invocation: run.Invocation, client: c, namespace: cmp.Or(o.namespace, namespace)}, nil
 }
 
 // noWorkloads returns the error for a cluster that does not serve the kinds.
 func noWorkloads(kinds []workloadKind) error {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, k.kind+"s")
+	hint := "--kubeconfig and --context may name another cluster"
+	if !slices.ContainsFunc(kinds, workloadKind.native) {
+		hint = "either their CRDs are not installed (components/workload-controllers has them), or " + strings.Replace(hint, "may name", "name", 1)
 	}
-	return fmt.Errorf("the cluster serves no %s of %s: either their CRDs are not installed (components/workload-controllers has them), or --kubeconfig and --context name another cluster",
-		strings.Join(names, " or "), v1beta1.GroupVersion)
+	return fmt.Errorf("the cluster serves no %ss: %s", strings.Join(kindNames(kinds), "s or "), hint)
 }
 
 // find reads the workload that NAME or KIND/NAME means.
-func (w *kruiseSets) find(ctx context.Context, given, kind string) (*kruiseSet, error) {
+func (w *workloads) find(ctx context.Context, given, kind string) (*workloadObject, error) {
 	name, kinds, err := workloadName(given, kind)
 	if err != nil {
 		return nil, err
 	}
-	var found []*kruiseSet
+	var found []*workloadObject
 	served := false
 	for _, k := range kinds {
 		o := k.empty()
@@ -215,16 +249,19 @@ func (w *kruiseSets) find(ctx context.Context, given, kind string) (*kruiseSet, 
 			served = true
 			continue
 		case err != nil:
-			return nil, fmt.Errorf("read %s %s/%s: %w", k.kind, w.namespace, name, err)
+			return nil, fmt.Errorf("read %s %s/%s: %w", k.Kind, w.namespace, name, err)
 		}
-		found = append(found, asWorkload(k.kind, o))
+		found = append(found, asWorkload(k, o))
 	}
 	switch {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, cli.Usagef("namespace %s has a %s and a %s %s: say %s/%s or %s/%s", w.namespace, found[0].kind, found[1].kind, name,
-			strings.ToLower(found[0].kind), name, strings.ToLower(found[1].kind), name)
+		var names []string
+		for _, f := range found {
+			names = append(names, f.kind.short[0]+"/"+name)
+		}
+		return nil, cli.Usagef("namespace %s has several workloads %s: say %s", w.namespace, name, strings.Join(names, " or "))
 	case !served:
 		return nil, noWorkloads(kinds)
 	}
@@ -232,7 +269,7 @@ func (w *kruiseSets) find(ctx context.Context, given, kind string) (*kruiseSet, 
 }
 
 // none returns an error that lists the existing workloads.
-func (w *kruiseSets) none(ctx context.Context, name string, kinds []workloadKind) error {
+func (w *workloads) none(ctx context.Context, name string, kinds []workloadKind) error {
 	var known []string
 	for _, k := range kinds {
 		names, err := w.names(ctx, k)
@@ -241,20 +278,19 @@ func (w *kruiseSets) none(ctx context.Context, name string, kinds []workloadKind
 		}
 		known = append(known, names...)
 	}
-	var titles []string
-	for _, k := range kinds {
-		titles = append(titles, k.kind)
+	what := "workload"
+	if titles := kindNames(kinds); len(titles) == 1 {
+		what = titles[0]
 	}
-	what := strings.Join(titles, " or ")
 	return fmt.Errorf("namespace %s has no %s %q: %s (-n names another namespace)", w.namespace, what, name, fleetrepo.Choice("there", known))
 }
 
 // names returns the workloads of a kind, as KIND/NAME.
-func (w *kruiseSets) names(ctx context.Context, k workloadKind) ([]string, error) {
+func (w *workloads) names(ctx context.Context, k workloadKind) ([]string, error) {
 	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1beta1.GroupVersion.WithKind(k.kind + "List"))
+	list.SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
 	if err := w.client.List(ctx, list, client.InNamespace(w.namespace)); err != nil {
-		return nil, fmt.Errorf("list the %ss in namespace %s: %w", k.kind, w.namespace, err)
+		return nil, fmt.Errorf("list the %ss in namespace %s: %w", k.Kind, w.namespace, err)
 	}
 	var names []string
 	for i := range list.Items {
@@ -264,19 +300,25 @@ func (w *kruiseSets) names(ctx context.Context, k workloadKind) ([]string, error
 }
 
 // asWorkload reads the fields that all kinds have.
-func asWorkload(kind string, o client.Object) *kruiseSet {
-	w := &kruiseSet{Object: o, kind: kind}
-	o.GetObjectKind().SetGroupVersionKind(v1beta1.GroupVersion.WithKind(kind))
+func asWorkload(kind workloadKind, o client.Object) *workloadObject {
+	w := &workloadObject{Object: o, kind: kind}
+	o.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
 	switch o := o.(type) {
 	case *v1beta1.CloneSet:
 		w.ofCloneSet(o)
 	case *v1beta1.DaemonSet:
 		w.ofDaemonSet(o)
+	case *appsv1.Deployment:
+		w.ofDeployment(o)
+	case *appsv1.StatefulSet:
+		w.ofStatefulSet(o)
+	case *appsv1.DaemonSet:
+		w.ofNativeDaemonSet(o)
 	}
 	return w
 }
 
-func (s *kruiseSet) ofCloneSet(o *v1beta1.CloneSet) {
+func (s *workloadObject) ofCloneSet(o *v1beta1.CloneSet) {
 	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
 	s.policy = string(v1beta1.PodUpdateRecreate)
 	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {
@@ -296,7 +338,7 @@ func (s *kruiseSet) ofCloneSet(o *v1beta1.CloneSet) {
 	}
 }
 
-func (s *kruiseSet) ofDaemonSet(o *v1beta1.DaemonSet) {
+func (s *workloadObject) ofDaemonSet(o *v1beta1.DaemonSet) {
 	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
 	s.policy = string(v1beta1.DaemonSetStandard)
 	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {
@@ -316,26 +358,28 @@ func (s *kruiseSet) ofDaemonSet(o *v1beta1.DaemonSet) {
 }
 
 // title returns, for example, "CloneSet shop/web".
-func (s *kruiseSet) title() string { return s.kind + " " + s.GetNamespace() + "/" + s.GetName() }
+func (s *workloadObject) title() string {
+	return s.kind.Kind + " " + s.GetNamespace() + "/" + s.GetName()
+}
 
 // argument returns, for example, "cloneset/web -n shop", for a command line.
-func (s *kruiseSet) argument() string {
-	return strings.ToLower(s.kind) + "/" + s.GetName() + " -n " + s.GetNamespace()
+func (s *workloadObject) argument() string {
+	return s.kind.short[0] + "/" + s.GetName() + " -n " + s.GetNamespace()
 }
 
 // health returns the health by Keelson's built-in rules.
-func (s *kruiseSet) health() (health.Result, error) {
+func (s *workloadObject) health() (health.Result, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.Object)
 	if err != nil {
 		return health.Result{}, fmt.Errorf("%s: %w", s.title(), err)
 	}
-	id := differ.ID{Group: v1beta1.GroupVersion.Group, Kind: s.kind, Namespace: s.GetNamespace(), Name: s.GetName()}
+	id := differ.ID{Group: s.kind.Group, Kind: s.kind.Kind, Namespace: s.GetNamespace(), Name: s.GetName()}
 	return health.Rules{}.Of(id, content), nil
 }
 
 // delivered reports whether Keelson delivers the workload, and for which component. The component
 // is "" if the label is missing.
-func (s *kruiseSet) delivered() (component string, is bool) {
+func (s *workloadObject) delivered() (component string, is bool) {
 	component = s.GetLabels()[v1alpha1.LabelComponent]
 	return component, component != "" || slices.ContainsFunc(s.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
 		return e.Manager == v1alpha1.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply
@@ -343,7 +387,7 @@ func (s *kruiseSet) delivered() (component string, is bool) {
 }
 
 // refuse returns an error for a manual change of a delivered workload, unless force is set.
-func (s *kruiseSet) refuse(verb, instead string, force bool) error {
+func (s *workloadObject) refuse(verb, instead string, force bool) error {
 	component, is := s.delivered()
 	if !is || force {
 		return nil
@@ -357,7 +401,7 @@ func (s *kruiseSet) refuse(verb, instead string, force bool) error {
 }
 
 // warnDelivered warns about what happens to a forced change.
-func (w *kruiseSets) warnDelivered(found *kruiseSet) {
+func (w *workloads) warnDelivered(found *workloadObject) {
 	if _, is := found.delivered(); is {
 		w.Warn("%s is delivered by Keelson, and git does not have this change: what git sets is set back, and the rest stays until it is undone by hand", found.title())
 	}
@@ -381,7 +425,7 @@ func (run *workloadRun) completeWorkloads(o *workloadOptions) cobra.CompletionFu
 }
 
 // completions returns the completions of a prefix. It leaves out kinds that can't be read.
-func (w *kruiseSets) completions(ctx context.Context, kinds []workloadKind, prefix string) []string {
+func (w *workloads) completions(ctx context.Context, kinds []workloadKind, prefix string) []string {
 	having := map[string][]string{}
 	for _, k := range kinds {
 		all, _ := w.names(ctx, k)
@@ -402,11 +446,11 @@ func (w *kruiseSets) completions(ctx context.Context, kinds []workloadKind, pref
 }
 
 // quietWorkloads connects for a completion, with a short timeout; nil on any error.
-func (run *workloadRun) quietWorkloads(cmd *cobra.Command, o *workloadOptions) (*kruiseSets, context.Context, context.CancelFunc) {
+func (run *workloadRun) quietWorkloads(cmd *cobra.Command, o *workloadOptions) (*workloads, context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(run.Env.Completion, fleetrepo.CompletionTimeout))
 	err := run.Configure(cmd)
 	if err == nil {
-		var w *kruiseSets
+		var w *workloads
 		if w, err = run.openWorkloads(o); err == nil {
 			return w, ctx, cancel
 		}

@@ -21,8 +21,10 @@ func newWorkloadPause(inv *cli.Invocation, o *workloadOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause NAME",
 		Short: "Leave every pod at its revision, until resume",
-		Long: `Pause sets spec.updateStrategy.rollingUpdate.paused: pods stay at their revision.
-Scaling goes on, and so does the replacement of what fails.
+		Long: `Pause sets spec.updateStrategy.rollingUpdate.paused, or spec.paused of a
+Deployment: pods stay at their revision. Scaling goes on, and so does the
+replacement of what fails. StatefulSets and DaemonSets of Kubernetes have no such
+field.
 
 What Keelson delivers it refuses to pause: say it in git, or hold the component
 still there ('keelson pause CLUSTER COMPONENT').
@@ -46,8 +48,8 @@ func newWorkloadResume(inv *cli.Invocation, o *workloadOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume NAME",
 		Short: "Let an update go on that pause stopped",
-		Long: `Resume takes spec.updateStrategy.rollingUpdate.paused away: pods come to the newest
-revision, up to the partition.
+		Long: `Resume takes spec.updateStrategy.rollingUpdate.paused away, or spec.paused of a
+Deployment: pods come to the newest revision, up to the partition.
 
 What Keelson delivers it refuses to resume, as pause does.
 
@@ -81,15 +83,18 @@ func (run *workloadRun) pauseWorkload(ctx context.Context, name string, o *workl
 		return err
 	}
 	for range writeTries {
-		var found *kruiseSet
+		var found *workloadObject
 		if found, err = w.find(ctx, name, o.kind); err != nil {
 			return err
+		}
+		if found.pauseField() == "" {
+			return cli.Usagef("%s has no field that pauses its update: with spec.updateStrategy.type OnDelete its pods stay until they are deleted%s", found.title(), found.partitionHint())
 		}
 		if found.paused == p.paused {
 			return w.showPaused(found, p, false)
 		}
 		verb := map[bool]string{true: "paused", false: "resumed"}[p.paused]
-		if err := found.refuse(verb, "set spec.updateStrategy.rollingUpdate.paused there", p.force); err != nil {
+		if err := found.refuse(verb, "set "+found.pauseField()+" there", p.force); err != nil {
 			return err
 		}
 		if err = w.setPaused(ctx, found, p.paused); err == nil {
@@ -104,14 +109,18 @@ func (run *workloadRun) pauseWorkload(ctx context.Context, name string, o *workl
 
 // setPaused sets or removes paused. It fails with a conflict if the workload has changed since it
 // was read.
-func (w *kruiseSets) setPaused(ctx context.Context, found *kruiseSet, paused bool) error {
+func (w *workloads) setPaused(ctx context.Context, found *workloadObject, paused bool) error {
 	var value any // null removes the field
 	if paused {
 		value = true
 	}
+	spec := map[string]any{"paused": value}
+	if !found.kind.native() {
+		spec = map[string]any{"updateStrategy": map[string]any{"rollingUpdate": spec}}
+	}
 	data, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": found.GetResourceVersion()},
-		"spec":     map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"paused": value}}},
+		"spec":     spec,
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", found.title(), err)
@@ -123,7 +132,7 @@ func (w *kruiseSets) setPaused(ctx context.Context, found *kruiseSet, paused boo
 	return nil
 }
 
-func (w *kruiseSets) showPaused(found *kruiseSet, p pausing, changed bool) error {
+func (w *workloads) showPaused(found *workloadObject, p pausing, changed bool) error {
 	state := map[bool]string{true: "paused", false: "not paused"}[p.paused]
 	text := found.title() + " is " + state + "\n"
 	if !changed {
@@ -132,5 +141,5 @@ func (w *kruiseSets) showPaused(found *kruiseSet, p pausing, changed bool) error
 	if changed {
 		w.warnDelivered(found)
 	}
-	return w.Show(pausedWorkload{Kind: found.kind, Namespace: found.GetNamespace(), Name: found.GetName(), Paused: p.paused, Changed: changed}, text)
+	return w.Show(pausedWorkload{Kind: found.kind.Kind, Namespace: found.GetNamespace(), Name: found.GetName(), Paused: p.paused, Changed: changed}, text)
 }

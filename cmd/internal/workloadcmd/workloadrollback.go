@@ -106,17 +106,17 @@ func (run *workloadRun) rollbackWorkload(ctx context.Context, name string, o wor
 	}
 	w.warnDelivered(found)
 	r := rolledBack{
-		Kind: found.kind, Namespace: found.GetNamespace(), Name: found.GetName(), Revision: to.Name, Number: to.Revision,
+		Kind: found.kind.Kind, Namespace: found.GetNamespace(), Name: found.GetName(), Revision: to.Name, Number: to.Revision,
 		Images: asRevision(to).Images, Before: images,
 	}
 	return run.Show(r, found.rolledBackText(r))
 }
 
-func (s *kruiseSet) rolledBackText(r rolledBack) string {
+func (s *workloadObject) rolledBackText(r rolledBack) string {
 	text := fmt.Sprintf("%s has the template of revision %d (%s) again: %s → %s\n", s.title(), r.Number, cli.OneLine(r.Revision),
 		cli.OneLine(strings.Join(r.Before, ",")), cli.OneLine(strings.Join(r.Images, ",")))
 	switch {
-	case s.policy == string(v1beta1.CloneSetOnDelete):
+	case s.policy == string(v1beta1.CloneSetOnDelete): // every kind calls it so
 		text += "its pods stay as they are until you delete them: its update strategy is OnDelete\n"
 	case s.paused:
 		text += "its pods stay as they are while it is paused: 'keelson workload resume " + s.argument() + "'\n"
@@ -124,7 +124,7 @@ func (s *kruiseSet) rolledBackText(r rolledBack) string {
 	return text + "see 'keelson workload status " + s.argument() + " --watch'\n"
 }
 
-func (w *kruiseSets) listRevisions(ctx context.Context, found *kruiseSet) error {
+func (w *workloads) listRevisions(ctx context.Context, found *workloadObject) error {
 	r, err := w.report(ctx, found)
 	if err != nil {
 		return err
@@ -133,8 +133,8 @@ func (w *kruiseSets) listRevisions(ctx context.Context, found *kruiseSet) error 
 }
 
 // earlier returns the revision to go back to; history is sorted from old to new.
-func (s *kruiseSet) earlier(history []*appsv1.ControllerRevision, to string) (*appsv1.ControllerRevision, error) {
-	owner := revision.Owner{Object: s, Kind: v1beta1.GroupVersion.WithKind(s.kind)}
+func (s *workloadObject) earlier(history []*appsv1.ControllerRevision, to string) (*appsv1.ControllerRevision, error) {
+	owner := revision.Owner{Object: s, Kind: s.kind.GroupVersionKind}
 	now, err := revision.New(owner, s.template, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.title(), err)
@@ -164,7 +164,7 @@ func names(r *appsv1.ControllerRevision, text string) bool {
 
 // putBack replaces the template if the spec has not changed since it was read. It tries again after
 // a change of the status alone.
-func (w *kruiseSets) putBack(ctx context.Context, found *kruiseSet, to *appsv1.ControllerRevision) error {
+func (w *workloads) putBack(ctx context.Context, found *workloadObject, to *appsv1.ControllerRevision) error {
 	template, err := rawTemplate(to)
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func (w *kruiseSets) putBack(ctx context.Context, found *kruiseSet, to *appsv1.C
 		if !apierrors.IsConflict(err) {
 			return err
 		}
-		again, ferr := w.find(ctx, strings.ToLower(found.kind)+"/"+found.GetName(), "")
+		again, ferr := w.find(ctx, found.kind.short[0]+"/"+found.GetName(), "")
 		switch {
 		case ferr != nil:
 			return ferr

@@ -151,14 +151,14 @@ func (run *workloadRun) workloadStatus(ctx context.Context, name string, o workl
 }
 
 // report reads the revisions and pods of a workload.
-func (w *kruiseSets) report(ctx context.Context, found *kruiseSet) (*workloadReport, error) {
+func (w *workloads) report(ctx context.Context, found *workloadObject) (*workloadReport, error) {
 	h, err := found.health()
 	if err != nil {
 		return nil, err
 	}
 	component, _ := found.delivered()
 	r := &workloadReport{
-		Kind: found.kind, Namespace: found.GetNamespace(), Name: found.GetName(), Component: component, Health: h.Health, Message: h.Message,
+		Kind: found.kind.Kind, Namespace: found.GetNamespace(), Name: found.GetName(), Component: component, Health: h.Health, Message: h.Message,
 		Revision: found.updated, Before: found.before, Policy: found.policy, Paused: found.paused, Pods: found.pods,
 		Conditions: append([]workloadCondition{}, found.conditions...), Revisions: []workloadRevision{},
 	}
@@ -176,18 +176,22 @@ func (w *kruiseSets) report(ctx context.Context, found *kruiseSet) (*workloadRep
 	for _, one := range slices.Backward(revisions) { // newest first
 		r.Revisions = append(r.Revisions, asRevision(one))
 	}
+	if r.Revision == "" && len(revisions) > 0 { // the status of the kind does not name it
+		r.Revision = revisions[len(revisions)-1].Name
+	}
+	label := found.revisionLabel()
 	for i := range pods {
-		r.add(&pods[i], w.podState(&pods[i], found.minReadySeconds))
+		r.add(&pods[i], label, w.podState(&pods[i], found.minReadySeconds))
 	}
 	return r, nil
 }
 
-// add puts a pod under its revision.
-func (r *workloadReport) add(p *corev1.Pod, state string) {
-	pod := workloadPod{Name: p.Name, Node: p.Spec.NodeName, State: state}
-	i := slices.IndexFunc(r.Revisions, func(one workloadRevision) bool { return revision.Has(p, one.Name) })
+// add puts a pod under its revision, which a label names.
+func (r *workloadReport) add(p *corev1.Pod, label, state string) {
+	pod, hash := workloadPod{Name: p.Name, Node: p.Spec.NodeName, State: state}, revision.Hash(p.Labels[label])
+	i := slices.IndexFunc(r.Revisions, func(one workloadRevision) bool { return hash != "" && hash == revision.Hash(one.Name) })
 	if i < 0 {
-		r.Revisions = append(r.Revisions, workloadRevision{Name: p.Labels[revision.Label], Pods: []workloadPod{}})
+		r.Revisions = append(r.Revisions, workloadRevision{Name: p.Labels[label], Pods: []workloadPod{}})
 		i = len(r.Revisions) - 1
 	}
 	r.Revisions[i].Pods = append(r.Revisions[i].Pods, pod)
@@ -210,7 +214,10 @@ func imagesOf(t *corev1.PodTemplateSpec) (images []string) {
 }
 
 // revisions returns the history of a workload, oldest first.
-func (w *kruiseSets) revisions(ctx context.Context, of *kruiseSet) ([]*appsv1.ControllerRevision, error) {
+func (w *workloads) revisions(ctx context.Context, of *workloadObject) ([]*appsv1.ControllerRevision, error) {
+	if of.kind.Kind == kindDeployment {
+		return w.replicaSets(ctx, of)
+	}
 	var list appsv1.ControllerRevisionList
 	if err := w.client.List(ctx, &list, client.InNamespace(of.GetNamespace())); err != nil {
 		return nil, fmt.Errorf("the revisions of %s: %w", of.title(), err)
@@ -226,7 +233,7 @@ func (w *kruiseSets) revisions(ctx context.Context, of *kruiseSet) ([]*appsv1.Co
 }
 
 // pods returns the pods of a workload, sorted by name.
-func (w *kruiseSets) pods(ctx context.Context, of *kruiseSet) ([]corev1.Pod, error) {
+func (w *workloads) pods(ctx context.Context, of *workloadObject) ([]corev1.Pod, error) {
 	selector, err := metav1.LabelSelectorAsSelector(of.selector)
 	if err != nil {
 		return nil, fmt.Errorf("the selector of %s: %w", of.title(), err)
@@ -235,13 +242,20 @@ func (w *kruiseSets) pods(ctx context.Context, of *kruiseSet) ([]corev1.Pod, err
 	if err := w.client.List(ctx, &list, client.InNamespace(of.GetNamespace()), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return nil, fmt.Errorf("the pods of %s: %w", of.title(), err)
 	}
-	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !metav1.IsControlledBy(&p, of) })
+	owners, err := w.podOwners(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		owner := metav1.GetControllerOfNoCopy(&p)
+		return owner == nil || !owners[owner.UID]
+	})
 	slices.SortFunc(pods, func(x, y corev1.Pod) int { return cmp.Compare(x.Name, y.Name) })
 	return pods, nil
 }
 
 // podState describes the state of a pod in a few words.
-func (w *kruiseSets) podState(p *corev1.Pod, minReadySeconds int32) string {
+func (w *workloads) podState(p *corev1.Pod, minReadySeconds int32) string {
 	_, ready := podorder.ReadySince(p)
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -262,7 +276,7 @@ func (w *kruiseSets) podState(p *corev1.Pod, minReadySeconds int32) string {
 	return "not ready (" + cmp.Or(string(p.Status.Phase), "new") + ")"
 }
 
-func (w *kruiseSets) workloadText(r *workloadReport) string {
+func (w *workloads) workloadText(r *workloadReport) string {
 	var b strings.Builder
 	paint := w.Painter(w.Env.Out)
 	fmt.Fprintf(&b, "%s %s/%s: %s\n", r.Kind, r.Namespace, r.Name, healthText(paint, r.Health, r.Message))
@@ -307,7 +321,7 @@ func (r *workloadReport) strategy() []string {
 	return words
 }
 
-func (w *kruiseSets) revisionTable(revisions []workloadRevision) *cli.Table {
+func (w *workloads) revisionTable(revisions []workloadRevision) *cli.Table {
 	t := w.NewTable("REVISION", "NAME", "PODS", "IMAGES", "CAUSE")
 	for _, one := range revisions {
 		number := "gone"
@@ -331,14 +345,14 @@ func healthText(paint cli.Painter, h v1alpha1.Health, message string) string {
 }
 
 // follow prints each change until the workload is done or has failed.
-func (w *kruiseSets) follow(ctx context.Context, found *kruiseSet, timeout time.Duration) error {
+func (w *workloads) follow(ctx context.Context, found *workloadObject, timeout time.Duration) error {
 	within := ctx
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	f := &followed{kruiseSets: w, uid: string(found.GetUID())}
+	f := &followed{workloads: w, uid: string(found.GetUID())}
 	for {
 		err := f.from(within, found)
 		switch {
@@ -355,7 +369,7 @@ func (w *kruiseSets) follow(ctx context.Context, found *kruiseSet, timeout time.
 		if cli.Sleep(within, rewatchPause) != nil {
 			continue // the switch above reports the reason
 		}
-		again, err := w.find(within, strings.ToLower(found.kind)+"/"+found.GetName(), "")
+		again, err := w.find(within, found.kind.short[0]+"/"+found.GetName(), "")
 		if err != nil && within.Err() == nil {
 			return err
 		}
@@ -370,18 +384,18 @@ var errDone = errors.New("done")
 
 // followed is a watched workload.
 type followed struct {
-	*kruiseSets
+	*workloads
 	uid  string
 	last health.Result // as last printed
 }
 
 // from prints a workload and its changes until the API server ends the watch. It returns errDone,
 // errFound if the workload has failed, or the error of the watch.
-func (f *followed) from(ctx context.Context, found *kruiseSet) error {
+func (f *followed) from(ctx context.Context, found *workloadObject) error {
 	if err := f.printChange(found); err != nil {
 		return err
 	}
-	events, err := f.client.Watch(ctx, listOf(found.kind), &client.ListOptions{
+	events, err := f.client.Watch(ctx, found.kind.list(), &client.ListOptions{
 		Namespace: found.GetNamespace(), FieldSelector: fields.OneTermEqualSelector("metadata.name", found.GetName()),
 		Raw: &metav1.ListOptions{ResourceVersion: found.GetResourceVersion()},
 	})
@@ -412,7 +426,7 @@ func (f *followed) from(ctx context.Context, found *kruiseSet) error {
 }
 
 // printChange prints the health if it has changed.
-func (f *followed) printChange(found *kruiseSet) error {
+func (f *followed) printChange(found *workloadObject) error {
 	if string(found.GetUID()) != f.uid {
 		return fmt.Errorf("%s was deleted while it was watched, and another one made", found.title())
 	}
@@ -432,12 +446,4 @@ func (f *followed) printChange(found *kruiseSet) error {
 	case v1alpha1.HealthProgressing, v1alpha1.HealthUnknown:
 	}
 	return nil
-}
-
-// listOf returns an empty list of a kind, for a watch.
-func listOf(kind string) client.ObjectList {
-	if kind == "CloneSet" {
-		return &v1beta1.CloneSetList{}
-	}
-	return &v1beta1.DaemonSetList{}
 }

@@ -1,0 +1,159 @@
+package workloadcmd
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/controllers/workload/revision"
+)
+
+// kindDeployment is the kind whose revisions are ReplicaSets.
+const kindDeployment = "Deployment"
+
+// annotationNumber is on a ReplicaSet: the number of its revision.
+const annotationNumber = "deployment.kubernetes.io/revision"
+
+func (s *workloadObject) ofDeployment(o *appsv1.Deployment) {
+	s.template, s.selector, s.minReadySeconds, s.paused = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds, o.Spec.Paused
+	s.policy = cmp.Or(string(o.Spec.Strategy.Type), string(appsv1.RollingUpdateDeploymentStrategyType))
+	is := &o.Status
+	s.pods = workloadPods{Wanted: wanted(o.Spec.Replicas), Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
+	for i := range is.Conditions {
+		c := &is.Conditions[i]
+		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
+	}
+}
+
+func (s *workloadObject) ofStatefulSet(o *appsv1.StatefulSet) {
+	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
+	s.policy = cmp.Or(string(o.Spec.UpdateStrategy.Type), string(appsv1.RollingUpdateStatefulSetStrategyType))
+	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil && u.Partition != nil {
+		s.partition = new(intstr.FromInt32(*u.Partition))
+	}
+	is := &o.Status
+	s.updated, s.before = is.UpdateRevision, is.CurrentRevision
+	s.pods = workloadPods{Wanted: wanted(o.Spec.Replicas), Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
+	for i := range is.Conditions {
+		c := &is.Conditions[i]
+		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
+	}
+}
+
+func (s *workloadObject) ofNativeDaemonSet(o *appsv1.DaemonSet) {
+	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
+	s.policy = cmp.Or(string(o.Spec.UpdateStrategy.Type), string(appsv1.RollingUpdateDaemonSetStrategyType))
+	is := &o.Status
+	s.pods = workloadPods{
+		Wanted: is.DesiredNumberScheduled, Total: is.CurrentNumberScheduled, Ready: is.NumberReady, Available: is.NumberAvailable, Updated: is.UpdatedNumberScheduled,
+	}
+	for i := range is.Conditions {
+		c := &is.Conditions[i]
+		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
+	}
+}
+
+// wanted returns a number of replicas, which is 1 by default.
+func wanted(replicas *int32) int32 {
+	if replicas == nil {
+		return 1
+	}
+	return *replicas
+}
+
+// pauseField returns the field that pauses updates; "": the kind has none.
+func (s *workloadObject) pauseField() string {
+	switch {
+	case !s.kind.native():
+		return "spec.updateStrategy.rollingUpdate.paused"
+	case s.kind.Kind == kindDeployment:
+		return "spec.paused"
+	}
+	return ""
+}
+
+// partitionHint returns what else stops an update of a kind that can't be paused.
+func (s *workloadObject) partitionHint() string {
+	if s.kind.Kind == "StatefulSet" {
+		return ", and spec.updateStrategy.rollingUpdate.partition keeps the pods with lower ordinals as they are"
+	}
+	return ""
+}
+
+// revisionLabel returns the label of a pod that names its revision.
+func (s *workloadObject) revisionLabel() string {
+	if s.kind.Kind == kindDeployment {
+		return appsv1.DefaultDeploymentUniqueLabelKey
+	}
+	return revision.Label
+}
+
+// podOwners returns the UIDs of the controllers of a workload's pods: its own, or those of a
+// Deployment's ReplicaSets.
+func (w *workloads) podOwners(ctx context.Context, of *workloadObject) (map[types.UID]bool, error) {
+	owners := map[types.UID]bool{of.GetUID(): true}
+	if of.kind.Kind != kindDeployment {
+		return owners, nil
+	}
+	sets, err := w.replicaSets(ctx, of)
+	for _, set := range sets {
+		owners[set.UID] = true
+	}
+	return owners, err
+}
+
+// replicaSets returns the history of a Deployment, oldest first: its ReplicaSets as the revisions
+// that other kinds have. They are read without their type, so that a rollback puts back fields that
+// this program does not know, too.
+func (w *workloads) replicaSets(ctx context.Context, of *workloadObject) ([]*appsv1.ControllerRevision, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ReplicaSetList"))
+	if err := w.client.List(ctx, list, client.InNamespace(of.GetNamespace())); err != nil {
+		return nil, fmt.Errorf("the ReplicaSets of %s: %w", of.title(), err)
+	}
+	var out []*appsv1.ControllerRevision
+	for i := range list.Items {
+		set := &list.Items[i]
+		if !metav1.IsControlledBy(set, of) {
+			continue
+		}
+		r, err := asControllerRevision(set)
+		if err != nil {
+			return nil, fmt.Errorf("ReplicaSet %s of %s: %w", set.GetName(), of.title(), err)
+		}
+		out = append(out, r)
+	}
+	revision.Sort(out)
+	return out, nil
+}
+
+// asControllerRevision returns a ReplicaSet in the form of a revision. Its template has one label
+// more than that of its Deployment. A ReplicaSet without a number is the oldest.
+func asControllerRevision(set *unstructured.Unstructured) (*appsv1.ControllerRevision, error) {
+	template, _, err := unstructured.NestedMap(set.Object, "spec", "template")
+	if err != nil {
+		return nil, fmt.Errorf("read spec.template: %w", err)
+	}
+	unstructured.RemoveNestedField(template, "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey)
+	data, err := json.Marshal(map[string]any{"spec": map[string]any{"template": template}})
+	if err != nil {
+		return nil, fmt.Errorf("encode spec.template: %w", err)
+	}
+	number, _ := strconv.ParseInt(set.GetAnnotations()[annotationNumber], 10, 64) // 0 if it is missing
+	return &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: set.GetName(), Namespace: set.GetNamespace(), UID: set.GetUID(), CreationTimestamp: set.GetCreationTimestamp(), Annotations: set.GetAnnotations(),
+		},
+		Data: runtime.RawExtension{Raw: data}, Revision: number,
+	}, nil
+}
