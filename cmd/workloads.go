@@ -84,7 +84,6 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.StringVarP(&o.run.Namespace, "namespace", "n", "", "work in this `NAMESPACE` alone")
 	f.BoolVar(&o.run.Lead, "lead", true, "work only while holding the Lease keelson-system/keelson-workloads")
 	f.IntVar(&o.run.Workers, "workers", 4, "`NUMBER` of workloads that are looked at at once")
-	f.BoolVar(&o.run.RecreateForClaims, "recreate-for-claims", false, "replace the pods of a CloneSet, and with them their claims and data, when its volumeClaimTemplates change")
 	f.BoolVar(&o.run.CountPreparingUpdate, "count-preparing-update", false, "when a CloneSet is scaled, count pods in PreparingUpdate as updated")
 	f.StringVar(&o.service, "webhook-service", "", "`NAMESPACE/NAME` of the Service by which API servers reach the webhooks; empty: no webhooks")
 	f.IntVar(&o.port, "webhook-port", 9443, "`PORT` of the webhooks' server")

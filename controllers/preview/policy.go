@@ -51,7 +51,7 @@ func areas() []Area {
 	}
 }
 
-// policyChanges returns all policy changes, in the order of their areas, and then of their text.
+// policyChanges returns all policy changes, in the order of their areas.
 func policyChanges(base, head *registry.Fleet) []PolicyChange {
 	found := changes{clustersOf: map[change][]string{}, restricted: restricted(base)}
 	found.settings(&base.Spec, &head.Spec)
@@ -77,14 +77,42 @@ func policyChanges(base, head *registry.Fleet) []PolicyChange {
 	}
 	found.pipelines(base, head)
 	out := make([]PolicyChange, 0, len(found.clustersOf))
-	for change, clusters := range found.clustersOf {
-		slices.Sort(clusters)
-		out = append(out, PolicyChange{About: change.about, What: change.what, Clusters: slices.Compact(clusters)})
+	for _, area := range areas() {
+		for _, one := range found.inTurn(area) {
+			clusters := found.clustersOf[one]
+			slices.Sort(clusters)
+			out = append(out, PolicyChange{About: area, What: one.what, Clusters: slices.Compact(clusters)})
+		}
 	}
-	order := areas()
-	slices.SortFunc(out, func(a, b PolicyChange) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.About), slices.Index(order, b.About)), strings.Compare(a.What, b.What))
-	})
+	return out
+}
+
+// inTurn returns the changes of an area. Kinds of sentences take turns, first what is removed, so
+// that many changes of one kind can't hide one of another: a new danger rule, one that is removed.
+func (c changes) inTurn(area Area) []change {
+	byKind := map[string][]change{}
+	for one := range c.clustersOf {
+		if one.about == area {
+			byKind[one.kind] = append(byKind[one.kind], one)
+		}
+	}
+	rank := func(kind string) int {
+		return slices.IndexFunc([]string{"removed", "→", ""}, func(part string) bool { return strings.Contains(kind, part) })
+	}
+	kinds := slices.SortedFunc(maps.Keys(byKind), func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a, b)) })
+	for _, kind := range kinds {
+		slices.SortFunc(byKind[kind], func(a, b change) int { return strings.Compare(a.what, b.what) })
+	}
+	var out []change
+	for i, more := 0, true; more; i++ {
+		more = false
+		for _, kind := range kinds {
+			if i < len(byKind[kind]) {
+				out = append(out, byKind[kind][i])
+				more = true
+			}
+		}
+	}
 	return out
 }
 
@@ -95,12 +123,12 @@ type changes struct {
 	restricted bool
 }
 
-// restricted reports whether a component of a fleet has a service account. There, a component that
-// gets another name without its account gets more rights.
+// restricted reports whether a component of a fleet has a service account, or is not known. There, a
+// component that gets another name without its account gets more rights.
 func restricted(f *registry.Fleet) bool {
 	for _, c := range f.Clusters {
 		for _, d := range c.Deliveries {
-			if d.Version != nil && d.Version.Spec.ServiceAccount != "" {
+			if !d.Absent && (d.Version == nil || d.Version.Spec.ServiceAccount != "") {
 				return true
 			}
 		}
@@ -108,14 +136,15 @@ func restricted(f *registry.Fleet) bool {
 	return false
 }
 
-// change is the area of a change, and its text.
+// change is the area of a change, its text, and of what kind the text is: the sentence without what
+// it is about.
 type change struct {
-	about Area
-	what  string
+	about      Area
+	kind, what string
 }
 
 func (c changes) add(about Area, cluster, format string, args ...any) {
-	key := change{about, fmt.Sprintf(format, args...)}
+	key := change{about, format, fmt.Sprintf(format, args...)}
 	if cluster == "" {
 		c.clustersOf[key] = nil
 		return
@@ -208,20 +237,28 @@ func (c changes) delivery(was, is *registry.Delivery) {
 		c.version(is.Cluster, is.Component, &was.Version.Spec, &is.Version.Spec)
 	case mended:
 		c.add(AreaComponent, is.Cluster, "%s: its component.yaml can be used now, and could not before", is.Component)
+		if is.Version.Spec.ServiceAccount == "" {
+			c.add(AreaAccount, is.Cluster, "%s: it has no serviceAccount, and what it had could not be read: it gets Keelson's own rights", is.Component)
+		}
 		c.version(is.Cluster, is.Component, &v1alpha1.Component{Namespace: is.Version.Spec.Namespace}, &is.Version.Spec)
-	default: // a new component's other settings loosen nothing
-		for _, r := range is.Version.Spec.Danger {
-			if r.Effect == v1alpha1.EffectAllow {
-				c.add(AreaDanger, is.Cluster, "%s: danger rule %s (allow) is added", is.Component, r.Name)
-			}
+	default:
+		c.newComponent(is)
+	}
+}
+
+// newComponent names what a new component may do. Its other settings loosen nothing.
+func (c changes) newComponent(is *registry.Delivery) {
+	for _, r := range is.Version.Spec.Danger {
+		if r.Effect == v1alpha1.EffectAllow {
+			c.add(AreaDanger, is.Cluster, "%s: danger rule %s (allow) is added", is.Component, r.Name)
 		}
-		if c.restricted && is.Version.Spec.ServiceAccount == "" {
-			c.add(AreaAccount, is.Cluster, "%s: it is new, and has no serviceAccount: it gets Keelson's own rights", is.Component)
-		}
-		c.setting(AreaDanger, is.Cluster, is.Component+": dangerProfile", "", string(is.Version.Spec.DangerProfile))
-		if is.Version.Spec.Adopt {
-			c.add(AreaComponent, is.Cluster, "%s: it may adopt objects", is.Component)
-		}
+	}
+	if c.restricted && is.Version.Spec.ServiceAccount == "" {
+		c.add(AreaAccount, is.Cluster, "%s: it is new, and has no serviceAccount: it gets Keelson's own rights", is.Component)
+	}
+	c.setting(AreaDanger, is.Cluster, is.Component+": dangerProfile", "", string(is.Version.Spec.DangerProfile))
+	if is.Version.Spec.Adopt {
+		c.add(AreaComponent, is.Cluster, "%s: it may adopt objects", is.Component)
 	}
 }
 

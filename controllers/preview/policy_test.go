@@ -86,7 +86,7 @@ func TestPolicyChanges(t *testing.T) {
 				f.write("fleet.yaml", header+"Fleet\nname: test\npipeline: slow\n")
 			},
 			change: func(f *fleet) { f.write("fleet.yaml", header+"Fleet\nname: test\n"); f.remove("pipelines/slow.yaml") },
-			want:   []string{"fleet.yaml: pipeline: slow → (none)", "pipeline slow is removed"},
+			want:   []string{"pipeline slow is removed", "fleet.yaml: pipeline: slow → (none)"},
 		},
 		"JobOfCheck": {
 			why: "A Job of a check runs on clusters, and its file is not the pipeline's.", before: func(f *fleet) {
@@ -194,6 +194,7 @@ func TestPolicyChanges(t *testing.T) {
 				f.write("components/web/component.yaml", header+"Component\nnamespace: web\n"+strings.Replace(rule, "deny", "allow", 1))
 			},
 			want: []string{
+				"web: it has no serviceAccount, and what it had could not be read: it gets Keelson's own rights on a, b",
 				"web: danger rule mine (allow) is added on a, b", "web: its component.yaml can be used now, and could not before on a, b",
 			},
 		},
@@ -299,5 +300,72 @@ func TestPolicyChangesHideNone(t *testing.T) {
 		if !strings.Contains(text, line) {
 			t.Errorf("the comment lacks %q:\n%s", line, text)
 		}
+	}
+}
+
+// Nor behind many changes of the same area that mean less.
+func TestPolicyChangesHideNoneOfTheirArea(t *testing.T) {
+	t.Parallel()
+	const account = "components/web/component.yaml"
+	rules := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "- {name: r%02d, path: .spec.x%02d, effect: deny, because: x}\n", i, i)
+		}
+		return b.String()
+	}
+	cases := map[string]struct {
+		why            string
+		before, change func(*fleet)
+		want           string
+	}{
+		"Account": {
+			"New components without an account.", func(f *fleet) { f.write(account, header+"Component\nnamespace: web\nserviceAccount: limited\n") },
+			func(f *fleet) {
+				f.write(account, header+"Component\nnamespace: web\n")
+				for i := range 31 {
+					name := fmt.Sprintf("a%02d", i)
+					f.component(name, "")
+					f.write("clusters/a/"+name+".yaml", header+"MetaConfig\nversion: HEAD\n")
+				}
+			}, "web: serviceAccount: limited → (Keelson's own rights) on a",
+		},
+		"Rule": {
+			"New rules of a component.", func(f *fleet) {
+				f.write("fleet.yaml", header+"Fleet\nname: test\ndanger:\n"+strings.ReplaceAll(rules(1), "r00", "mine"))
+			},
+			func(f *fleet) {
+				f.write("fleet.yaml", header+"Fleet\nname: test\n")
+				f.write(account, header+"Component\nnamespace: web\ndanger:\n"+rules(31))
+			}, "fleet.yaml: danger rule mine is removed",
+		},
+		"Mended": {
+			"A component that could not be read is mended, without the account that it had.",
+			func(f *fleet) {
+				f.write(account, header+"Component\nnamespace: web\nserviceAccount: limited\ndanger: x\n")
+			},
+			func(f *fleet) { f.write(account, header+"Component\nnamespace: web\n") },
+			"web: it has no serviceAccount, and what it had could not be read: it gets Keelson's own rights on a",
+		},
+		"RenamedUnread": {
+			"The only component with an account can't be read, and gets another name.",
+			func(f *fleet) {
+				f.write(account, header+"Component\nnamespace: web\nserviceAccount: limited\ndanger: x\n")
+			},
+			func(f *fleet) { f.component("site", deployment); f.edit("layers/10-base.yaml", "  web:", "  site:") },
+			"site: it is new, and has no serviceAccount: it gets Keelson's own rights on a",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, "a")
+			c.before(f)
+			f.commit()
+			c.change(f)
+			if text := f.preview().Markdown(); !strings.Contains(text, c.want) {
+				t.Errorf("%s The comment lacks %q:\n%s", c.why, c.want, text)
+			}
+		})
 	}
 }

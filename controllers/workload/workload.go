@@ -43,8 +43,6 @@ type Options struct {
 	Lead bool
 	// Workers is how many workloads of one kind are reconciled at once.
 	Workers int
-	// RecreateForClaims replaces the pods of a CloneSet when its claim templates change.
-	RecreateForClaims bool
 	// CountPreparingUpdate: see [base.Options].
 	CountPreparingUpdate bool
 	// Webhooks are the settings of the webhook server for workloads; nil means no webhooks.
@@ -107,7 +105,7 @@ func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
 		}
 	}
 	settings := base.Options{
-		Workers: o.Workers, InPlace: inplace.Options{Resize: resize, Claims: o.RecreateForClaims}, CountPreparingUpdate: o.CountPreparingUpdate, Now: o.Now,
+		Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, CountPreparingUpdate: o.CountPreparingUpdate, Now: o.Now,
 	}
 	for _, add := range []func(context.Context, ctrl.Manager, base.Options) error{cloneset.Add, daemonset.Add} {
 		if err := add(ctx, m, settings); err != nil {

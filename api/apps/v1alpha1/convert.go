@@ -114,6 +114,7 @@ func (t updateTypes) alpha() v1beta1.PodUpdatePolicy {
 func putUpdateTypes(c *CloneSet, when v1beta1.CloneSetUpdateStrategyType) {
 	is := updateTypes{Type: cmp.Or(when, v1beta1.CloneSetRollingUpdate), PodUpdatePolicy: c.Spec.UpdateStrategy.Type}
 	c.Spec.UpdateStrategy.Type = is.alpha()
+	delete(c.Annotations, annotationUpdateTypes) // it would be taken for what is told here
 	if updateTypesOf(is.alpha()) != is {
 		text, _ := json.Marshal(is) // it has only strings, so it never fails
 		put(&c.Annotations, annotationUpdateTypes, string(text))

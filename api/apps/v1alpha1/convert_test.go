@@ -191,11 +191,18 @@ func TestOnDeleteConverts(t *testing.T) {
 		reads, writes v1beta1.PodUpdatePolicy
 		want          *v1beta1.CloneSet
 	}{
-		"OnDelete":     {"The type has the same name.", stored("OnDelete", ""), "OnDelete", "OnDelete", stored("OnDelete", "")},
-		"Policy":       {"The policy is kept.", stored("OnDelete", "InPlaceOnly"), "OnDelete", "OnDelete", stored("OnDelete", "InPlaceOnly")},
-		"Leaves":       {"The client wants updates.", stored("OnDelete", "InPlaceOnly"), "OnDelete", "ReCreate", stored("RollingUpdate", "ReCreate")},
-		"Comes":        {"The client wants none.", stored("RollingUpdate", "InPlaceOnly"), "InPlaceOnly", "OnDelete", stored("OnDelete", "")},
-		"Unknown":      {"A type that is refused does not become one that is not.", stored("InPlaceOnly", "ReCreate"), "InPlaceOnly", "InPlaceOnly", stored("InPlaceOnly", "ReCreate")},
+		"OnDelete": {"The type has the same name.", stored("OnDelete", ""), "OnDelete", "OnDelete", stored("OnDelete", "")},
+		"Policy":   {"The policy is kept.", stored("OnDelete", "InPlaceOnly"), "OnDelete", "OnDelete", stored("OnDelete", "InPlaceOnly")},
+		"Leaves":   {"The client wants updates.", stored("OnDelete", "InPlaceOnly"), "OnDelete", "ReCreate", stored("RollingUpdate", "ReCreate")},
+		"Comes":    {"The client wants none.", stored("RollingUpdate", "InPlaceOnly"), "InPlaceOnly", "OnDelete", stored("OnDelete", "")},
+		"Unknown":  {"A type that is refused does not become one that is not.", stored("InPlaceOnly", "ReCreate"), "InPlaceOnly", "InPlaceOnly", stored("InPlaceOnly", "ReCreate")},
+		"Stale": {
+			"A copied annotation decides nothing.", func() *v1beta1.CloneSet {
+				c := stored("OnDelete", "")
+				c.Annotations = map[string]string{"workloads.keelson.io/v1beta1-update-types": `{"type":"OnDelete","podUpdatePolicy":"InPlaceOnly"}`}
+				return c
+			}(), "OnDelete", "OnDelete", stored("OnDelete", ""),
+		},
 		"UnknownAlone": {"Nor without a policy.", stored("ReCreate", ""), "ReCreate", "ReCreate", stored("ReCreate", "")},
 	}
 	for name, c := range cases {

@@ -39,8 +39,7 @@ import (
 type Options struct {
 	// Workers is how many workloads of its kind are reconciled at once.
 	Workers int
-	// InPlace has the abilities of the cluster. With Claims, a change of a CloneSet's claim templates
-	// is a new revision.
+	// InPlace has the abilities of the cluster.
 	InPlace inplace.Options
 	// CountPreparingUpdate counts pods of a CloneSet whose update in place a hook holds back as
 	// updated, when pods are created and when there are too many.

@@ -38,14 +38,23 @@ func (l *syncContext) act(ctx context.Context) error {
 	}
 	doomed, held := l.selectForDeletion(c, members)
 	err := errors.Join(l.create(ctx, c), l.delete(ctx, slices.Concat(doomed, held)), l.dropClaims(ctx))
-	var m moves
-	if err == nil && c.createOld+c.createNew+len(doomed) == 0 {
-		m = c.moved(l.inTurn(c, members))
-		m.inPlace, m.mark = atMost(m.inPlace), atMost(m.mark)
+	m := c.moved(l.inTurn(c, members))
+	if err != nil || c.createOld+c.createNew+len(doomed) > 0 {
+		m = m.waiting()
 	}
 	busy := map[string]bool{}
-	for _, list := range [][]member{doomed, held, m.inPlace, m.mark} {
+	for _, list := range [][]member{doomed, held, m.waits} {
 		for _, p := range list {
+			busy[p.name] = true
+		}
+	}
+	m.inPlace = atMost(m.inPlace)
+	for _, p := range m.inPlace {
+		busy[p.name] = true
+	}
+	// With InPlaceOnly a member in mark stays as it is: its earlier steps are completed.
+	if m.mark = atMost(m.mark); l.policy != v1beta1.PodUpdateInPlaceOnly {
+		for _, p := range m.mark {
 			busy[p.name] = true
 		}
 	}
@@ -143,12 +152,7 @@ func (l *syncContext) createOne(ctx context.Context, of *appsv1.ControllerRevisi
 		l.Events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "failed to create pod: %v", err)
 		return err
 	}
-	l.did(func(all, renewed *served) {
-		all.replicas++
-		if of.Name == l.updated.Name {
-			renewed.replicas++
-		}
-	})
+	l.did(nil, made)
 	told.Add(made)
 	return err
 }
@@ -197,12 +201,7 @@ func (l *syncContext) delete(ctx context.Context, doomed []member) error {
 			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedDelete", "Deleting", "failed to delete pod %s: %v", pod.Name, err)
 		case gone:
 			told.Add(pod)
-			l.did(func(all, renewed *served) {
-				was := facts{member: doomed[i], ready: podclient.Ready(pod)}
-				if all.add(&was, -1); was.updated {
-					renewed.add(&was, -1)
-				}
-			})
+			l.did(pod, nil)
 			err = l.deleteClaims(ctx, pod.Labels[v1beta1.LabelInstanceID])
 		}
 		return err
@@ -245,14 +244,14 @@ func (l *syncContext) update(ctx context.Context, members []member) error {
 	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {
 		m := members[i]
 		pod, to := m.pod, l.target(m)
-		changed, after, err := l.client.Update(ctx, pod, l.plan(pod, to), to.Name, l.grace())
-		l.requeueAfter(after)
+		did, err := l.client.Update(ctx, pod, l.plan(pod, to), to.Name, l.grace())
+		l.requeueAfter(did.After)
+		l.did(pod, did.Pod)
 		switch {
 		case err != nil:
 			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", m.name, err)
-		case changed:
+		case did.Patched:
 			told[m.updated].Add(pod)
-			l.did(func(_, renewed *served) { renewed.replicas += map[bool]int32{false: 1, true: -1}[m.updated] })
 		}
 		return err
 	})

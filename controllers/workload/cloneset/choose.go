@@ -25,8 +25,9 @@ type member struct {
 	recallable bool
 	// recalled: this reconcile cancels the deletion, and does nothing else with the pod.
 	recalled bool
-	// begun: the pod is out of service for a started update in place.
-	begun bool
+	// begun: the pod is out of service for a started update in place. held: a hook holds that update
+	// back.
+	begun, held bool
 	// inPlace: the pod can change revision without replacement.
 	inPlace bool
 }
@@ -145,12 +146,23 @@ func (c counts) surplus(members []member) []member {
 }
 
 // moves are the members that change revision now, in place or by a mark for replacement.
-type moves struct{ inPlace, mark []member }
+type moves struct {
+	inPlace, mark []member
+	// waits are members whose turn it is, but not now: they are left alone.
+	waits []member
+}
+
+// waiting returns the moves of a reconcile that has other work first. Members whose update a hook
+// holds back stay so: otherwise their hooks would be told that it is called off.
+func (m moves) waiting() moves {
+	return moves{waits: take(m.inPlace, len(m.inPlace), func(m member) bool { return m.held })}
+}
 
 // moved chooses the members that change revision, of members in update order. Unavailable
-// members come first, because their change costs no availability.
+// members come first, because their change costs no availability, and of these the started updates.
 func (c counts) moved(members []member) moves {
 	var out moves
+	members = startedFirst(members)
 	for _, available := range []bool{false, true} {
 		for _, m := range members {
 			switch {
@@ -174,8 +186,20 @@ func (m member) idle() bool { return !m.marked && !m.preparing && !m.recalled }
 // order of the strategy.
 func (c counts) turn(members []member) []member {
 	left := map[bool]int{false: c.forward, true: c.back} // by member.updated
+	var out []member
+	for _, m := range startedFirst(members) {
+		if m.idle() && left[m.updated] > 0 {
+			left[m.updated]--
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// startedFirst returns members with the started updates first.
+func startedFirst(members []member) []member {
 	members = slices.Clone(members)
-	slices.SortStableFunc(members, func(a, b member) int { // started updates first
+	slices.SortStableFunc(members, func(a, b member) int {
 		switch {
 		case a.begun == b.begun:
 			return 0
@@ -184,14 +208,7 @@ func (c counts) turn(members []member) []member {
 		}
 		return 1
 	})
-	var out []member
-	for _, m := range members {
-		if m.idle() && left[m.updated] > 0 {
-			left[m.updated]--
-			out = append(out, m)
-		}
-	}
-	return out
+	return members
 }
 
 // canUpdate reports whether a member can change revision now, and reduces the remaining numbers.

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
-	"github.com/keelson-io/keelson/controllers/workload/base"
 )
 
 // stored has each pod have a claim, named data.
@@ -209,72 +208,5 @@ func TestClaimsOfOthers(t *testing.T) {
 	}
 	if _, there := w.claims()[name]; !there {
 		t.Errorf("%s was deleted", name)
-	}
-}
-
-// A change of the claim templates is for new pods. Only where the controller is told so it replaces
-// pods, once, and with them their claims; turning that on replaces none.
-func TestClaimTemplatesChange(t *testing.T) {
-	for name, c := range map[string]struct {
-		why      string
-		recreate bool
-	}{"kept": {"Pods keep their data.", false}, "replaced": {"Pods get what the templates say.", true}} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorldWith(t, func(o *base.Options) { o.InPlace.Claims = c.recreate })
-			w.create(2, stored)
-			w.settled(2, 2)
-			before := uids(w.list())
-			w.change(func(s *v1beta1.CloneSetSpec) {
-				s.VolumeClaimTemplates[0].Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi")
-				s.Replicas = new(int32(3)) // something to wait for
-			})
-			w.settled(3, 3)
-			w.claimed()
-			kept, large := 0, 0
-			for _, p := range w.list() {
-				if before[p.Name] == string(p.UID) {
-					kept++
-				}
-			}
-			for _, claim := range w.claims() {
-				if claim.Spec.Resources.Requests.Storage().String() == "2Gi" {
-					large++
-				}
-			}
-			wantKept, wantLarge := 2, 1
-			if c.recreate {
-				wantKept, wantLarge = 0, 3
-			}
-			if kept != wantKept || large != wantLarge {
-				t.Errorf("%s %d pods were kept, and %d claims are large; want %d and %d", c.why, kept, large, wantKept, wantLarge)
-			}
-			w.change(image("web:v2")) // with the same claim templates: in place
-			there := uids(w.list())
-			w.settled(3, 3)
-			if diff := cmp.Diff(there, uids(w.list())); diff != "" {
-				t.Errorf("an update in place: -before +after:\n%s", diff)
-			}
-		})
-	}
-}
-
-// A revision from before the controller was told to mind claims is the same revision.
-func TestClaimTemplatesOfBefore(t *testing.T) {
-	w := newWorldWith(t, func(o *base.Options) { o.InPlace.Claims = true })
-	w.create(1, stored)
-	w.settled(1, 1)
-	before := w.get().Status.UpdateRevision
-	r, err := w.pods.AppsV1().ControllerRevisions(w.namespace).Get(t.Context(), before, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Annotations = nil // as another controller wrote it
-	if _, err := w.pods.AppsV1().ControllerRevisions(w.namespace).Update(t.Context(), r, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.change(func(s *v1beta1.CloneSetSpec) { s.Replicas = new(int32(2)) })
-	w.settled(2, 2)
-	if got := w.get().Status.UpdateRevision; got != before {
-		t.Errorf("there is a new revision %s beside %s", got, before)
 	}
 }

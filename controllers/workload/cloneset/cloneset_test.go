@@ -316,3 +316,59 @@ func TestLifecycleState(t *testing.T) {
 		return w.list()[0].Labels[v1beta1.LabelLifecycle] == string(v1beta1.LifecycleNormal)
 	})
 }
+
+// Whatever a status says of pods, there are that many: none is counted as updated and as old, also
+// while they come and go back.
+func TestStatusAddsUp(t *testing.T) {
+	w := newWorld(t)
+	w.create(3, func(s *v1beta1.CloneSetSpec) {
+		inPlace(s)
+		s.UpdateStrategy.RollingUpdate.MaxUnavailable = new(intstr.FromString("100%"))
+		s.UpdateStrategy.RollingUpdate.Partition = new(intstr.FromInt32(1))
+	})
+	w.settled(3, 3)
+	seen := w.watch(&v1beta1.CloneSetList{})
+	w.change(image("web:v2"))
+	w.settled(3, 2)
+	w.change(func(s *v1beta1.CloneSetSpec) { s.UpdateStrategy.RollingUpdate.Partition = new(intstr.FromInt32(3)) })
+	w.settled(3, 0)
+	statuses := 0
+	for _, o := range seen() {
+		set, ok := o.(*v1beta1.CloneSet)
+		if !ok {
+			continue
+		}
+		statuses++
+		s := set.Status
+		if s.UpdatedReadyReplicas > s.UpdatedReplicas || s.UpdatedAvailableReplicas > s.UpdatedReadyReplicas ||
+			s.ReadyReplicas-s.UpdatedReadyReplicas > s.Replicas-s.UpdatedReplicas || s.AvailableReplicas > s.ReadyReplicas {
+			t.Errorf("it does not add up: %+v", s)
+		}
+	}
+	if statuses == 0 {
+		t.Error("no status was seen")
+	}
+}
+
+// With InPlaceOnly a pod that can't be updated keeps its revision, and still comes into service.
+func TestInPlaceOnlyStays(t *testing.T) {
+	w := newWorld(t)
+	w.create(1, func(s *v1beta1.CloneSetSpec) {
+		s.UpdateStrategy.RollingUpdate.Paused = true
+		s.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}}
+	})
+	w.eventually("a pod is there", func(s v1beta1.CloneSetStatus) bool { return s.Replicas == 1 })
+	w.change(func(s *v1beta1.CloneSetSpec) {
+		s.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "b"}}
+	})
+	w.change(func(s *v1beta1.CloneSetSpec) {
+		s.UpdateStrategy.RollingUpdate.Paused, s.UpdateStrategy.RollingUpdate.PodUpdatePolicy = false, v1beta1.PodUpdateInPlaceOnly
+	})
+	w.eventually("it wants another revision", func(s v1beta1.CloneSetStatus) bool { return s.UpdateRevision != s.CurrentRevision })
+	pod := w.list()[0]
+	pod.Spec.SchedulingGates = nil
+	if err := w.client.Update(t.Context(), &pod); err != nil {
+		t.Fatal(err)
+	}
+	w.settled(1, 0)
+}

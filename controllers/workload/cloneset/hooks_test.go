@@ -8,10 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 )
 
 const (
@@ -196,4 +198,30 @@ func TestPreNormal(t *testing.T) {
 	w.edit(born.Name, func(p *corev1.Pod) { p.Finalizers = []string{hookFinalizer} })
 	w.in(v1beta1.LifecycleNormal, 1)
 	w.settled(1, 1)
+}
+
+// A held update is not called off while other pods are created: its hook would be told so, and told
+// the opposite a moment later. It counts as updated where the controller is told so.
+func TestHeldWhileScaled(t *testing.T) {
+	w := newWorldWith(t, func(o *base.Options) { o.CountPreparingUpdate = true })
+	w.create(3, func(s *v1beta1.CloneSetSpec) {
+		hooked(v1beta1.Lifecycle{InPlaceUpdate: byLabel(false)})(s)
+		s.UpdateStrategy.RollingUpdate.MaxUnavailable, s.UpdateStrategy.RollingUpdate.Partition = new(intstr.FromString("100%")), new(intstr.FromInt32(1))
+	})
+	w.settled(3, 3)
+	w.change(image("web:v2"))
+	held := uids(w.in(v1beta1.LifecyclePreparingUpdate, 2))
+	seen := w.watch(&corev1.PodList{})
+	w.change(func(s *v1beta1.CloneSetSpec) {
+		s.Replicas, s.UpdateStrategy.RollingUpdate.Partition = new(int32(4)), new(intstr.FromInt32(2))
+	})
+	// The partition gets the new pod, since two of the old ones count as updated.
+	w.eventually("the new pod serves", func(s v1beta1.CloneSetStatus) bool {
+		return s.Replicas == 4 && s.AvailableReplicas == 2 && s.UpdatedReplicas == 0
+	})
+	for _, o := range seen() {
+		if state := o.GetLabels()[v1beta1.LabelLifecycle]; held[o.GetName()] != "" && state != string(v1beta1.LifecyclePreparingUpdate) {
+			t.Errorf("%s became %s", o.GetName(), state)
+		}
+	}
 }

@@ -129,7 +129,8 @@ func (w want) decide(old, updated tally) counts {
 	c.spare -= c.replace
 
 	if !w.paused && !w.onDelete {
-		c.forward = max(old.total()-w.partition, 0)
+		// Pods that count as updated go on, although the old pods that take their place are not there yet.
+		c.forward = max(old.total()-w.partition, min(old.preparingUpdate, w.replicas-w.partition-updated.total()), 0)
 		c.back = min(max(updated.total()-(w.replicas-w.partition), 0), max(w.partition-old.total(), 0))
 	}
 	missing := max(w.replicas-stay, 0)

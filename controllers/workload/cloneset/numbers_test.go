@@ -87,10 +87,26 @@ func TestCountPreparingUpdate(t *testing.T) {
 				{name: "d", updated: true, available: true},
 			}
 			did := w.decide(tallies(members))
+			if got := names(did.moved(members).inPlace); c.counts && c.wantOld > 0 && !cmp.Equal(got, []string{"a", "b"}) {
+				t.Errorf("%s %v go on", c.why, got)
+			}
 			if did.createOld != c.wantOld || did.createNew != c.wantNew || !cmp.Equal(names(did.doomed(members)), c.wantGone) {
 				t.Errorf("%s It creates %d old and %d new, and deletes %v", c.why, did.createOld, did.createNew, names(did.doomed(members)))
 			}
 		})
+	}
+}
+
+// An update that has begun goes on before another begins, although the pod of the other one serves
+// less.
+func TestBegunFirst(t *testing.T) {
+	t.Parallel()
+	w := want{replicas: 4, partition: 2, maxUnavailable: 4, toCreate: 4}
+	members := []member{ // sorted for deletion: a pod without a node comes first
+		{name: "new", inPlace: true}, {name: "a", inPlace: true, begun: true}, {name: "b", inPlace: true, begun: true}, {name: "c", inPlace: true, available: true},
+	}
+	if got := names(w.decide(tallies(members)).moved(members).inPlace); !cmp.Equal(got, []string{"a", "b"}) {
+		t.Errorf("%v go on", got)
 	}
 }
 

@@ -48,11 +48,21 @@ type syncContext struct {
 	changed, changedRenewed served
 }
 
-// did counts what was written. It may be called from several goroutines.
-func (l *syncContext) did(count func(all, renewed *served)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	count(&l.changed, &l.changedRenewed)
+// did counts a write: the pod as it was, and as it is; nil: there was or is none. It may be called
+// from several goroutines.
+func (l *syncContext) did(was, is *corev1.Pod) {
+	for by, pod := range map[int32]*corev1.Pod{-1: was, 1: is} {
+		if pod == nil {
+			continue
+		}
+		f := l.judge(pod)
+		l.mu.Lock()
+		l.changed.add(&f, by)
+		if f.updated {
+			l.changedRenewed.add(&f, by)
+		}
+		l.mu.Unlock()
+	}
 }
 
 func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.CloneSet) (*syncContext, error) {
@@ -101,11 +111,6 @@ func check(s *v1beta1.CloneSetSpec) error {
 func (l *syncContext) readRevisions(ctx context.Context) error {
 	owner := revision.Owner{Object: l.set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: l.set.Spec.Selector.MatchLabels, Collisions: l.set.Status.CollisionCount}
 	var err error
-	if l.options.InPlace.Claims {
-		if owner.Claims, err = revision.EncodeClaims(l.set.Spec.VolumeClaimTemplates); err != nil {
-			return err
-		}
-	}
 	if l.history, err = l.Revisions.Sync(ctx, owner, &l.set.Spec.Template); err != nil {
 		return err
 	}
@@ -146,9 +151,10 @@ func (l *syncContext) judge(p *corev1.Pod) facts {
 	f.member = member{name: p.Name, pod: p, updated: revision.Has(p, l.updated.Name), marked: l.marked(p)}
 	f.available, _ = l.client.Available(p, o.MinReadySeconds)
 	f.preparing = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingDelete
-	f.recallable = f.preparing && !f.marked && lifecycle.Judge(p, l.set.Spec.Lifecycle, lifecycle.Keep, false).State == v1beta1.LifecycleNormal
-	f.preparingUpdate = l.options.CountPreparingUpdate && lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate
-	f.begun = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate || !inplace.Open(p)
+	f.recallable = f.preparing && !f.marked && lifecycle.Judge(p, l.set.Spec.Lifecycle, lifecycle.Keep, false).State != v1beta1.LifecyclePreparingDelete
+	f.held = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate
+	f.preparingUpdate = l.options.CountPreparingUpdate && f.held
+	f.begun = f.held || !inplace.Open(p)
 	f.inPlace = l.plan(p, l.target(f.member)) != nil
 	return f
 }

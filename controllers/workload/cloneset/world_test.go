@@ -100,6 +100,37 @@ func (w *world) get() *v1beta1.CloneSet {
 	return &set
 }
 
+// watch records what the API server tells of objects, until the returned function is called.
+func (w *world) watch(like client.ObjectList) func() []client.Object {
+	w.Helper()
+	c, err := client.NewWithWatch(apiServer, client.Options{Scheme: w.client.Scheme()})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if err := c.List(w.Context(), like, client.InNamespace(w.namespace)); err != nil {
+		w.Fatal(err)
+	}
+	events, err := c.Watch(w.Context(), like, &client.ListOptions{Namespace: w.namespace, Raw: &metav1.ListOptions{ResourceVersion: like.GetResourceVersion()}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	var seen []client.Object
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for e := range events.ResultChan() {
+			if o, ok := e.Object.(client.Object); ok {
+				seen = append(seen, o)
+			}
+		}
+	}()
+	return func() []client.Object {
+		events.Stop()
+		<-ended
+		return seen
+	}
+}
+
 // list returns the pods, by name.
 func (w *world) list() []corev1.Pod {
 	w.Helper()

@@ -278,12 +278,12 @@ func (l *syncContext) remove(ctx context.Context, pod *corev1.Pod, told *podclie
 }
 
 func (l *syncContext) update(ctx context.Context, pod *corev1.Pod, told *podclient.EventBatch) error {
-	changed, after, err := l.client.Update(ctx, pod, l.plan(pod), l.history.Updated.Name, 0)
-	l.requeueAfter(after)
+	did, err := l.client.Update(ctx, pod, l.plan(pod), l.history.Updated.Name, 0)
+	l.requeueAfter(did.After)
 	switch {
 	case err != nil:
 		l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", pod.Name, err)
-	case changed:
+	case did.Patched:
 		told.Add(pod)
 	}
 	return err

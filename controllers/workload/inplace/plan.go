@@ -32,8 +32,6 @@ type Plan struct {
 type Options struct {
 	// Resize: the API server has the subresource pods/resize (from 1.33 on).
 	Resize bool
-	// Claims: a pod does not change in place between revisions with different claim templates.
-	Claims bool
 }
 
 // NewPlan compares the templates of two revisions. If the change cannot be made in place, the

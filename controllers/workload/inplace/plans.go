@@ -35,7 +35,7 @@ func (p *Plans) Between(from, to *appsv1.ControllerRevision) *Plan {
 	}
 	was, err := revision.Template(from)
 	is, toErr := revision.Template(to)
-	if err == nil && toErr == nil && (!p.options.Claims || revision.SameClaims(from, to)) {
+	if err == nil && toErr == nil {
 		plan, _ = NewPlan(was, is, p.options)
 	}
 	p.all[key] = plan

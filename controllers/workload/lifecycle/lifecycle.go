@@ -89,7 +89,7 @@ func keepState(pod *corev1.Pod, hooks *v1beta1.Lifecycle, updated bool) Verdict 
 	notReady := hooks.InPlaceUpdate != nil && hooks.InPlaceUpdate.MarkPodNotReady
 	switch is {
 	case v1beta1.LifecyclePreparingNormal:
-		if pod.Spec.NodeName == "" || !agrees(hooks.PreNormal, pod) {
+		if !agrees(hooks.PreNormal, pod) {
 			return Verdict{State: is}
 		}
 	case v1beta1.LifecycleUpdating:
@@ -110,6 +110,9 @@ func keepState(pod *corev1.Pod, hooks *v1beta1.Lifecycle, updated bool) Verdict 
 			return Verdict{State: is, NotReady: true}
 		}
 	case "", v1beta1.LifecycleNormal, v1beta1.LifecyclePreparingUpdate: // "": it is older than the hooks
+	}
+	if pod.Spec.NodeName == "" && is != v1beta1.LifecycleNormal {
+		return Verdict{State: v1beta1.LifecyclePreparingNormal}
 	}
 	return Verdict{State: v1beta1.LifecycleNormal}
 }

@@ -36,9 +36,9 @@ func pod(state v1beta1.LifecycleState, label, finalizer bool) *corev1.Pod {
 	return p
 }
 
-// unscheduled is a new pod without a node.
-func unscheduled() *corev1.Pod {
-	p := pod(preparingNormal, false, false)
+// unscheduledIn is a pod in a state and without a node.
+func unscheduledIn(state v1beta1.LifecycleState) *corev1.Pod {
+	p := pod(state, false, false)
 	p.Spec.NodeName = ""
 	return p
 }
@@ -60,33 +60,35 @@ func TestJudge(t *testing.T) {
 		done   bool // the update in place
 		want   lifecycle.Verdict
 	}{
-		"NoHooks":        {"Without hooks the pod gets no state.", pod("", false, false), nil, lifecycle.Keep, false, lifecycle.Verdict{}},
-		"NoHooksUpdate":  {"Without hooks the update needs no consent.", pod("", false, false), nil, lifecycle.Update, false, lifecycle.Verdict{Go: true}},
-		"NoHooksDelete":  {"Without hooks the deletion needs no consent.", pod("", true, true), nil, lifecycle.Delete, false, lifecycle.Verdict{Go: true}},
-		"EachHasState":   {"The workload gives each of its pods a state.", pod("", false, false), &v1beta1.Lifecycle{}, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
-		"Unscheduled":    {"A pod without a node is not normal yet.", unscheduled(), &v1beta1.Lifecycle{}, lifecycle.Keep, false, lifecycle.Verdict{State: preparingNormal}},
-		"HooksRemoved":   {"The hook that the pod waited for was removed.", pod(preparingNormal, false, false), nil, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
-		"ServedBefore":   {"A hook that comes later takes no pod out of service.", pod("", false, false), birth, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
-		"Unborn":         {"The pod has only one of the two handlers of the hook.", pod(preparingNormal, true, false), birth, lifecycle.Keep, false, lifecycle.Verdict{State: preparingNormal}},
-		"Born":           {"The pod has all handlers of the hook.", pod(preparingNormal, true, true), birth, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
-		"UnbornUpdate":   {"The pod does not serve yet.", pod(preparingNormal, false, false), birth, lifecycle.Update, false, lifecycle.Verdict{State: preparingNormal, Go: true}},
-		"Held":           {"One label holds the update back.", pod(normal, true, false), update, lifecycle.Update, false, lifecycle.Verdict{State: preparingUpdate, NotReady: true}},
-		"HeldByOther":    {"A finalizer holds the update back too.", pod(preparingUpdate, false, true), update, lifecycle.Update, false, lifecycle.Verdict{State: preparingUpdate, NotReady: true}},
-		"LetGo":          {"The label and the finalizer are both removed.", pod(preparingUpdate, false, false), update, lifecycle.Update, false, lifecycle.Verdict{State: updating, Go: true, NotReady: true}},
-		"HookedAgain":    {"An update that has begun continues.", pod(updating, true, true), update, lifecycle.Update, false, lifecycle.Verdict{State: updating, Go: true, NotReady: true}},
-		"NoUpdateHook":   {"Only the deletion has a hook.", pod(normal, true, true), remove, lifecycle.Update, false, lifecycle.Verdict{State: normal, Go: true}},
-		"NotItsTurn":     {"The pod is no longer to be updated.", pod(preparingUpdate, true, true), update, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
-		"Updating":       {"The containers don't run the new version yet.", pod(updating, false, false), update, lifecycle.Keep, false, lifecycle.Verdict{State: updating, NotReady: true}},
-		"Updated":        {"The handlers of the hook have to be restored first.", pod(updating, false, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: updated}},
-		"StillUpdated":   {"The handlers are not restored yet.", pod(updated, false, false), update, lifecycle.Keep, true, lifecycle.Verdict{State: updated}},
-		"BackAtOnce":     {"The handlers were never removed.", pod(updating, true, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: normal}},
-		"Back":           {"The handlers are restored.", pod(updated, true, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: normal}},
-		"DeleteHeld":     {"One label holds the deletion back.", pod(normal, true, false), remove, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete}},
-		"DeleteLetGo":    {"No handler holds the deletion back.", pod(preparingDelete, false, false), remove, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete, Go: true}},
-		"OtherValue":     {"A label with another value is another label.", func() *corev1.Pod { p := pod(normal, false, false); p.Labels["example.com/block"] = "false"; return p }(), remove, lifecycle.Delete, false, lifecycle.Verdict{State: normal, Go: true}},
-		"DeleteNotReady": {"The pod is taken out of its Services first.", pod(normal, true, false), final, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete, NotReady: true}},
-		"CalledBack":     {"The pod is wanted again.", pod(preparingDelete, true, true), remove, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
-		"NotCalledBack":  {"The pod is already out of its Services.", pod(preparingDelete, true, true), final, lifecycle.Keep, false, lifecycle.Verdict{State: preparingDelete, NotReady: true}},
+		"NoHooks":         {"Without hooks the pod gets no state.", pod("", false, false), nil, lifecycle.Keep, false, lifecycle.Verdict{}},
+		"NoHooksUpdate":   {"Without hooks the update needs no consent.", pod("", false, false), nil, lifecycle.Update, false, lifecycle.Verdict{Go: true}},
+		"NoHooksDelete":   {"Without hooks the deletion needs no consent.", pod("", true, true), nil, lifecycle.Delete, false, lifecycle.Verdict{Go: true}},
+		"EachHasState":    {"The workload gives each of its pods a state.", pod("", false, false), &v1beta1.Lifecycle{}, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"UnscheduledBack": {"Nor is one whose deletion is called back.", unscheduledIn(preparingDelete), &v1beta1.Lifecycle{}, lifecycle.Keep, false, lifecycle.Verdict{State: preparingNormal}},
+		"BornNormal":      {"A pod of a DaemonSet is Normal from birth.", unscheduledIn(normal), remove, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"Unscheduled":     {"A pod without a node is not normal yet.", unscheduledIn(preparingNormal), &v1beta1.Lifecycle{}, lifecycle.Keep, false, lifecycle.Verdict{State: preparingNormal}},
+		"HooksRemoved":    {"The hook that the pod waited for was removed.", pod(preparingNormal, false, false), nil, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"ServedBefore":    {"A hook that comes later takes no pod out of service.", pod("", false, false), birth, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"Unborn":          {"The pod has only one of the two handlers of the hook.", pod(preparingNormal, true, false), birth, lifecycle.Keep, false, lifecycle.Verdict{State: preparingNormal}},
+		"Born":            {"The pod has all handlers of the hook.", pod(preparingNormal, true, true), birth, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"UnbornUpdate":    {"The pod does not serve yet.", pod(preparingNormal, false, false), birth, lifecycle.Update, false, lifecycle.Verdict{State: preparingNormal, Go: true}},
+		"Held":            {"One label holds the update back.", pod(normal, true, false), update, lifecycle.Update, false, lifecycle.Verdict{State: preparingUpdate, NotReady: true}},
+		"HeldByOther":     {"A finalizer holds the update back too.", pod(preparingUpdate, false, true), update, lifecycle.Update, false, lifecycle.Verdict{State: preparingUpdate, NotReady: true}},
+		"LetGo":           {"The label and the finalizer are both removed.", pod(preparingUpdate, false, false), update, lifecycle.Update, false, lifecycle.Verdict{State: updating, Go: true, NotReady: true}},
+		"HookedAgain":     {"An update that has begun continues.", pod(updating, true, true), update, lifecycle.Update, false, lifecycle.Verdict{State: updating, Go: true, NotReady: true}},
+		"NoUpdateHook":    {"Only the deletion has a hook.", pod(normal, true, true), remove, lifecycle.Update, false, lifecycle.Verdict{State: normal, Go: true}},
+		"NotItsTurn":      {"The pod is no longer to be updated.", pod(preparingUpdate, true, true), update, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"Updating":        {"The containers don't run the new version yet.", pod(updating, false, false), update, lifecycle.Keep, false, lifecycle.Verdict{State: updating, NotReady: true}},
+		"Updated":         {"The handlers of the hook have to be restored first.", pod(updating, false, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: updated}},
+		"StillUpdated":    {"The handlers are not restored yet.", pod(updated, false, false), update, lifecycle.Keep, true, lifecycle.Verdict{State: updated}},
+		"BackAtOnce":      {"The handlers were never removed.", pod(updating, true, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: normal}},
+		"Back":            {"The handlers are restored.", pod(updated, true, true), update, lifecycle.Keep, true, lifecycle.Verdict{State: normal}},
+		"DeleteHeld":      {"One label holds the deletion back.", pod(normal, true, false), remove, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete}},
+		"DeleteLetGo":     {"No handler holds the deletion back.", pod(preparingDelete, false, false), remove, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete, Go: true}},
+		"OtherValue":      {"A label with another value is another label.", func() *corev1.Pod { p := pod(normal, false, false); p.Labels["example.com/block"] = "false"; return p }(), remove, lifecycle.Delete, false, lifecycle.Verdict{State: normal, Go: true}},
+		"DeleteNotReady":  {"The pod is taken out of its Services first.", pod(normal, true, false), final, lifecycle.Delete, false, lifecycle.Verdict{State: preparingDelete, NotReady: true}},
+		"CalledBack":      {"The pod is wanted again.", pod(preparingDelete, true, true), remove, lifecycle.Keep, false, lifecycle.Verdict{State: normal}},
+		"NotCalledBack":   {"The pod is already out of its Services.", pod(preparingDelete, true, true), final, lifecycle.Keep, false, lifecycle.Verdict{State: preparingDelete, NotReady: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

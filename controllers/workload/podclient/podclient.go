@@ -75,7 +75,8 @@ func (c Client) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error
 // deletion, it records the lifecycle state and returns false.
 func (c Client) Delete(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	if v := lifecycle.Judge(pod, c.Hooks, lifecycle.Delete, false); !v.Go {
-		return false, c.note(ctx, pod, v)
+		_, err := c.note(ctx, pod, v)
+		return false, err
 	}
 	// The typed client drops the answer, which has the version to wait for.
 	var answer corev1.Pod
@@ -91,24 +92,31 @@ func (c Client) Delete(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return true, nil
 }
 
+// Updated is what [Client.Update] did.
+type Updated struct {
+	// Pod is the pod after the writes.
+	Pod *corev1.Pod
+	// Patched: the pod has the new revision now.
+	Patched bool
+	// After is when to try again; 0 means when the pod changes.
+	After time.Duration
+}
+
 // Update moves a pod towards another revision in place, as far as its hooks and its grace period
-// allow now. It returns whether it patched the pod for the new revision, and after what time to
-// try again. A time of 0 means when the pod changes.
-func (c Client) Update(ctx context.Context, pod *corev1.Pod, plan *inplace.Plan, to string, grace time.Duration) (bool, time.Duration, error) {
+// allow now.
+func (c Client) Update(ctx context.Context, pod *corev1.Pod, plan *inplace.Plan, to string, grace time.Duration) (Updated, error) {
 	v := lifecycle.Judge(pod, c.Hooks, lifecycle.Update, false)
-	if !v.Go {
-		return false, 0, c.note(ctx, pod, v)
-	}
-	if err := c.note(ctx, pod, v); err != nil {
-		return false, 0, err
+	pod, err := c.note(ctx, pod, v)
+	if !v.Go || err != nil {
+		return Updated{Pod: pod}, err
 	}
 	for {
 		step, err := inplace.Begin(pod, plan, to, grace, c.Now)
 		if err != nil {
-			return false, 0, err
+			return Updated{Pod: pod}, err
 		}
 		if pod, err = c.step(ctx, pod, step); err != nil || step.Condition == nil {
-			return step.Patch != nil && err == nil, step.After, err
+			return Updated{Pod: pod, Patched: step.Patch != nil && err == nil, After: step.After}, err
 		}
 	}
 }
@@ -133,7 +141,7 @@ func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (settled bool, afte
 	if err != nil {
 		return false, 0, err
 	}
-	err = c.note(ctx, pod, v)
+	_, err = c.note(ctx, pod, v)
 	return settled && err == nil, step.After, err
 }
 
@@ -181,23 +189,23 @@ func (c Client) Patch(ctx context.Context, pod *corev1.Pod, patch []byte, subres
 	return answer, nil
 }
 
-// note writes the lifecycle state of a pod, if it changes. The gate is written first: a reader
-// of a state with MarkPodNotReady can rely on the closed gate.
-func (c Client) note(ctx context.Context, pod *corev1.Pod, v lifecycle.Verdict) error {
+// note writes the lifecycle state of a pod, if it changes, and returns the pod after that. The gate
+// is written first: a reader of a state with MarkPodNotReady can rely on the closed gate.
+func (c Client) note(ctx context.Context, pod *corev1.Pod, v lifecycle.Verdict) (*corev1.Pod, error) {
 	if gate := lifecycle.Gate(pod, v, c.Now); gate != nil {
 		var err error
 		if pod, err = c.conditions(ctx, pod, gate); err != nil {
-			return err
+			return pod, err
 		}
 	}
 	if hasState(pod, v) {
-		return nil
+		return pod, nil
 	}
 	patch, err := lifecycle.Patch(pod, v.State, c.Now)
-	if err == nil {
-		_, err = c.Patch(ctx, pod, patch)
+	if err != nil {
+		return pod, err
 	}
-	return err
+	return c.Patch(ctx, pod, patch)
 }
 
 // hasState reports whether a pod has the lifecycle state of the verdict already.

@@ -26,10 +26,6 @@ import (
 // name of the workload. OpenKruise can be configured to add the name.
 const Label = appsv1.ControllerRevisionHashLabelKey
 
-// annotationClaims has the claim templates of a revision. The data of a revision has the template
-// of pods alone, as with OpenKruise, and can't change.
-const annotationClaims = "workloads.keelson.io/claim-templates"
-
 // changeCause is the annotation that kubectl rollout history shows of a revision.
 const changeCause = "kubernetes.io/change-cause"
 
@@ -41,9 +37,6 @@ type Owner struct {
 	Labels map[string]string
 	// Collisions counts the revisions whose hash was already taken by another revision.
 	Collisions *int32
-	// Claims are the claim templates as [EncodeClaims] returns them, if a change of them is to be a new
-	// revision; "": it is none.
-	Claims string
 }
 
 func (o Owner) collisions() int32 {
@@ -65,11 +58,9 @@ func New(owner Owner, template *corev1.PodTemplateSpec, number int64) (*appsv1.C
 		labels = map[string]string{}
 	}
 	labels[Label] = hash
-	annotations := map[string]string{}
-	for name, text := range map[string]string{changeCause: owner.GetAnnotations()[changeCause], annotationClaims: owner.Claims} {
-		if text != "" {
-			annotations[name] = text
-		}
+	var annotations map[string]string
+	if cause := owner.GetAnnotations()[changeCause]; cause != "" {
+		annotations = map[string]string{changeCause: cause}
 	}
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
@@ -122,46 +113,9 @@ func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	return held.Spec.Template, nil
 }
 
-// claim is what a claim template decides.
-type claim struct {
-	Name string                           `json:"name"`
-	Spec corev1.PersistentVolumeClaimSpec `json:"spec"`
-}
-
-// EncodeClaims returns claim templates as text, for [Owner].
-func EncodeClaims(templates []corev1.PersistentVolumeClaim) (string, error) {
-	claims := []claim{}
-	for i := range templates {
-		claims = append(claims, claim{templates[i].Name, templates[i].Spec})
-	}
-	data, err := json.Marshal(claims)
-	if err != nil {
-		return "", fmt.Errorf("the claim templates of a revision: %w", err)
-	}
-	return string(data), nil
-}
-
-// SameClaims reports whether two revisions have the same claim templates, or those of one are not
-// known. They are compared by their content: another version of this program may write other JSON.
-func SameClaims(a, b *appsv1.ControllerRevision) bool {
-	ta, tb := a.Annotations[annotationClaims], b.Annotations[annotationClaims]
-	if ta == "" || tb == "" || ta == tb {
-		return true
-	}
-	var ca, cb []claim
-	if json.Unmarshal([]byte(ta), &ca) != nil || json.Unmarshal([]byte(tb), &cb) != nil {
-		return true // not known, and no pod is replaced for that
-	}
-	return equality.Semantic.DeepEqual(ca, cb)
-}
-
-// Same reports whether two revisions hold the same template, and the same claim templates. Their
-// JSON may differ, because different programs wrote them.
+// Same reports whether two revisions hold the same template. Their JSON may differ, because
+// different programs wrote them.
 func Same(a, b *appsv1.ControllerRevision) bool {
-	return SameClaims(a, b) && sameTemplate(a, b)
-}
-
-func sameTemplate(a, b *appsv1.ControllerRevision) bool {
 	if bytes.Equal(a.Data.Raw, b.Data.Raw) {
 		return true
 	}

@@ -8,7 +8,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -89,21 +88,15 @@ func (s Store) keep(ctx context.Context, h *History, made *appsv1.ControllerRevi
 	var err error
 	if found := Find(h.Revisions, made); found != nil {
 		h.Updated = found
-		again := found.DeepCopy()
-		if found != h.Revisions[len(h.Revisions)-1] {
-			again.Revision = made.Revision // it becomes the youngest
-		}
-		if claims := made.Annotations[annotationClaims]; claims != "" && found.Annotations[annotationClaims] == "" {
-			metav1.SetMetaDataAnnotation(&again.ObjectMeta, annotationClaims, claims) // they were not of interest before
-		}
-		if equality.Semantic.DeepEqual(again, found) {
+		if found == h.Revisions[len(h.Revisions)-1] {
 			return nil
 		}
+		again := found.DeepCopy()
+		again.Revision = made.Revision
 		if h.Updated, err = revisions.Update(ctx, again, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("ControllerRevision %s/%s: %w", again.Namespace, again.Name, err)
+			return fmt.Errorf("ControllerRevision %s/%s becomes the youngest: %w", again.Namespace, again.Name, err)
 		}
 		h.Revisions = append(slices.DeleteFunc(h.Revisions, func(r *appsv1.ControllerRevision) bool { return r == found }), h.Updated)
-		Sort(h.Revisions)
 		return nil
 	}
 	h.Updated, err = revisions.Create(ctx, made, metav1.CreateOptions{})
