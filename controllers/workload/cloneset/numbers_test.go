@@ -172,8 +172,11 @@ type machine struct {
 	born    int
 	final   bool // a deletion that a hook holds back isn't taken back
 	hooked  map[string]bool
-	turns   bool // a strategy says whose turn it is
-	wrong   bool // the sums said that no pod has to be chosen, but a pod was chosen
+	// waits are the pods whose updates in place a hook holds back; counts: these count as updated.
+	waits  map[string]bool
+	counts bool
+	turns  bool // a strategy says whose turn it is
+	wrong  bool // the sums said that no pod has to be chosen, but a pod was chosen
 }
 
 func (m *machine) available() int {
@@ -235,21 +238,41 @@ func (m *machine) reconcile() bool {
 		did = true
 		m.pods = slices.DeleteFunc(m.pods, func(p member) bool { return p.name == d.name })
 	}
-	if did {
-		return true
-	}
 	if m.turns {
 		members = c.turn(members)
 	}
 	moved := c.moved(members)
+	if did {
+		m.callOff(moved.waiting().waits)
+		return true
+	}
 	for _, p := range moved.inPlace {
 		it := m.find(p.name)
-		it.updated, it.available = !it.updated, false
+		if m.waits[p.name] {
+			did = did || !it.held
+			it.held, it.begun, it.preparingUpdate, it.available = true, true, m.counts, false
+			continue
+		}
+		it.updated, it.available, did = !it.updated, false, true
+		it.held, it.begun, it.preparingUpdate = false, false, false
 	}
 	for _, p := range moved.mark {
 		m.find(p.name).marked = true
 	}
-	return len(moved.inPlace)+len(moved.mark) > 0
+	return m.callOff(moved.inPlace) || did || len(moved.mark) > 0
+}
+
+// callOff ends the updates that hooks hold back, except those of some pods, and reports whether there
+// was one.
+func (m *machine) callOff(except []member) bool {
+	did := false
+	for i := range m.pods {
+		p := &m.pods[i]
+		if p.held && !slices.ContainsFunc(except, func(e member) bool { return e.name == p.name }) {
+			p.held, p.begun, p.preparingUpdate, did = false, false, false, true
+		}
+	}
+	return did
 }
 
 // Whatever users, kubelets and chance do: we never have more pods than allowed, never
@@ -257,7 +280,7 @@ func (m *machine) reconcile() bool {
 func TestRollouts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &machine{inPlace: rapid.Bool().Draw(rt, "in place"), final: rapid.Bool().Draw(rt, "final"), turns: rapid.Bool().Draw(rt, "turns"), hooked: map[string]bool{}, want: want{
+		m := &machine{inPlace: rapid.Bool().Draw(rt, "in place"), final: rapid.Bool().Draw(rt, "final"), turns: rapid.Bool().Draw(rt, "turns"), counts: rapid.Bool().Draw(rt, "counts"), hooked: map[string]bool{}, waits: map[string]bool{}, want: want{
 			excludePreparing: rapid.Bool().Draw(rt, "exclude preparing"),
 			replicas:         rapid.IntRange(0, 12).Draw(rt, "replicas"), maxUnavailable: rapid.IntRange(0, 4).Draw(rt, "maxUnavailable"), maxSurge: rapid.IntRange(0, 4).Draw(rt, "maxSurge"),
 			toCreate: 100,
@@ -289,8 +312,10 @@ func TestRollouts(t *testing.T) {
 			"reconcile": func(rt *rapid.T) { work(rt) },
 			"ready": func(rt *rapid.T) {
 				p := pod(rt)
-				p.available = !p.preparing
+				p.available = !p.preparing && !p.held
 			},
+			"hold":    func(rt *rapid.T) { m.waits[pod(rt).name] = true },
+			"let go":  func(rt *rapid.T) { delete(m.waits, pod(rt).name) },
 			"hook":    func(rt *rapid.T) { m.hooked[pod(rt).name] = true },
 			"unhook":  func(rt *rapid.T) { delete(m.hooked, pod(rt).name) },
 			"unready": func(rt *rapid.T) { pod(rt).available = false },
@@ -318,8 +343,9 @@ func TestRollouts(t *testing.T) {
 					rt.Fatalf("it finds no end: %+v, %+v", m.want, m.pods)
 				}
 			}
-			if len(m.hooked) > 0 { // it came to rest while they were held
+			if len(m.hooked)+len(m.waits) > 0 { // it came to rest while they were held
 				clear(m.hooked)
+				clear(m.waits)
 				continue
 			}
 			if i := slices.IndexFunc(m.pods, func(p member) bool { return !p.available }); i >= 0 {
