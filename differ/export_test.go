@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
@@ -92,3 +93,21 @@ func CompareWithin(ctx context.Context, units uint64, schemas Schemas, states []
 
 // Within bounds the cost of the rules of schemas.
 func (j *CRDJudge) Within(units int64) { j.left = units }
+
+// ControllerFields returns a row for each entry of the list of fields that controllers own: managers,
+// subresource, kinds, paths and prefixes of annotations.
+func ControllerFields() [][]string {
+	var rows [][]string
+	for _, c := range knownControllerFields() {
+		kinds := slices.Clone(c.match.Kinds)
+		for i := range kinds {
+			if group := c.match.Group; group != coreGroup {
+				kinds[i] += "." + group
+			}
+		}
+		rows = append(rows, []string{
+			strings.Join(c.managers, ", "), c.subresource, strings.Join(kinds, ", "), strings.Join(c.paths, ", "), strings.Join(c.annotations, ", "),
+		})
+	}
+	return rows
+}

@@ -100,3 +100,12 @@ func TestMarshalJSON(t *testing.T) {
 		t.Errorf("%s (-want +got):\n%s", file, diff)
 	}
 }
+
+// A plan's warnings are those of all its changes.
+func TestWarningsCount(t *testing.T) {
+	t.Parallel()
+	p := differ.Plan{Changes: []differ.Change{{Warnings: make([]differ.Warning, 2)}, {}, {Warnings: make([]differ.Warning, 1)}}}
+	if got := p.Warnings(); got != 3 {
+		t.Errorf("%d, want 3", got)
+	}
+}

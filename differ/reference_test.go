@@ -1,6 +1,7 @@
 package differ_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -25,7 +26,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := reference(rules) + kindsTable(t, rules)
+	got := reference(rules) + kindsTable(t, rules) + controllerTable()
 	const file = "../docs/reference/danger-rules.md"
 	if *update {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // documentation
@@ -37,7 +38,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
+	if diff := gocmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got); go test ./differ -run TestReference -update rewrites it:\n%s", file, diff)
 	}
 }
@@ -111,6 +112,30 @@ func withoutRules() map[string]string {
 		"VolumeAttributesClass":   "its driver and parameters can't change",
 		"SelfSubjectAccessReview": answer, "SelfSubjectRulesReview": answer, "LocalSubjectAccessReview": answer, "Eviction": answer, "Scale": answer,
 	}
+}
+
+// controllerTable lists the fields that controllers may own.
+func controllerTable() string {
+	var b strings.Builder
+	b.WriteString(`
+## Fields of controllers
+
+A field manager with one of these names counts as a controller for these fields: their values are no drift. Any other change of a field that git has is drift,
+whoever made it, because any client can choose any name.
+
+| Field manager | Subresource | Kinds | Fields | Annotations that begin so |
+|---|---|---|---|---|
+`)
+	for _, row := range differ.ControllerFields() {
+		for i, cell := range row {
+			if cell != "" {
+				row[i] = "`" + strings.ReplaceAll(cell, ", ", "`, `") + "`"
+			}
+		}
+		row[0], row[1], row[2] = cmp.Or(row[0], "any"), cmp.Or(row[1], "any"), cmp.Or(row[2], "any")
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+	}
+	return b.String()
 }
 
 // kindsTable lists the number of rules that name each kind of a stock Kubernetes, or why none does.

@@ -128,6 +128,23 @@ func TestConditionsOfSecrets(t *testing.T) {
 	}
 }
 
+// A condition about an object reads the labels of the cluster, also where there are none.
+func TestConditionsOfClusters(t *testing.T) {
+	t.Parallel()
+	c, err := expr.NewConditions().Compile("when", "has(cluster.labels.stage) && cluster.labels.stage == 'production'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stage, want := range map[string]bool{"production": true, "testing": false} {
+		if got, err := c.Holds(object{}, map[string]string{"stage": stage}); err != nil || got != want {
+			t.Errorf("in %s: %t, want %t; error %v", stage, got, want, err)
+		}
+	}
+	if got, err := c.Holds(object{}, nil); err != nil || got {
+		t.Errorf("without labels: %t; error %v", got, err)
+	}
+}
+
 // A condition without an answer gives the reason, in one line.
 func TestConditionsWithoutAnswer(t *testing.T) {
 	t.Parallel()
