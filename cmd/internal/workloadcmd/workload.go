@@ -45,7 +45,7 @@ func New(inv *cli.Invocation) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "workload",
 		GroupID: cli.GroupCluster,
-		Short:   "Show and steer one workload: a CloneSet, Deployment, StatefulSet or DaemonSet",
+		Short:   "Show and steer one workload: a CloneSet, Deployment, …",
 		Long: `Workload does what 'kubectl rollout' does, for Deployments, StatefulSets and
 DaemonSets of Kubernetes, and for CloneSets and DaemonSets of apps.kruise.io. It
 works with 'keelson workloads' and with OpenKruise. The cluster is the one of
