@@ -27,23 +27,30 @@ type hook struct {
 	*httptest.Server
 	mu     sync.Mutex
 	events []string
-	down   bool
 }
+
+// The paths of the server: one takes messages, the other one never does. A process that is stopped
+// may leave a request behind, which arrives at any time after that. So it is the address that says
+// whether the server is down, and not the time.
+const (
+	hookPath = "/secret-path-of-the-hook"
+	downPath = "/secret-path-of-the-hook-when-it-is-down"
+)
 
 func newHook(t *testing.T) *hook {
 	h := &hook{}
 	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		var m v1alpha1.Message
-		if err := json.Unmarshal(body, &m); err != nil || r.URL.Path != "/secret-path-of-the-hook" || !strings.HasPrefix(r.Header.Get("X-Signature"), "sha256=") {
+		if err := json.Unmarshal(body, &m); err != nil || r.URL.Path != hookPath && r.URL.Path != downPath || !strings.HasPrefix(r.Header.Get("X-Signature"), "sha256=") {
 			t.Errorf("a message that is none: %v: %s to %s", err, body, r.URL)
 		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.down {
+		if r.URL.Path == downPath {
 			http.Error(w, "down", http.StatusServiceUnavailable)
 			return
 		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
 		for _, e := range m.Events {
 			h.events = append(h.events, strings.Join(strings.Fields(string(e.Event)+" "+e.Stage+" "+e.Version), " "))
 		}
@@ -67,11 +74,19 @@ func TestNotifications(t *testing.T) {
 	if err := tr.hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
-	if err := tr.hub.Create(t.Context(), &corev1.Secret{
+	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: tr.name},
-		Data:       map[string][]byte{"url": []byte(h.URL + "/secret-path-of-the-hook"), "hmacKey": []byte("the-key-of-the-hook")},
-	}); err != nil {
+		Data:       map[string][]byte{"url": []byte(h.URL + hookPath), "hmacKey": []byte("the-key-of-the-hook")},
+	}
+	if err := tr.hub.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
+	}
+	moves := func(path string) {
+		t.Helper()
+		secret.Data["url"] = []byte(h.URL + path)
+		if err := tr.hub.Update(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
 	}
 	secrets, err := connect.SecretsOf(server)
 	if err != nil {
@@ -87,16 +102,12 @@ func TestNotifications(t *testing.T) {
 	tr.write("notifications/hook.yaml", head+"Notification\ninterval: 1s\npipelines: [standard]\nwebhook: {secret: CLUSTER}\n")
 	tr.commit("a notification")
 	tr.eventually("the notification begins", func() bool { return told() != "" })
-	h.mu.Lock()
-	h.down = true
-	h.mu.Unlock()
+	moves(downPath)
 	tr.release("v1.1.0", "bad") // which fails in testing
 	tr.phase(v1alpha1.RolloutPaused, "the text is bad")
 	tr.eventually("it was tried", func() bool { return strings.Contains(tr.log.String(), "answers 503") })
 	tr.stops()
-	h.mu.Lock()
-	h.down = false
-	h.mu.Unlock()
+	moves(hookPath)
 	tr.stops = tr.start(tr.connect)
 	want := []string{"delivery-failing v1.1.0", "rollout-failed testing v1.1.0", "rollout-started v1.1.0", "stage-opened testing v1.1.0"}
 	tr.eventually("the failure was told", func() bool { return len(h.heard()) >= len(want) })
