@@ -121,7 +121,7 @@ func controllerTable() string {
 ## Fields of controllers
 
 A field manager with one of these names counts as a controller for these fields: their values are no drift. Any other change of a field that git has is drift,
-whoever made it, because any client can choose any name.
+under any name, because each client chooses its own.
 
 | Field manager | Subresource | Kinds | Fields | Annotations that begin so |
 |---|---|---|---|---|

@@ -29,10 +29,6 @@ func (s *workloadObject) ofDeployment(o *appsv1.Deployment) {
 	s.policy = cmp.Or(string(o.Spec.Strategy.Type), string(appsv1.RollingUpdateDeploymentStrategyType))
 	is := &o.Status
 	s.pods = workloadPods{Wanted: wanted(o.Spec.Replicas), Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
-	for i := range is.Conditions {
-		c := &is.Conditions[i]
-		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
-	}
 }
 
 func (s *workloadObject) ofStatefulSet(o *appsv1.StatefulSet) {
@@ -44,10 +40,6 @@ func (s *workloadObject) ofStatefulSet(o *appsv1.StatefulSet) {
 	is := &o.Status
 	s.updated, s.before = is.UpdateRevision, is.CurrentRevision
 	s.pods = workloadPods{Wanted: wanted(o.Spec.Replicas), Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
-	for i := range is.Conditions {
-		c := &is.Conditions[i]
-		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
-	}
 }
 
 func (s *workloadObject) ofNativeDaemonSet(o *appsv1.DaemonSet) {
@@ -56,10 +48,6 @@ func (s *workloadObject) ofNativeDaemonSet(o *appsv1.DaemonSet) {
 	is := &o.Status
 	s.pods = workloadPods{
 		Wanted: is.DesiredNumberScheduled, Total: is.CurrentNumberScheduled, Ready: is.NumberReady, Available: is.NumberAvailable, Updated: is.UpdatedNumberScheduled,
-	}
-	for i := range is.Conditions {
-		c := &is.Conditions[i]
-		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
 	}
 }
 
@@ -98,18 +86,14 @@ func (s *workloadObject) revisionLabel() string {
 	return revision.Label
 }
 
-// podOwners returns the UIDs of the controllers of a workload's pods: its own, or those of a
-// Deployment's ReplicaSets.
-func (w *workloads) podOwners(ctx context.Context, of *workloadObject) (map[types.UID]bool, error) {
-	owners := map[types.UID]bool{of.GetUID(): true}
-	if of.kind.Kind != kindDeployment {
-		return owners, nil
+// podOwners returns the UIDs of the controllers of a workload's pods: its own, and those of a
+// Deployment's ReplicaSets, which are its revisions.
+func (s *workloadObject) podOwners(revisions []*appsv1.ControllerRevision) map[types.UID]bool {
+	owners := map[types.UID]bool{s.GetUID(): true}
+	for _, r := range revisions {
+		owners[r.UID] = true
 	}
-	sets, err := w.replicaSets(ctx, of)
-	for _, set := range sets {
-		owners[set.UID] = true
-	}
-	return owners, err
+	return owners
 }
 
 // replicaSets returns the history of a Deployment, oldest first: its ReplicaSets as the revisions

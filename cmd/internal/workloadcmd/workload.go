@@ -5,6 +5,7 @@ package workloadcmd
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -301,7 +302,7 @@ func (w *workloads) names(ctx context.Context, k workloadKind) ([]string, error)
 
 // asWorkload reads the fields that all kinds have.
 func asWorkload(kind workloadKind, o client.Object) *workloadObject {
-	w := &workloadObject{Object: o, kind: kind}
+	w := &workloadObject{Object: o, kind: kind, conditions: conditionsOf(o)}
 	o.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
 	switch o := o.(type) {
 	case *v1beta1.CloneSet:
@@ -318,6 +319,27 @@ func asWorkload(kind workloadKind, o client.Object) *workloadObject {
 	return w
 }
 
+// conditionsOf returns the conditions of a workload. Each kind has its own type for them, and all
+// write the same fields.
+func conditionsOf(o client.Object) []workloadCondition {
+	var held struct {
+		Status struct{ Conditions []metav1.Condition }
+	}
+	data, err := json.Marshal(o)
+	if err == nil {
+		err = json.Unmarshal(data, &held)
+	}
+	if err != nil {
+		return nil // it was read from JSON, so it never fails
+	}
+	var out []workloadCondition
+	for i := range held.Status.Conditions {
+		c := &held.Status.Conditions[i]
+		out = append(out, workloadCondition{c.Type, string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
+	}
+	return out
+}
+
 func (s *workloadObject) ofCloneSet(o *v1beta1.CloneSet) {
 	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
 	s.policy = string(v1beta1.PodUpdateRecreate)
@@ -329,13 +351,7 @@ func (s *workloadObject) ofCloneSet(o *v1beta1.CloneSet) {
 	}
 	is := &o.Status
 	s.updated, s.before = is.UpdateRevision, is.CurrentRevision
-	s.pods = workloadPods{Wanted: 1, Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
-	if o.Spec.Replicas != nil {
-		s.pods.Wanted = *o.Spec.Replicas
-	}
-	for _, c := range is.Conditions {
-		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
-	}
+	s.pods = workloadPods{Wanted: wanted(o.Spec.Replicas), Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
 }
 
 func (s *workloadObject) ofDaemonSet(o *v1beta1.DaemonSet) {
@@ -351,9 +367,6 @@ func (s *workloadObject) ofDaemonSet(o *v1beta1.DaemonSet) {
 	s.updated = is.UpdateRevision
 	s.pods = workloadPods{
 		Wanted: is.DesiredNumberScheduled, Total: is.CurrentNumberScheduled, Ready: is.NumberReady, Available: is.NumberAvailable, Updated: is.UpdatedNumberScheduled,
-	}
-	for _, c := range is.Conditions {
-		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
 	}
 }
 

@@ -169,7 +169,7 @@ func (w *workloads) report(ctx context.Context, found *workloadObject) (*workloa
 	if err != nil {
 		return nil, err
 	}
-	pods, err := w.pods(ctx, found)
+	pods, err := w.pods(ctx, found, revisions)
 	if err != nil {
 		return nil, err
 	}
@@ -232,8 +232,8 @@ func (w *workloads) revisions(ctx context.Context, of *workloadObject) ([]*appsv
 	return out, nil
 }
 
-// pods returns the pods of a workload, sorted by name.
-func (w *workloads) pods(ctx context.Context, of *workloadObject) ([]corev1.Pod, error) {
+// pods returns the pods of a workload with these revisions, sorted by name.
+func (w *workloads) pods(ctx context.Context, of *workloadObject, revisions []*appsv1.ControllerRevision) ([]corev1.Pod, error) {
 	selector, err := metav1.LabelSelectorAsSelector(of.selector)
 	if err != nil {
 		return nil, fmt.Errorf("the selector of %s: %w", of.title(), err)
@@ -242,10 +242,7 @@ func (w *workloads) pods(ctx context.Context, of *workloadObject) ([]corev1.Pod,
 	if err := w.client.List(ctx, &list, client.InNamespace(of.GetNamespace()), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return nil, fmt.Errorf("the pods of %s: %w", of.title(), err)
 	}
-	owners, err := w.podOwners(ctx, of)
-	if err != nil {
-		return nil, err
-	}
+	owners := of.podOwners(revisions)
 	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
 		owner := metav1.GetControllerOfNoCopy(&p)
 		return owner == nil || !owners[owner.UID]

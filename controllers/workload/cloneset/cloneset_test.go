@@ -220,7 +220,7 @@ func TestRefused(t *testing.T) {
 			near := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "Near"}}}
 			u.PriorityStrategy = &v1beta1.UpdatePriorityStrategy{WeightPriority: []v1beta1.UpdatePriorityWeightTerm{{Weight: 1, MatchSelector: near}}}
 		}},
-		{`spec.updateStrategy.rollingUpdate.podUpdatePolicy is "InPlace", and must be one of ReCreate, InPlaceIfPossible, InPlaceOnly`, func(u *v1beta1.CloneSetRollingUpdateStrategy) {
+		{`spec.updateStrategy.rollingUpdate.podUpdatePolicy: Unsupported value: "InPlace": supported values: "ReCreate", "InPlaceIfPossible", "InPlaceOnly"`, func(u *v1beta1.CloneSetRollingUpdateStrategy) {
 			u.PriorityStrategy, u.PodUpdatePolicy = nil, "InPlace"
 		}},
 		{"spec.updateStrategy.rollingUpdate.partition: invalid value for IntOrString", func(u *v1beta1.CloneSetRollingUpdateStrategy) {
@@ -270,7 +270,7 @@ func TestOnDelete(t *testing.T) {
 	w.change(func(s *v1beta1.CloneSetSpec) { s.UpdateStrategy.Type = "Sometimes"; s.Replicas = new(int32(1)) })
 	w.eventually("it is refused", func(s v1beta1.CloneSetStatus) bool {
 		return slices.ContainsFunc(s.Conditions, func(c v1beta1.CloneSetCondition) bool {
-			return c.Reason == "SpecRefused" && strings.HasPrefix(c.Message, `spec.updateStrategy.type is "Sometimes", and must be one of RollingUpdate, OnDelete`)
+			return c.Reason == "SpecRefused" && strings.HasPrefix(c.Message, `spec.updateStrategy.type: Unsupported value: "Sometimes": supported values: "RollingUpdate", "OnDelete"`)
 		})
 	})
 	if got := len(w.list()); got != 3 {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
@@ -93,16 +94,16 @@ func check(s *v1beta1.CloneSetSpec) error {
 	case !selector.Matches(labels.Set(s.Template.Labels)):
 		return errors.New("spec.selector doesn't find pods of spec.template") // they would be released and created again endlessly
 	}
-	if err := base.OneOf("spec.updateStrategy.type", s.UpdateStrategy.Type, v1beta1.CloneSetUpdateStrategyTypes()); err != nil {
-		return err
-	}
+	update := field.NewPath("spec", "updateStrategy")
+	unknown := base.OneOf(update.Child("type"), s.UpdateStrategy.Type, v1beta1.CloneSetUpdateStrategyTypes())
 	if u := s.UpdateStrategy.RollingUpdate; u != nil {
-		if err := base.OneOf("spec.updateStrategy.rollingUpdate.podUpdatePolicy", u.PodUpdatePolicy, v1beta1.PodUpdatePolicies()); err != nil {
-			return err
-		}
+		unknown = append(unknown, base.OneOf(update.Child("rollingUpdate", "podUpdatePolicy"), u.PodUpdatePolicy, v1beta1.PodUpdatePolicies())...)
 		if _, err := podorder.NewPriority(u.PriorityStrategy); err != nil {
 			return fmt.Errorf("spec.updateStrategy.rollingUpdate.priorityStrategy.%w", err)
 		}
+	}
+	if len(unknown) > 0 {
+		return unknown.ToAggregate() //nolint:wrapcheck // it names the fields
 	}
 	return nil
 }

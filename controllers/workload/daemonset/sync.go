@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
@@ -79,13 +80,13 @@ func check(set *v1beta1.DaemonSet) error {
 	if _, err := metav1.LabelSelectorAsSelector(set.Spec.Selector); err != nil {
 		return fmt.Errorf("spec.selector: %w", err)
 	}
-	if err := base.OneOf("spec.updateStrategy.type", set.Spec.UpdateStrategy.Type, v1beta1.DaemonSetUpdateStrategyTypes()); err != nil {
-		return err
-	}
+	update := field.NewPath("spec", "updateStrategy")
+	unknown := base.OneOf(update.Child("type"), set.Spec.UpdateStrategy.Type, v1beta1.DaemonSetUpdateStrategyTypes())
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil {
-		if err := base.OneOf("spec.updateStrategy.rollingUpdate.rollingUpdateType", u.Type, v1beta1.DaemonSetRollingUpdateTypes()); err != nil {
-			return err
-		}
+		unknown = append(unknown, base.OneOf(update.Child("rollingUpdate", "rollingUpdateType"), u.Type, v1beta1.DaemonSetRollingUpdateTypes())...)
+	}
+	if len(unknown) > 0 {
+		return unknown.ToAggregate() //nolint:wrapcheck // it names the fields
 	}
 	_, err := nodeSelector(set)
 	return err

@@ -3,7 +3,6 @@ package webhook
 import (
 	"math"
 	"regexp"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +14,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 )
 
@@ -31,7 +31,7 @@ func validateCloneSet(is, was *v1beta1.CloneSet) field.ErrorList {
 	}
 	all = append(all, amount(spec.Child("scaleStrategy", "maxUnavailable"), is.Spec.ScaleStrategy.MaxUnavailable)...)
 	update := spec.Child("updateStrategy")
-	all = append(all, oneOf(update.Child("type"), is.Spec.UpdateStrategy.Type, v1beta1.CloneSetUpdateStrategyTypes())...)
+	all = append(all, base.OneOf(update.Child("type"), is.Spec.UpdateStrategy.Type, v1beta1.CloneSetUpdateStrategyTypes())...)
 	u := is.Spec.UpdateStrategy.RollingUpdate
 	if u == nil {
 		u = &v1beta1.CloneSetRollingUpdateStrategy{}
@@ -49,7 +49,7 @@ func validateCloneSet(is, was *v1beta1.CloneSet) field.ErrorList {
 
 func validateRolling(path *field.Path, u *v1beta1.CloneSetRollingUpdateStrategy) field.ErrorList {
 	all := move(path, u.Partition, u.MaxUnavailable, u.MaxSurge)
-	all = append(all, oneOf(path.Child("podUpdatePolicy"), u.PodUpdatePolicy, v1beta1.PodUpdatePolicies())...)
+	all = append(all, base.OneOf(path.Child("podUpdatePolicy"), u.PodUpdatePolicy, v1beta1.PodUpdatePolicies())...)
 	if u.PodUpdatePolicy == v1beta1.PodUpdateInPlaceOnly && !nothing(u.MaxSurge) {
 		all = append(all, field.Forbidden(path.Child("maxSurge"), "pods that are only ever updated in place are never replaced, so none may be surplus"))
 	}
@@ -94,11 +94,11 @@ func validateDaemonSet(is, was *v1beta1.DaemonSet) field.ErrorList {
 	all = append(all, validateSelector(spec, is.Spec.Selector, &is.Spec.Template)...)
 	all = append(all, amount(spec.Child("burstReplicas"), is.Spec.BurstReplicas)...)
 	update := spec.Child("updateStrategy")
-	all = append(all, oneOf(update.Child("type"), is.Spec.UpdateStrategy.Type, v1beta1.DaemonSetUpdateStrategyTypes())...)
+	all = append(all, base.OneOf(update.Child("type"), is.Spec.UpdateStrategy.Type, v1beta1.DaemonSetUpdateStrategyTypes())...)
 	if u := is.Spec.UpdateStrategy.RollingUpdate; u != nil {
 		path := update.Child("rollingUpdate")
 		all = append(all, move(path, u.Partition, u.MaxUnavailable, u.MaxSurge)...)
-		all = append(all, oneOf(path.Child("rollingUpdateType"), u.Type, v1beta1.DaemonSetRollingUpdateTypes())...)
+		all = append(all, base.OneOf(path.Child("rollingUpdateType"), u.Type, v1beta1.DaemonSetRollingUpdateTypes())...)
 		if u.Selector != nil {
 			all = append(all, metav1validation.ValidateLabelSelector(u.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
 		}
@@ -107,15 +107,6 @@ func validateDaemonSet(is, was *v1beta1.DaemonSet) field.ErrorList {
 		all = append(all, unchanged(spec.Child("selector"), is.Spec.Selector, was.Spec.Selector)...)
 	}
 	return all
-}
-
-// oneOf returns an error if a value is neither empty, which means the default, nor one of the known
-// values.
-func oneOf[T ~string](path *field.Path, value T, known []T) field.ErrorList {
-	if value == "" || slices.Contains(known, value) {
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(path, value, known)}
 }
 
 // validateSelector checks that the selector matches pods of the template, and that these run

@@ -1,0 +1,119 @@
+package cmd_test
+
+import (
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/controllers/workload/revision"
+)
+
+// pod creates a pod with a controller and a label, as the kubelet and the controllers would leave it.
+func (s *shop) pod(name, image string, owner metav1.OwnerReference, labels map[string]string) {
+	s.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{owner}}}
+	p.Spec.Containers = []corev1.Container{{Name: "main", Image: image}}
+	s.create(p)
+}
+
+// A Deployment of Kubernetes is shown, paused and rolled back by its ReplicaSets, with fields that
+// this program does not know.
+func TestWorkloadDeployment(t *testing.T) {
+	s := newShop(t)
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "api"}}
+	d.Spec = appsv1.DeploymentSpec{Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}}
+	d.Spec.Template.Labels = map[string]string{"app": "api"}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "api:v2"}}
+	s.create(d)
+	for i, image := range []string{"api:v1", "api:v2"} {
+		hash := fmt.Sprintf("hash%d", i+1)
+		set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.namespace, Name: "api-" + hash, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
+			Annotations: map[string]string{"deployment.kubernetes.io/revision": fmt.Sprint(i + 1), "kubernetes.io/change-cause": "release " + image},
+		}}
+		labels := map[string]string{"app": "api", appsv1.DefaultDeploymentUniqueLabelKey: hash}
+		set.Spec = appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *d.Spec.Template.DeepCopy()}
+		set.Spec.Template.Labels, set.Spec.Template.Spec.Containers[0].Image = labels, image
+		s.create(set)
+		s.pod("api-"+hash+"-x", image, *metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")), labels)
+	}
+	s.pod("api-stranger", "api:v1", metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n", UID: "n", Controller: new(true)}, map[string]string{"app": "api"})
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1, UnavailableReplicas: 1}
+	if err := s.client.Status().Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	s.keelson("status", "api").want(t, 1).says(t, "Deployment workloaddeployment/api: Progressing: ", "pods: 2 wanted, 2 there, 1 ready, 1 available, 1 updated", "update: RollingUpdate, to revision hash2",
+		"2         api-hash2  1     api:v2  release api:v2", "api-hash1-x  hash1", "api-hash2-x  hash2").saysNot(t, "stranger")
+	s.keelson("pause", "deploy/api").want(t, 0).says(t, "Deployment workloaddeployment/api is paused")
+	get := func() *appsv1.Deployment {
+		t.Helper()
+		var now appsv1.Deployment
+		if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(d), &now); err != nil {
+			t.Fatal(err)
+		}
+		return &now
+	}
+	if !get().Spec.Paused {
+		t.Error("it is not paused")
+	}
+	s.keelson("rollback", "api", "--to", "hash2").want(t, 2).says(t, "has the template of revision 2 (api-hash2) already")
+	s.keelson("rollback", "api").want(t, 0).says(t, "has the template of revision 1 (api-hash1) again: api:v2 → api:v1", "while it is paused: 'keelson workload resume deployment/api -n workloaddeployment'")
+	now := get()
+	if _, extra := now.Spec.Template.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; extra || now.Spec.Template.Spec.Containers[0].Image != "api:v1" {
+		t.Errorf("the template is %+v", now.Spec.Template)
+	}
+	s.keelson("resume", "api").want(t, 0)
+	if get().Spec.Paused {
+		t.Error("it is still paused")
+	}
+}
+
+// A StatefulSet and a DaemonSet of Kubernetes have no field to pause them, and are found beside
+// workloads of the same name.
+func TestWorkloadNative(t *testing.T) {
+	s := newShop(t)
+	labels := map[string]string{"app": "db"}
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "db"}}
+	set.Spec = appsv1.StatefulSetSpec{Replicas: new(int32(3)), ServiceName: "db", Selector: &metav1.LabelSelector{MatchLabels: labels}}
+	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(2))}
+	set.Spec.Template.Labels = labels
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "db:v2"}}
+	s.create(set)
+	agent := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "agent"}}
+	agent.Spec = appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *set.Spec.Template.DeepCopy()}
+	s.create(agent)
+	s.daemonSet("agent", nil) // of apps.kruise.io
+	for _, owner := range []revision.Owner{
+		{Object: set, Kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), Labels: labels}, {Object: agent, Kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), Labels: labels},
+	} {
+		for i, image := range []string{"db:v1", "db:v2"} {
+			template := set.Spec.Template.DeepCopy()
+			template.Spec.Containers[0].Image = image
+			r, err := revision.New(owner, template, int64(i+1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.create(r)
+			if owner.Kind.Kind == "StatefulSet" && i == 1 {
+				set.Status.UpdateRevision = r.Name
+				s.pod("db-2", image, *metav1.NewControllerRef(set, owner.Kind), map[string]string{"app": "db", revision.Label: r.Name})
+			}
+		}
+	}
+	set.Status.ObservedGeneration, set.Status.Replicas, set.Status.ReadyReplicas, set.Status.AvailableReplicas, set.Status.UpdatedReplicas = 1, 3, 3, 3, 1
+	if err := s.client.Status().Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	s.keelson("status", "sts/db").says(t, "StatefulSet workloadnative/db: ", "update: RollingUpdate, partition 2, to revision ", "2         db-", "db-2")
+	s.keelson("pause", "db").want(t, 2).says(t, "has no field that pauses its update", "partition keeps the pods with lower ordinals")
+	s.keelson("rollback", "db").want(t, 0).says(t, "db:v2 → db:v1")
+	s.keelson("status", "agent").want(t, 2).says(t, "has several workloads agent: say daemon/agent or ds/agent")
+	s.keelson("status", "ds/agent").says(t, "DaemonSet workloadnative/agent: ", "update: RollingUpdate, to revision ")
+	s.keelson("resume", "ds/agent").want(t, 2).says(t, "has no field that pauses its update")
+	s.keelson("rollback", "ds/agent").want(t, 0).says(t, "db:v2 → db:v1")
+	s.keelson("status", "daemon/agent").want(t, 1).says(t, "update: Standard")
+}
