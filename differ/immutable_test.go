@@ -79,6 +79,7 @@ func TestImmutableFields(t *testing.T) {
 		{"storage.k8s.io/v1", "VolumeAttachment", ".spec .spec.nodeName"},
 		{"apiextensions.k8s.io/v1", "CustomResourceDefinition", ".spec.group .spec.scope"},
 		{"apps.kruise.io/v1alpha1", "CloneSet", ".spec.selector"},
+		{"apps.kruise.io/v1beta1", "StatefulSet", ".spec.selector .spec.serviceName .spec.podManagementPolicy"},
 	}
 	for _, c := range cases {
 		for kind := range strings.SplitSeq(c.kinds, " ") {

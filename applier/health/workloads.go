@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,8 @@ type workloadKind struct {
 	desired  string
 	// The remaining fields are names of status fields; "": the kind has none.
 	there, updated, available, updatedAvailable, expected string
+	// stays: a partition that is raised returns no pod to the earlier revision.
+	stays bool
 	// moves: a partition of less than 100 % leaves at least one pod to be updated.
 	moves bool
 }
@@ -32,6 +35,9 @@ func workloadKinds() map[string]workloadKind {
 		"CloneSet": {
 			replicas: true, there: "replicas", updated: "updatedReplicas", available: "availableReplicas",
 			updatedAvailable: "updatedAvailableReplicas", expected: "expectedUpdatedReplicas", moves: true,
+		},
+		"StatefulSet": {
+			replicas: true, there: "replicas", updated: "updatedReplicas", available: "availableReplicas", stays: true,
 		},
 		"DaemonSet": {
 			desired: "desiredNumberScheduled", there: "currentNumberScheduled", updated: "updatedNumberScheduled", available: "numberAvailable",
@@ -57,7 +63,7 @@ type workloadNumbers struct {
 // not done, as with a Deployment.
 func workloadHealth(kind workloadKind, live map[string]any) Result {
 	for _, c := range conditionsOf(live) {
-		failed := (c.kind == "FailedScale" || c.kind == "FailedUpdate") && c.status == "True"
+		failed := slices.Contains(failures(), c.kind) && c.status == "True"
 		late := c.kind == "Progressing" && c.status == "False" && c.reason == "ProgressDeadlineExceeded"
 		if failed || late {
 			return degraded("%s", strings.Join(nonEmpty(c.reason, c.message), ": "))
@@ -85,7 +91,7 @@ func workloadHealth(kind workloadKind, live map[string]any) Result {
 			"; how many nodes its updateStrategy.rollingUpdate.selector chooses does not show: a rule under health: in component.yaml can define when it is done"}
 	case n.updated < n.expected:
 		return progressing("%s", n.progress())
-	case n.updated > n.expected && !paused && returns(live):
+	case n.updated > n.expected && !paused && !kind.stays && returns(live):
 		return progressing("%s: the others go back to revision %s", n.progress(), statusText(live, "currentRevision"))
 	}
 	switch {
@@ -101,6 +107,11 @@ func workloadHealth(kind workloadKind, live map[string]any) Result {
 		return Result{Health: v1alpha1.HealthHealthy, Message: n.standing()}
 	}
 	return Result{Health: v1alpha1.HealthHealthy}
+}
+
+// failures returns the conditions that say that a controller cannot go on.
+func failures() []string {
+	return []string{"FailedScale", "FailedUpdate", "FailedCreatePod", "FailedUpdatePod"}
 }
 
 // numbers reads the pod counts.

@@ -26,6 +26,7 @@ func TestWorkloadHealth(t *testing.T) {
 		clone    = "{apiVersion: apps.kruise.io/v1beta1, kind: CloneSet, " + meta + ", spec: {replicas: 5, updateStrategy: {rollingUpdate: {"
 		older    = "{apiVersion: apps.kruise.io/v1alpha1, kind: CloneSet, " + meta + ", spec: {replicas: 5, updateStrategy: {"
 		daemon   = "{apiVersion: apps.kruise.io/v1beta1, kind: DaemonSet, " + meta + ", spec: {updateStrategy: {rollingUpdate: {"
+		stateful = "{apiVersion: apps.kruise.io/v1beta1, kind: StatefulSet, " + meta + ", spec: {replicas: 5, updateStrategy: {rollingUpdate: {"
 		daemonV1 = "{apiVersion: apps.kruise.io/v1alpha1, kind: DaemonSet, " + meta + ", spec: {updateStrategy: {rollingUpdate: {"
 		status   = "}}}, status: {observedGeneration: 3, "
 		statusV1 = "}}, status: {observedGeneration: 3, "
@@ -57,6 +58,15 @@ func TestWorkloadHealth(t *testing.T) {
 			"The partition was raised, so pods return to the old revision.", clone + "partition: 3" + status + five + "expectedUpdatedReplicas: 2, updatedReplicas: 4, updatedAvailableReplicas: 4, currentRevision: a-1, updateRevision: a-2}}",
 			progressing, "4 of 5 pods updated, 2 are to be: partition 3: the others go back to revision a-1",
 		},
+		"Stateful":                {"All pods are available at the newest revision.", stateful + status + five + "updatedReplicas: 5}}", healthy, ""},
+		"StatefulUpdates":         {"Pods are still to be updated.", stateful + "partition: 2" + status + five + "updatedReplicas: 1}}", progressing, "1 of 5 pods updated, 3 are to be: partition 2"},
+		"StatefulAtItsPartition":  {"All pods from the partition on are updated.", stateful + "partition: 2" + status + five + "updatedReplicas: 3}}", healthy, "3 of 5 pods updated: partition 2"},
+		"StatefulDoesNotGoBack":   {"The partition was raised, and that returns no pod of a StatefulSet.", stateful + "partition: 3" + status + five + "updatedReplicas: 4, currentRevision: a-1, updateRevision: a-2}}", healthy, "4 of 5 pods updated: partition 3"},
+		"StatefulPaused":          {"An update waits that was paused.", stateful + "paused: true" + status + five + "updatedReplicas: 3}}", progressing, "paused: 3 of 5 pods updated"},
+		"StatefulUnready":         {"An updated pod does not serve yet.", stateful + status + "replicas: 5, availableReplicas: 4, updatedReplicas: 5}}", progressing, "4 of 5 pods are available"},
+		"StatefulTooMany":         {"Pods of ordinals that are not wanted are still there.", stateful + status + "replicas: 6, availableReplicas: 6, updatedReplicas: 6}}", progressing, "6 pods, and 5 are wanted"},
+		"StatefulNoPod":           {"A pod can't be created.", stateful + status + "replicas: 4, conditions: [{type: FailedCreatePod, status: 'True', message: no quota}]}}", degraded, "no quota"},
+		"StatefulNoUpdate":        {"A pod can't be updated.", stateful + status + five + "conditions: [{type: FailedUpdatePod, status: 'True', reason: SpecRefused, message: why}]}}", degraded, "SpecRefused: why"},
 		"NoExpectation":           {"Without expectedUpdatedReplicas, the spec gives the number of pods to update.", clone + "partition: 2" + status + five + "updatedReplicas: 2, updatedAvailableReplicas: 2}}", progressing, "2 of 5 pods updated, 3 are to be: partition 2"},
 		"NoExpectationPercentage": {"Below 100 % at least one pod is updated.", clone + "partition: 99%" + status + five + "}}", progressing, "0 of 5 pods updated, 1 are to be: partition 99%"},
 		"NothingExpected":         {"At 100 % no pod is updated.", clone + "partition: 100%" + status + five + "}}", healthy, "0 of 5 pods updated: partition 100%"},

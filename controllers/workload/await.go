@@ -15,7 +15,7 @@ import (
 )
 
 // kinds returns the resources that the cluster must serve before the controller runs.
-func kinds() []string { return []string{"clonesets", "daemonsets"} }
+func kinds() []string { return []string{"clonesets", "daemonsets", "statefulsets"} }
 
 // pollBackoff returns the delays between checks for the resources. The CRDs are usually applied
 // seconds after the Deployment, or by a person later.

@@ -29,6 +29,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/cloneset"
 	"github.com/keelson-io/keelson/controllers/workload/daemonset"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
+	"github.com/keelson-io/keelson/controllers/workload/statefulset"
 	"github.com/keelson-io/keelson/controllers/workload/webhook"
 )
 
@@ -95,7 +96,7 @@ func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
 			return nil, err
 		}
 	}
-	m, err := base.NewManager(c.config, o.Namespace, options)
+	m, err := base.NewManager(ctx, c.config, o.Namespace, options)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
 	settings := base.Options{
 		Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, CountPreparingUpdate: o.CountPreparingUpdate, Now: o.Now,
 	}
-	for _, add := range []func(context.Context, ctrl.Manager, base.Options) error{cloneset.Add, daemonset.Add} {
+	for _, add := range []func(context.Context, ctrl.Manager, base.Options) error{cloneset.Add, daemonset.Add, statefulset.Add} {
 		if err := add(ctx, m, settings); err != nil {
 			return nil, err
 		}

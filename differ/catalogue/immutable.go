@@ -17,6 +17,7 @@ func ImmutableFields() []Fields {
 	return []Fields{
 		{Group: "apps", Kinds: []string{"Deployment", "DaemonSet", "ReplicaSet"}, Paths: []string{".spec.selector"}},
 		{Group: "apps", Kinds: []string{"StatefulSet"}, Paths: []string{".spec.selector", ".spec.serviceName", ".spec.volumeClaimTemplates", ".spec.podManagementPolicy"}},
+		{Group: "apps.kruise.io", Kinds: []string{"StatefulSet"}, Paths: []string{".spec.selector", ".spec.serviceName", ".spec.podManagementPolicy"}},
 		{Group: "batch", Kinds: []string{"Job"}, Paths: []string{".spec.selector", ".spec.completionMode", ".spec.managedBy"}},
 		// The template of a suspended Job may change in parts.
 		{Group: "batch", Kinds: []string{"Job"}, Paths: []string{".spec.template", ".spec.completions", ".spec.podFailurePolicy", ".spec.backoffLimitPerIndex"}, Some: true},

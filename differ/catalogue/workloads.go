@@ -201,7 +201,7 @@ object.spec.?replicas.orValue(1) > 1 && int(new) >= object.spec.?replicas.orValu
 			paths:   []string{".spec.updateStrategy.rollingUpdate.partition", ".spec.updateStrategy.partition"},
 		},
 		{
-			name: "update-paused", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment", "CloneSet", "Rollout", "DaemonSet"}, on: addChangeCreate(),
+			name: "update-paused", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment", "CloneSet", "Rollout", "DaemonSet", "StatefulSet"}, on: addChangeCreate(),
 			because: "changes of the pod template, security fixes included, do not reach the pods; a new paused Deployment starts no pods",
 			fix:     "remove paused",
 			source:  deployment + "#pausing-and-resuming-a-deployment",

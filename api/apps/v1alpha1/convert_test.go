@@ -76,7 +76,7 @@ func TestV1alpha1ComesBack(t *testing.T) {
 	texts := []string{"1", "0", "10%", "007", "+5", "", "abc", "1.5", "-1%", "true", "false", "True", "99999999999"}
 	names := []string{
 		v1alpha1.AnnotationPreDownloadParallelism, v1alpha1.AnnotationPreDownloadTimeoutSeconds, v1alpha1.AnnotationPreDownloadMinUpdated,
-		v1alpha1.AnnotationProgressiveCreate, "example.com/other",
+		v1alpha1.AnnotationProgressiveCreate, "example.com/other", "workloads.keelson.io/v1beta1-fields",
 	}
 	for seed := range int64(rounds) {
 		f := filler(seed)
@@ -84,6 +84,8 @@ func TestV1alpha1ComesBack(t *testing.T) {
 		f.Fill(&c)
 		var d, dBack v1alpha1.DaemonSet
 		f.Fill(&d)
+		var s, sBack v1alpha1.StatefulSet
+		f.Fill(&s)
 		f.Funcs(func(s *string, c randfill.Continue) { *s = texts[c.Intn(len(texts))] })
 		for _, name := range names {
 			var of, value string
@@ -91,6 +93,7 @@ func TestV1alpha1ComesBack(t *testing.T) {
 				f.Fill(&value)
 				metav1.SetMetaDataAnnotation(&c.ObjectMeta, name, value)
 				metav1.SetMetaDataAnnotation(&d.ObjectMeta, name, value)
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, name, value)
 				metav1.SetMetaDataLabel(&c.ObjectMeta, v1alpha1.LabelExcludePreparingDelete, value)
 			}
 		}
@@ -103,6 +106,10 @@ func TestV1alpha1ComesBack(t *testing.T) {
 		}
 		through(t, d.DeepCopy(), &v1beta1.DaemonSet{}, &dBack)
 		if diff := cmp.Diff(&d, &dBack, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("seed %d: -wrote +reads:\n%s", seed, diff)
+		}
+		through(t, s.DeepCopy(), &v1beta1.StatefulSet{}, &sBack)
+		if diff := cmp.Diff(&s, &sBack, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("seed %d: -wrote +reads:\n%s", seed, diff)
 		}
 	}
@@ -129,6 +136,12 @@ func TestV1beta1Survives(t *testing.T) {
 		f.Fill(&d)
 		through(t, d.DeepCopy(), &dBack, &v1alpha1.DaemonSet{})
 		if diff := cmp.Diff(&d, &dBack, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("seed %d: -stored +stored after it:\n%s", seed, diff)
+		}
+		var s, sBack v1beta1.StatefulSet
+		f.Fill(&s)
+		through(t, s.DeepCopy(), &sBack, &v1alpha1.StatefulSet{})
+		if diff := cmp.Diff(&s, &sBack, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("seed %d: -stored +stored after it:\n%s", seed, diff)
 		}
 	}
@@ -231,5 +244,36 @@ func TestConvertsItsOwnKindAlone(t *testing.T) {
 	if (&v1alpha1.CloneSet{}).ConvertTo(&v1beta1.DaemonSet{}) == nil || (&v1alpha1.CloneSet{}).ConvertFrom(&v1beta1.DaemonSet{}) == nil ||
 		(&v1alpha1.DaemonSet{}).ConvertTo(&v1beta1.CloneSet{}) == nil || (&v1alpha1.DaemonSet{}).ConvertFrom(&v1beta1.CloneSet{}) == nil {
 		t.Error("a CloneSet became a DaemonSet, or a DaemonSet a CloneSet")
+	}
+}
+
+// Fields that only v1beta1 has survive a client of v1alpha1 that changes another field. A copy of their
+// annotation in v1beta1 says nothing.
+func TestBetaFieldsConvert(t *testing.T) {
+	t.Parallel()
+	stored := &v1beta1.StatefulSet{Spec: v1beta1.StatefulSetSpec{
+		ReserveOrdinals: []intstr.IntOrString{intstr.FromInt32(1), intstr.FromString("3-5")}, Ordinals: &v1beta1.StatefulSetOrdinals{Start: 2},
+		PersistentVolumeClaimRetentionPolicy: &v1beta1.ClaimRetentionPolicy{WhenScaled: v1beta1.ClaimDelete},
+	}}
+	var alpha v1alpha1.StatefulSet
+	if err := alpha.ConvertFrom(stored); err != nil {
+		t.Fatal(err)
+	}
+	alpha.Spec.Replicas = new(int32(7))
+	var back v1beta1.StatefulSet
+	if err := alpha.ConvertTo(&back); err != nil {
+		t.Fatal(err)
+	}
+	want := stored.DeepCopy()
+	want.Spec.Replicas = new(int32(7))
+	if diff := cmp.Diff(want, &back, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	stale := &v1beta1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Annotations: alpha.Annotations}}
+	if err := alpha.ConvertFrom(stale); err != nil {
+		t.Fatal(err)
+	}
+	if err := alpha.ConvertTo(&back); err != nil || len(back.Spec.ReserveOrdinals) > 0 {
+		t.Errorf("%v, %v", back.Spec.ReserveOrdinals, err)
 	}
 }

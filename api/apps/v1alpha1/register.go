@@ -13,7 +13,7 @@ var GroupVersion = schema.GroupVersion{Group: "apps.kruise.io", Version: "v1alph
 
 // AddToScheme registers the workloads.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &CloneSet{}, &CloneSetList{}, &DaemonSet{}, &DaemonSetList{})
+	s.AddKnownTypes(GroupVersion, &CloneSet{}, &CloneSetList{}, &DaemonSet{}, &DaemonSetList{}, &StatefulSet{}, &StatefulSetList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -5,3 +5,6 @@ func (*CloneSet) Hub() {}
 
 // Hub marks the version from and to which all other versions are converted.
 func (*DaemonSet) Hub() {}
+
+// Hub marks the version from and to which all other versions are converted.
+func (*StatefulSet) Hub() {}

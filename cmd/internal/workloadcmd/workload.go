@@ -1,5 +1,5 @@
-// Package workloadcmd is the command workload, which shows and steers one workload: a CloneSet or
-// DaemonSet of apps.kruise.io, or a Deployment, StatefulSet or DaemonSet of Kubernetes.
+// Package workloadcmd is the command workload, which shows and steers one workload: a CloneSet,
+// StatefulSet or DaemonSet of apps.kruise.io, or a Deployment, StatefulSet or DaemonSet of Kubernetes.
 package workloadcmd
 
 import (
@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -48,13 +49,14 @@ func New(inv *cli.Invocation) *cobra.Command {
 		GroupID: cli.GroupCluster,
 		Short:   "Show and steer one workload: a CloneSet, Deployment, …",
 		Long: `Workload does what 'kubectl rollout' does, for Deployments, StatefulSets and
-DaemonSets of Kubernetes, and for CloneSets and DaemonSets of apps.kruise.io. It
-works with 'keelson workloads' and with OpenKruise. The cluster is the one of
---kubeconfig and --context.
+DaemonSets of Kubernetes, and for CloneSets, StatefulSets and DaemonSets of
+apps.kruise.io. It works with 'keelson workloads' and with OpenKruise. The
+cluster is the one of --kubeconfig and --context.
 
 NAME is the name of a workload, or KIND/NAME where several kinds have a workload
-of this name: cloneset/NAME, deployment/NAME, statefulset/NAME, ds/NAME for a
-DaemonSet of Kubernetes, daemon/NAME for one of apps.kruise.io.
+of this name: cloneset/NAME, deployment/NAME, sts/NAME and ds/NAME for a
+StatefulSet and a DaemonSet of Kubernetes, asts/NAME and daemon/NAME for those
+of apps.kruise.io.
 
 For workloads that Keelson delivers, git is the source of truth: pause, resume
 and rollback are refused unless --force is given.`,
@@ -101,13 +103,18 @@ func workloadKinds() []workloadKind {
 			func() client.Object { return &v1beta1.DaemonSet{} }, func() client.ObjectList { return &v1beta1.DaemonSetList{} },
 		},
 		{
+			kruise("StatefulSet"),
+			[]string{"asts", "statefulset", "statefulsets"},
+			func() client.Object { return &v1beta1.StatefulSet{} }, func() client.ObjectList { return &v1beta1.StatefulSetList{} },
+		},
+		{
 			apps("Deployment"),
 			[]string{"deployment", "deployments", "deploy"},
 			func() client.Object { return &appsv1.Deployment{} }, func() client.ObjectList { return &appsv1.DeploymentList{} },
 		},
 		{
 			apps("StatefulSet"),
-			[]string{"statefulset", "statefulsets", "sts"},
+			[]string{"sts", "statefulset", "statefulsets"},
 			func() client.Object { return &appsv1.StatefulSet{} }, func() client.ObjectList { return &appsv1.StatefulSetList{} },
 		},
 		{
@@ -309,6 +316,8 @@ func asWorkload(kind workloadKind, o client.Object) *workloadObject {
 		w.ofCloneSet(o)
 	case *v1beta1.DaemonSet:
 		w.ofDaemonSet(o)
+	case *v1beta1.StatefulSet:
+		w.ofAdvancedStatefulSet(o)
 	case *appsv1.Deployment:
 		w.ofDeployment(o)
 	case *appsv1.StatefulSet:
@@ -368,6 +377,26 @@ func (s *workloadObject) ofDaemonSet(o *v1beta1.DaemonSet) {
 	s.pods = workloadPods{
 		Wanted: is.DesiredNumberScheduled, Total: is.CurrentNumberScheduled, Ready: is.NumberReady, Available: is.NumberAvailable, Updated: is.UpdatedNumberScheduled,
 	}
+}
+
+func (s *workloadObject) ofAdvancedStatefulSet(o *v1beta1.StatefulSet) {
+	s.template, s.selector = &o.Spec.Template, o.Spec.Selector
+	s.policy = string(v1beta1.PodUpdateRecreate)
+	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {
+		s.paused, s.policy = u.Paused, cmp.Or(string(u.PodUpdatePolicy), s.policy)
+		if u.Partition != nil {
+			s.partition = new(intstr.FromInt32(*u.Partition))
+		}
+		if u.MinReadySeconds != nil {
+			s.minReadySeconds = *u.MinReadySeconds
+		}
+	}
+	if o.Spec.UpdateStrategy.Type == v1beta1.StatefulSetOnDelete {
+		s.policy = string(v1beta1.StatefulSetOnDelete)
+	}
+	is := &o.Status
+	s.updated, s.before = is.UpdateRevision, is.CurrentRevision
+	s.pods = workloadPods{Wanted: wanted(o.Spec.Replicas), Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
 }
 
 // title returns, for example, "CloneSet shop/web".

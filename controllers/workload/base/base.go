@@ -4,6 +4,7 @@
 package base
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strings"
@@ -117,9 +118,9 @@ func (r *Reconciler) Paced(of types.UID, now time.Time) time.Duration {
 
 // NewManager returns a manager for the reconcilers of workloads, limited to one namespace; ""
 // means all. It overrides the Metrics, Controller and Cache of the options, except for
-// Cache.ByObject. It returns an error if the types cannot be added or the manager cannot be
-// built.
-func NewManager(c *rest.Config, namespace string, o ctrl.Options) (ctrl.Manager, error) {
+// Cache.ByObject. It returns an error if the types cannot be added, or the manager or its index of
+// pods cannot be built.
+func NewManager(ctx context.Context, c *rest.Config, namespace string, o ctrl.Options) (ctrl.Manager, error) {
 	c = rest.CopyConfig(c)
 	c.QPS = -1 // the API server limits requests itself, by priority and fairness
 	if o.Scheme == nil {
@@ -145,6 +146,9 @@ func NewManager(c *rest.Config, namespace string, o ctrl.Options) (ctrl.Manager,
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
 	}
+	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podclient.OrphanIndex, podclient.Orphans); err != nil {
+		return nil, fmt.Errorf("index pods: %w", err)
+	}
 	return m, nil
 }
 
@@ -154,15 +158,10 @@ func Caches() (cache.Options, error) {
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("the selector of pods: %w", err)
 	}
-	claimed, err := labels.NewRequirement(v1beta1.LabelInstanceID, selection.Exists, nil)
-	if err != nil {
-		return cache.Options{}, fmt.Errorf("the selector of claims: %w", err)
-	}
 	return cache.Options{
 		DefaultTransform: slim,
-		ByObject: map[client.Object]cache.ByObject{ // other pods and claims are not needed
-			&corev1.Pod{}:                   {Label: labels.NewSelector().Add(*made)},
-			&corev1.PersistentVolumeClaim{}: {Label: labels.NewSelector().Add(*claimed)},
+		ByObject: map[client.Object]cache.ByObject{ // other pods are not needed
+			&corev1.Pod{}: {Label: labels.NewSelector().Add(*made)},
 		},
 	}, nil
 }

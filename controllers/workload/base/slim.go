@@ -21,6 +21,8 @@ func slim(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
 		return slimPod(o), nil
+	case *corev1.PersistentVolumeClaim:
+		return slimClaim(o), nil
 	case *corev1.Node:
 		o.Status, o.Annotations = corev1.NodeStatus{}, nil // large: it lists all images of the node
 	case *appsv1.ControllerRevision:
@@ -67,6 +69,22 @@ func slimPod(p *corev1.Pod) *corev1.Pod {
 		s := &kept.Status.ContainerStatuses[i]
 		s.LastTerminationState, s.VolumeMounts, s.AllocatedResourcesStatus, s.User = corev1.ContainerState{}, nil, nil, nil
 	}
+	return kept
+}
+
+// slimClaim keeps what says whose a claim is, and how large. Claims of a StatefulSet have no label of
+// their own, so the informer has those of all others, too.
+func slimClaim(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	kept := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Name: c.Name, Namespace: c.Namespace, UID: c.UID, ResourceVersion: c.ResourceVersion, OwnerReferences: c.OwnerReferences, DeletionTimestamp: c.DeletionTimestamp,
+	}}
+	if id, has := c.Labels[v1beta1.LabelInstanceID]; has {
+		kept.Labels = map[string]string{v1beta1.LabelInstanceID: id}
+	}
+	kept.Spec = corev1.PersistentVolumeClaimSpec{
+		AccessModes: c.Spec.AccessModes, StorageClassName: c.Spec.StorageClassName, VolumeMode: c.Spec.VolumeMode, Resources: c.Spec.Resources,
+	}
+	kept.Status = corev1.PersistentVolumeClaimStatus{Phase: c.Status.Phase, Capacity: c.Status.Capacity, Conditions: c.Status.Conditions}
 	return kept
 }
 

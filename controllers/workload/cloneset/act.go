@@ -65,7 +65,7 @@ func (l *syncContext) act(ctx context.Context) error {
 func (l *syncContext) limit(c *counts) {
 	n := l.roster.claims.shares.limit(c.createOld + c.createNew)
 	if n < c.createOld+c.createNew {
-		l.requeueAfter(l.roster.claims.shares.after)
+		l.RequeueAfter(l.roster.claims.shares.after)
 	}
 	n = min(n, maxPodsPerReconcile)
 	c.createOld = min(c.createOld, n)
@@ -245,7 +245,7 @@ func (l *syncContext) update(ctx context.Context, members []member) error {
 		m := members[i]
 		pod, to := m.pod, l.target(m)
 		did, err := l.client.Update(ctx, pod, l.plan(pod, to), to.Name, l.grace())
-		l.requeueAfter(did.After)
+		l.RequeueAfter(did.After)
 		l.did(pod, did.Pod)
 		switch {
 		case err != nil:

@@ -46,19 +46,16 @@ type Reconciler struct {
 	rosters *base.StateByObject[roster]
 }
 
-// Add adds the controller of CloneSets to a manager. It returns an error if the client, the
-// index of pods or the controller cannot be built.
-func Add(ctx context.Context, m ctrl.Manager, o base.Options) error {
+// Add adds the controller of CloneSets to a manager. It returns an error if the client or the
+// controller cannot be built.
+func Add(_ context.Context, m ctrl.Manager, o base.Options) error {
 	h, err := base.New(m, kind, "cloneset-controller", o)
 	if err != nil {
 		return fmt.Errorf("CloneSets: %w", err)
 	}
-	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podclient.OrphanIndex, podclient.Orphans); err != nil {
-		return fmt.Errorf("CloneSets: index pods: %w", err)
-	}
 	r := newReconciler(h, m.GetAPIReader(), o)
 	err = h.Watch(m, &v1beta1.CloneSet{}).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.adopters), builder.WithPredicates(predicate.NewPredicateFuncs(orphan))).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.adopters), builder.WithPredicates(predicate.NewPredicateFuncs(base.Orphan))).
 		Watches(&corev1.PersistentVolumeClaim{}, podclient.NewEventHandler(r.claims, r.claimed)).
 		Complete(r)
 	if err != nil {
@@ -108,8 +105,6 @@ func (r *Reconciler) work(ctx context.Context, set *v1beta1.CloneSet) (time.Dura
 	}
 	err = l.act(ctx)
 	after, statusErr := l.writeStatus(ctx, base.Lasting(err))
-	if after == 0 || l.after > 0 && l.after < after {
-		after = l.after
-	}
-	return after, errors.Join(err, statusErr)
+	l.RequeueAfter(after)
+	return l.After(), errors.Join(err, statusErr)
 }

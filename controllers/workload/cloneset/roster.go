@@ -298,11 +298,6 @@ func (r *roster) unselected() []*corev1.Pod {
 	return out
 }
 
-// active reports whether a pod has not ended, and is not being deleted.
-func active(p *corev1.Pod) bool {
-	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
-}
-
 // ids returns the instance IDs of all pods, also of ended ones. The value is the end of the
 // grace period of a pod that is being deleted, otherwise zero.
 func (r *roster) ids() map[string]time.Time {

@@ -28,7 +28,7 @@ type yard struct {
 const minReady = 30
 
 func (y *yard) judge(p *corev1.Pod) facts {
-	f := facts{active: active(p), ready: podclient.Ready(p), stranger: p.Labels["stranger"] != "", revision: p.Labels[revision.Label]}
+	f := facts{active: podclient.Active(p), ready: podclient.Ready(p), stranger: p.Labels["stranger"] != "", revision: p.Labels[revision.Label]}
 	f.rank = podorder.RankOf(p, podorder.Options{Now: y.now, MinReadySeconds: minReady})
 	f.member = member{name: p.Name, pod: p, updated: f.revision == "new", marked: p.Labels["marked"] != "", preparing: p.Labels["preparing"] != "", available: podorder.Available(p, minReady, y.now)}
 	if since, ready := podorder.ReadySince(p); ready && !f.available {
@@ -114,7 +114,7 @@ func (y *yard) compare(rt *rapid.T, r *roster) {
 	}
 	var pods []*corev1.Pod
 	for _, p := range y.Pods {
-		if active(p) {
+		if podclient.Active(p) {
 			pods = append(pods, p)
 		}
 	}

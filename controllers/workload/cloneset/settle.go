@@ -30,7 +30,7 @@ func (l *syncContext) settle(ctx context.Context, busy map[string]bool) error {
 	_, _ = slowstart.Run(len(open), podclient.AtOnce, func(i int) error {
 		var after time.Duration
 		settled[i], after, errs[i] = l.client.Settle(ctx, open[i].pod)
-		l.requeueAfter(after)
+		l.RequeueAfter(after)
 		return nil
 	})
 	for i, e := range open {

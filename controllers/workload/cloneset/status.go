@@ -133,12 +133,12 @@ func (l *syncContext) progress(conditions []v1beta1.CloneSetCondition, is v1beta
 	}
 	i := slices.IndexFunc(conditions, func(c v1beta1.CloneSetCondition) bool { return c.Type == v1beta1.CloneSetProgressing })
 	if i < 0 || l.progressed(is) || conditions[i].Reason == reasonAvailable || conditions[i].Reason == reasonPaused || conditions[i].Reason == reasonPartition {
-		l.requeueAfter(deadline)
+		l.RequeueAfter(deadline)
 		return corev1.ConditionTrue, reasonUpdated, "CloneSet is progressing"
 	}
 	since := conditions[i].LastUpdateTime
 	if left := since.Add(deadline).Sub(l.at); left > 0 && conditions[i].Reason != reasonDeadline {
-		l.requeueAfter(left)
+		l.RequeueAfter(left)
 		return corev1.ConditionTrue, reasonUpdated, "CloneSet is progressing"
 	}
 	return corev1.ConditionFalse, reasonDeadline, fmt.Sprintf("CloneSet revision %s has timed out progressing", is.UpdateRevision)

@@ -41,9 +41,9 @@ type syncContext struct {
 	plans  *inplace.Plans
 
 	client podclient.Client
+	base.Timer
 
-	mu    sync.Mutex
-	after time.Duration // when to reconcile again; 0: when something changes
+	mu sync.Mutex
 	// changed are the changes of the counts by what this reconcile has written: of all pods, and of
 	// those with the update revision. The informer shows these pods later.
 	changed, changedRenewed served
@@ -134,7 +134,7 @@ func (l *syncContext) readPods() error {
 		b.history += r.Name + " "
 	}
 	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return l.Owned.Since(m, l.set) }
-	l.requeueAfter(l.roster.sync(b, since, l.judge, l.at))
+	l.RequeueAfter(l.roster.sync(b, since, l.judge, l.at))
 	l.readClaims()
 	return nil
 }
@@ -143,7 +143,7 @@ func (l *syncContext) readPods() error {
 func (l *syncContext) judge(p *corev1.Pod) facts {
 	o := podorder.Options{Now: l.at, MinReadySeconds: l.set.Spec.MinReadySeconds}
 	f := facts{
-		active: active(p), ready: podclient.Ready(p), stranger: !l.selector.Matches(labels.Set(p.Labels)), revision: revision.Hash(p.Labels[revision.Label]),
+		active: podclient.Active(p), ready: podclient.Ready(p), stranger: !l.selector.Matches(labels.Set(p.Labels)), revision: revision.Hash(p.Labels[revision.Label]),
 		rank: podorder.RankOf(p, o),
 	}
 	if since, ready := podorder.ReadySince(p); ready && !podorder.Available(p, o.MinReadySeconds, o.Now) {
@@ -171,16 +171,6 @@ func (l *syncContext) target(m member) *appsv1.ControllerRevision {
 func (l *syncContext) marked(p *corev1.Pod) bool {
 	_, labelled := p.Labels[v1beta1.LabelSpecifiedDelete]
 	return labelled || slices.Contains(l.set.Spec.ScaleStrategy.PodsToDelete, p.Name)
-}
-
-// requeueAfter requests a reconcile after a time, even without a change. The shortest time is used; 0
-// requests nothing.
-func (l *syncContext) requeueAfter(after time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if after > 0 && (l.after == 0 || after < l.after) {
-		l.after = after
-	}
 }
 
 // plan returns the plan to update a pod in place to a revision; nil if that is not possible.

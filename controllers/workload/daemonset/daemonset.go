@@ -106,6 +106,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 	}
 	err = l.act(ctx)
 	after, statusErr := l.writeStatus(ctx)
-	l.requeueAfter(after)
-	return base.Result(ctx, l.after, errors.Join(err, statusErr))
+	l.RequeueAfter(after)
+	return base.Result(ctx, l.After(), errors.Join(err, statusErr))
 }

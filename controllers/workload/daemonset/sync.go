@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -36,8 +35,7 @@ type syncContext struct {
 	chosen  labels.Selector // selects the nodes whose pods are updated
 	plans   *inplace.Plans
 
-	timer sync.Mutex
-	after time.Duration // when to reconcile again; 0: when something changes
+	base.Timer
 }
 
 func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.DaemonSet) (*syncContext, error) {
@@ -58,7 +56,7 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.DaemonSet)
 		b.history += r.Name + " "
 	}
 	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return r.Owned.Since(m, set) }
-	l.requeueAfter(l.roster.sync(b, since, r.nodes, l.judge, l.client.Now))
+	l.RequeueAfter(l.roster.sync(b, since, r.nodes, l.judge, l.client.Now))
 	l.want, err = newWant(set, l.roster.sums.running)
 	return l, err
 }
@@ -165,16 +163,6 @@ func (l *syncContext) plan(p *corev1.Pod) *inplace.Plan {
 	return l.plans.Between(l.history.Of(p), l.history.Updated)
 }
 
-// requeueAfter requests a reconcile after a time, even without a change. The shortest time is used; 0
-// requests nothing.
-func (l *syncContext) requeueAfter(after time.Duration) {
-	l.timer.Lock()
-	defer l.timer.Unlock()
-	if after > 0 && (l.after == 0 || after < l.after) {
-		l.after = after
-	}
-}
-
 // act carries out the decision, and completes what was begun.
 func (l *syncContext) act(ctx context.Context) error {
 	var p plan
@@ -216,7 +204,7 @@ func (l *syncContext) settle(ctx context.Context, pods []*corev1.Pod) error {
 	_, _ = slowstart.Run(len(pods), podclient.AtOnce, func(i int) error {
 		var after time.Duration
 		settled[i], after, errs[i] = l.client.Settle(ctx, pods[i])
-		l.requeueAfter(after)
+		l.RequeueAfter(after)
 		return nil
 	})
 	for i, p := range pods {
@@ -280,7 +268,7 @@ func (l *syncContext) remove(ctx context.Context, pod *corev1.Pod, told *podclie
 
 func (l *syncContext) update(ctx context.Context, pod *corev1.Pod, told *podclient.EventBatch) error {
 	did, err := l.client.Update(ctx, pod, l.plan(pod), l.history.Updated.Name, 0)
-	l.requeueAfter(did.After)
+	l.RequeueAfter(did.After)
 	switch {
 	case err != nil:
 		l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", pod.Name, err)

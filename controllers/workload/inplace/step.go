@@ -151,7 +151,7 @@ func batch(pod *corev1.Pod, state v1beta1.InPlaceState, plan *Plan, now time.Tim
 		return Step{}, fmt.Errorf("the state of an update in place: %w", err)
 	}
 	labels, annotations := maps.Clone(plan.Labels), maps.Clone(plan.Annotations)
-	put(&labels, revision.Label, revision.Hash(state.Revision))
+	put(&labels, revision.Label, revision.LabelLike(pod, state.Revision))
 	put(&annotations, v1beta1.AnnotationInPlaceState, string(text))
 	patch := map[string]any{"metadata": map[string]any{"uid": pod.UID, "labels": labels, "annotations": annotations}}
 	if len(containers) > 0 {

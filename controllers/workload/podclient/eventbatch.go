@@ -1,6 +1,7 @@
 package podclient
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -16,6 +17,9 @@ const eachUpTo = 10
 
 // EventBatch collects the pods of one reconcile that share an event. It is safe for concurrent use.
 type EventBatch struct {
+	// Noun is what a pod is called; "" means pod.
+	Noun string
+
 	mu   sync.Mutex
 	pods []*corev1.Pod
 }
@@ -34,7 +38,7 @@ func (t *EventBatch) Emit(recorder events.EventRecorder, of runtime.Object, reas
 	defer t.mu.Unlock()
 	if len(t.pods) <= eachUpTo {
 		for _, p := range t.pods {
-			recorder.Eventf(of, p, corev1.EventTypeNormal, reason, action, text, "pod "+p.Name)
+			recorder.Eventf(of, p, corev1.EventTypeNormal, reason, action, text, cmp.Or(t.Noun, "pod")+" "+p.Name)
 		}
 		return
 	}

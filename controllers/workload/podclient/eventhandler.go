@@ -48,7 +48,7 @@ func NewEventHandler[T client.Object](known *OwnedIndex[T], expect *expectations
 		}
 		expect.Saw(o)
 		if owner != nil {
-			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}, gather)
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}, Gather)
 		}
 	}
 	return handler.Funcs{

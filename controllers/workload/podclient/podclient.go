@@ -22,9 +22,9 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
 )
 
-// gather is how long a reconcile is delayed after an event of a pod. Events come in bursts, and
+// Gather is how long a reconcile is delayed after an event of a pod or a claim. Events come in bursts, and
 // one reconcile handles all pods of the workload.
-const gather = 100 * time.Millisecond
+const Gather = 100 * time.Millisecond
 
 // AtOnce bounds the requests that one workload has in flight.
 const AtOnce = 32
@@ -58,6 +58,14 @@ func Ready(pod *corev1.Pod) bool {
 	_, ready := podorder.ReadySince(pod)
 	return ready && inplace.Open(pod) && lifecycle.Open(pod)
 }
+
+// Ended reports whether a pod has succeeded or failed, and runs nothing any more.
+func Ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// Active reports whether a pod has not ended, and is not being deleted.
+func Active(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !Ended(pod) }
 
 // Create creates a pod, and opens its gates. If only a later write fails, it returns the pod and
 // the error.

@@ -22,8 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// Label is on pods and ControllerRevisions. Its value is the hash of the revision, without the
-// name of the workload. OpenKruise can be configured to add the name.
+// Label is on pods and ControllerRevisions. Its value is the hash of the revision. On pods of a
+// StatefulSet it is the whole name, as it can be on others that OpenKruise made.
 const Label = appsv1.ControllerRevisionHashLabelKey
 
 // changeCause is the annotation that kubectl rollout history shows of a revision.
@@ -169,6 +169,14 @@ func Expired(sorted []*appsv1.ControllerRevision, limit int, needed func(*appsv1
 // Hash returns the hash in the name of a revision or in a label: the part after the last "-".
 // OpenKruise may label pods with the whole name.
 func Hash(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
+
+// LabelLike returns the label of a revision in the form that a pod has: its whole name, or its hash.
+func LabelLike(pod metav1.Object, name string) string {
+	if is := pod.GetLabels()[Label]; Hash(is) != is {
+		return name
+	}
+	return Hash(name)
+}
 
 // Has reports whether a pod has the revision with a name or hash.
 func Has(pod metav1.Object, revision string) bool {

@@ -30,6 +30,14 @@ func defaults(kind string) map[string]any {
 				"podUpdatePolicy": "ReCreate", "partition": int64(0), "maxUnavailable": "20%", "maxSurge": int64(0),
 			}},
 		}
+	case "StatefulSet":
+		return map[string]any{
+			"replicas": int64(1), "revisionHistoryLimit": int64(10), "podManagementPolicy": "OrderedReady",
+			"persistentVolumeClaimRetentionPolicy": map[string]any{"whenDeleted": "Retain", "whenScaled": "Retain"},
+			"updateStrategy": map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{
+				"podUpdatePolicy": "ReCreate", "partition": int64(0), "maxUnavailable": int64(1), "minReadySeconds": int64(0),
+			}},
+		}
 	case "DaemonSet":
 		return map[string]any{
 			"revisionHistoryLimit": int64(10), "burstReplicas": int64(250),
@@ -112,6 +120,11 @@ func (h *hooks) validate(ctx context.Context, req admission.Request) admission.R
 		var is, was *v1beta1.DaemonSet
 		if is, was, err = typed[v1beta1.DaemonSet](req); err == nil {
 			meta, problems = is.ObjectMeta, validateDaemonSet(is, was)
+		}
+	case "StatefulSet":
+		var is, was *v1beta1.StatefulSet
+		if is, was, err = typed[v1beta1.StatefulSet](req); err == nil {
+			meta, problems = is.ObjectMeta, append(validateStatefulSet(is, was), h.growable(ctx, is, was)...)
 		}
 	default:
 		err = fmt.Errorf("a %s is nothing that is validated here", req.Kind.Kind)

@@ -16,6 +16,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -46,7 +47,9 @@ const (
 )
 
 // kinds returns the names of the CRDs with several versions.
-func kinds() []string { return []string{"clonesets.apps.kruise.io", "daemonsets.apps.kruise.io"} }
+func kinds() []string {
+	return []string{"clonesets.apps.kruise.io", "daemonsets.apps.kruise.io", "statefulsets.apps.kruise.io"}
+}
 
 // Options are the settings of the webhooks.
 type Options struct {
@@ -68,7 +71,7 @@ type Options struct {
 
 // addToScheme adds the types that a manager with webhooks needs.
 func addToScheme(s *runtime.Scheme) error {
-	for _, add := range []func(*runtime.Scheme) error{admissionregistrationv1.AddToScheme, apiextensionsv1.AddToScheme, alpha.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{admissionregistrationv1.AddToScheme, apiextensionsv1.AddToScheme, storagev1.AddToScheme, alpha.AddToScheme} {
 		if err := add(s); err != nil {
 			return fmt.Errorf("the types of webhooks: %w", err)
 		}

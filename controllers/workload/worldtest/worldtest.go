@@ -75,12 +75,13 @@ func (w *World) Make(o client.Object) {
 
 func (w *World) start(server *rest.Config, now func() time.Time, add Add) {
 	w.Helper()
-	m, err := base.NewManager(server, w.Namespace, ctrl.Options{Logger: logr.Discard()})
+	ctx, cancel := context.WithCancel(w.Context())
+	m, err := base.NewManager(ctx, server, w.Namespace, ctrl.Options{Logger: logr.Discard()})
 	if err != nil {
+		cancel()
 		w.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(w.Context())
-	if err := add(ctx, m, base.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: now}); err != nil {
+	if err = add(ctx, m, base.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: now}); err != nil {
 		w.Fatal(err)
 	}
 	ended := make(chan struct{})

@@ -1,0 +1,235 @@
+package statefulset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
+	"github.com/keelson-io/keelson/controllers/workload/inplace"
+	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
+	"github.com/keelson-io/keelson/controllers/workload/podclient"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
+	"github.com/keelson-io/keelson/controllers/workload/slowstart"
+)
+
+// act carries out the decision, and completes what was begun. An error of one pod does not stop the
+// other pods.
+func (l *syncContext) act(ctx context.Context) error {
+	var p plan
+	if !l.want.idle(l.roster.sums) {
+		p = l.want.decide(l.roster.members(), l.inOrder)
+	}
+	removed := atMost(slices.Concat(p.ended, p.condemned, p.marked, p.replace))
+	p.update, p.grow = atMost(p.update), atMost(p.grow)
+	busy := map[string]bool{}
+	for _, m := range slices.Concat(removed, p.update) {
+		busy[m.name] = true
+	}
+	l.failedCreate = l.create(ctx, p.create)
+	growErr := l.grow(ctx, p.grow)
+	l.failedUpdate = errors.Join(l.remove(ctx, removed), growErr, l.update(ctx, p.update))
+	err := errors.Join(l.failedCreate, l.failedUpdate, l.settle(ctx, busy), l.mendClaims(ctx), l.forget(ctx))
+	l.failedUpdate = errors.Join(l.failedUpdate, l.stuck(p.stuck)) // trying again would not help
+	return err
+}
+
+func atMost(members []member) []member { return members[:min(len(members), maxPodsPerReconcile)] }
+
+// create creates pods of both revisions.
+func (l *syncContext) create(ctx context.Context, all []creation) error {
+	told := podclient.EventBatch{Noun: "Pod"}
+	defer func() {
+		told.Emit(l.Events, l.set, "SuccessfulCreate", "Creating", "create %s in StatefulSet "+l.set.Name+" successful")
+	}()
+	n, err := slowstart.Run(len(all), podclient.AtOnce, func(i int) error { return l.createOne(ctx, all[i], &told) })
+	if err != nil {
+		return fmt.Errorf("%d of %d pods were created: %w", n, len(all), err)
+	}
+	return nil
+}
+
+func (l *syncContext) createOne(ctx context.Context, c creation, told *podclient.EventBatch) error {
+	of := l.updated
+	if c.old {
+		of = l.current
+	}
+	pod, err := l.newPod(of, c.ordinal)
+	if err != nil {
+		return err
+	}
+	free, err := l.createClaims(ctx, pod.Name, c.ordinal)
+	if err != nil || !free {
+		return err
+	}
+	made, err := l.client.Create(ctx, pod)
+	if made == nil {
+		l.Events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "create Pod %s in StatefulSet %s failed error: %v", pod.Name, l.set.Name, err)
+		return err
+	}
+	l.did(ctx, nil, made)
+	told.Add(made)
+	return err
+}
+
+// newPod returns a new pod of a revision, with an ordinal.
+func (l *syncContext) newPod(of *appsv1.ControllerRevision, ordinal int) (*corev1.Pod, error) {
+	t, err := revision.Template(of)
+	if err != nil {
+		return nil, err
+	}
+	name := l.set.Name + "-" + strconv.Itoa(ordinal)
+	has := maps.Clone(t.Labels)
+	if has == nil {
+		has = map[string]string{}
+	}
+	has[revision.Label] = of.Name
+	if len(of.Name) > validation.LabelValueMaxLength {
+		has[revision.Label] = revision.Hash(of.Name)
+	}
+	has[appsv1.StatefulSetPodNameLabel], has[appsv1.PodIndexLabel] = name, strconv.Itoa(ordinal)
+	has[v1beta1.LabelLifecycle] = string(v1beta1.LifecycleNormal)
+	if l.client.Hooks.PreNormal != nil {
+		has[v1beta1.LabelLifecycle] = string(v1beta1.LifecyclePreparingNormal)
+	}
+	if !l.selector.Matches(labels.Set(has)) {
+		return nil, fmt.Errorf("spec.selector doesn't find pods of revision %s", of.Name) // the selector changed since
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: l.set.Namespace, Labels: has, Annotations: maps.Clone(t.Annotations), Finalizers: t.Finalizers,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.set, v1beta1.GroupVersion.WithKind(kind))},
+		},
+		Spec: t.Spec,
+	}
+	pod.Spec.Hostname, pod.Spec.Subdomain = name, l.set.Spec.ServiceName
+	if l.policy != v1beta1.PodUpdateRecreate {
+		inplace.AddGate(&pod.Spec)
+	}
+	lifecycle.AddGate(&pod.Spec, l.set.Spec.Lifecycle)
+	l.addClaims(&pod.Spec, ordinal)
+	return pod, nil
+}
+
+// remove deletes pods, or records that a hook blocks a pod.
+func (l *syncContext) remove(ctx context.Context, members []member) error {
+	told := podclient.EventBatch{Noun: "Pod"}
+	defer func() {
+		told.Emit(l.Events, l.set, "SuccessfulDelete", "Deleting", "delete %s in StatefulSet "+l.set.Name+" successful")
+	}()
+	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {
+		m := members[i]
+		e := l.roster.at(m.ordinal)
+		// The claims must know their owner before the pod is gone: the garbage collector deletes them.
+		if err := l.ownClaims(ctx, &e.facts); err != nil {
+			return err
+		}
+		gone, err := l.client.Delete(ctx, e.pod)
+		switch {
+		case err != nil:
+			l.Events.Eventf(l.set, e.pod, corev1.EventTypeWarning, "FailedDelete", "Deleting", "delete Pod %s in StatefulSet %s failed error: %v", m.name, l.set.Name, err)
+		case gone:
+			told.Add(e.pod)
+			l.didRemove(e)
+		}
+		return err
+	})
+	return err
+}
+
+// didRemove counts a pod that is being deleted, or gone.
+func (l *syncContext) didRemove(e *entry) {
+	f := e.facts
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.changed.add(&f, -1)
+	if f.terminating = true; !f.ended {
+		f.serving = false
+		l.changed.add(&f, 1)
+	}
+}
+
+// update updates pods in place, as far as hooks and grace periods allow.
+func (l *syncContext) update(ctx context.Context, members []member) error {
+	told := podclient.EventBatch{}
+	defer func() {
+		told.Emit(l.Events, l.set, "SuccessfulUpdatePodInPlace", "Updating", "successfully update %s in-place(revision "+l.updated.Name+")")
+	}()
+	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {
+		pod := l.roster.at(members[i].ordinal).pod
+		did, err := l.client.Update(ctx, pod, l.plan(pod), l.updated.Name, l.grace())
+		l.RequeueAfter(did.After)
+		l.did(ctx, pod, did.Pod)
+		switch {
+		case err != nil:
+			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", pod.Name, err)
+		case did.Patched:
+			told.Add(pod)
+		}
+		return err
+	})
+	return err
+}
+
+// stuck returns an error for pods that InPlaceOnly keeps at their revision. It records an event when
+// there are first such pods.
+func (l *syncContext) stuck(members []member) error {
+	if len(members) == 0 {
+		return nil
+	}
+	pod := l.roster.at(members[0].ordinal).pod
+	err := fmt.Errorf("find strategy is InPlaceOnly but Pod %s can not update in-place", pod.Name)
+	if !slices.ContainsFunc(l.set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == v1beta1.StatefulSetFailedUpdatePod }) {
+		l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "%v", err)
+	}
+	return err
+}
+
+// settle completes started updates, and brings pods into service.
+func (l *syncContext) settle(ctx context.Context, busy map[string]bool) error {
+	var open []*entry
+	for e := range l.roster.unsettled {
+		if !busy[e.name] {
+			open = append(open, e)
+		}
+	}
+	errs, settled := make([]error, len(open)), make([]bool, len(open))
+	_, _ = slowstart.Run(len(open), podclient.AtOnce, func(i int) error {
+		var after time.Duration
+		settled[i], after, errs[i] = l.client.Settle(ctx, open[i].pod)
+		l.RequeueAfter(after)
+		return nil
+	})
+	for i, e := range open {
+		if settled[i] {
+			delete(l.roster.unsettled, e)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// forget deletes unused revisions beyond the history limit.
+func (l *syncContext) forget(ctx context.Context) error {
+	return l.Revisions.Forget(ctx, l.history, l.set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
+		return r.Name == l.current.Name || l.roster.revisions[revision.Hash(r.Name)] > 0
+	})
+}
+
+// lasting returns the parts of an error that do not pass by themselves; nil if none are left.
+func lasting(err error) error {
+	if err == nil {
+		return nil
+	}
+	return base.Lasting(err)
+}

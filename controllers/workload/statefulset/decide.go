@@ -1,0 +1,308 @@
+package statefulset
+
+import "slices"
+
+// member is a pod of a StatefulSet, which has the name of its ordinal.
+type member struct {
+	name    string
+	ordinal int
+	// kept: the ordinal is wanted, and position is its index among the wanted ones.
+	kept     bool
+	position int
+	// terminating: it is being deleted. ended: it has succeeded or failed.
+	terminating, ended bool
+	// updated: the pod has the update revision.
+	updated bool
+	// ready: the pod is running and ready. available: it also has been so for long enough, no hook
+	// takes it out of service, and its claims have their size.
+	ready, available bool
+	// marked: a label asks for its replacement, or a hook holds back a deletion that cannot be called
+	// off.
+	marked bool
+	// begun: an update in place has taken the pod out of service, or waits for a hook.
+	begun bool
+	// inPlace: the pod can come to the update revision without replacement.
+	inPlace bool
+	// behind: a claim is smaller than its template, and has to grow. growing: it is about to.
+	behind, growing bool
+}
+
+// live reports whether a pod runs or will run, and is not being deleted.
+func (m member) live() bool { return !m.terminating && !m.ended }
+
+// creation is a pod to create, of the current revision or of the update revision.
+type creation struct {
+	ordinal int
+	old     bool
+}
+
+// plan is what to do now.
+type plan struct {
+	create []creation
+	// remove are pods to delete. condemned are those whose ordinals are not wanted, ended those that
+	// run no more, marked those that a user wants to be replaced, and replace those that cannot be
+	// updated in place.
+	condemned, ended, marked, replace []member
+	// grow are pods whose claims grow before their update, and update those to update in place.
+	grow, update []member
+	// stuck are pods that InPlaceOnly keeps at their revision.
+	stuck []member
+}
+
+// sums are counts of pods, from which [want.idle] sees that there is nothing to do.
+type sums struct {
+	// kept pods that are live, and of these the available ones.
+	kept, available int
+	// condemned pods exist although their ordinals are not wanted.
+	condemned, ended, marked int
+	// outdated are live kept pods that may come to the update revision, behind are others whose
+	// claims have to grow, and broken are those of both that are not available.
+	outdated, behind, broken int
+}
+
+// add adds a member to the counts if by is 1, or removes it if by is -1.
+func (s *sums) add(m *member, w want, by int) {
+	if !m.kept {
+		s.condemned += by
+		return
+	}
+	if m.ended && !m.terminating {
+		s.ended += by
+	}
+	if !m.live() {
+		return
+	}
+	s.kept += by
+	if m.available {
+		s.available += by
+	}
+	if m.marked {
+		s.marked += by
+	}
+	switch {
+	case !w.unordered && m.position < w.partition, m.updated && !m.behind:
+		return
+	case m.updated:
+		s.behind += by
+	default:
+		s.outdated += by
+	}
+	if !m.available {
+		s.broken += by
+	}
+}
+
+// moves returns how many outdated pods have to come to the update revision. The partition by
+// position is no part of them.
+func (w want) moves(outdated int) int {
+	if w.unordered {
+		return max(outdated-w.partition, 0)
+	}
+	return outdated
+}
+
+// idle reports whether decide has nothing to do.
+func (w want) idle(s sums) bool {
+	spare := w.maxUnavailable - (w.ordinals.Count() - s.available)
+	still := w.paused || w.onDelete || w.moves(s.outdated)+s.behind == 0 || spare <= 0 && s.broken == 0
+	return s.kept == w.ordinals.Count() && s.condemned+s.ended+s.marked == 0 && still
+}
+
+// decide returns what to do with the members, which are sorted by ordinal. order sorts the pods that
+// are updated by priority; it is used if w.unordered.
+func (w want) decide(members []member, order func([]member) []member) plan {
+	var p plan
+	first := slices.IndexFunc(members, func(m member) bool { return m.kept })
+	complete, blocker := true, -1 // with OrderedReady: the position at which the walk has ended
+	if w.ordered {
+		complete, blocker = w.walkOrdered(&p, members)
+	} else {
+		w.walkParallel(&p, members)
+	}
+	if done := w.scaleDown(&p, members, complete); done || first < 0 {
+		return p
+	}
+	spare := w.maxUnavailable - w.ordinals.Count()
+	for _, m := range members {
+		if m.kept && m.available {
+			spare++
+		}
+	}
+	w.replaceMarked(&p, members, &spare)
+	if !w.paused && !w.onDelete {
+		w.move(&p, w.candidates(members, order), &spare, blocker)
+	}
+	return p
+}
+
+// walkOrdered creates the first missing pod, or removes the first that has ended. It ends at the
+// first pod that is not available, and returns its position; complete: there is none.
+func (w want) walkOrdered(p *plan, members []member) (complete bool, blocker int) {
+	next := 0
+	for _, m := range members {
+		if !m.kept {
+			continue
+		}
+		if m.position > next {
+			break // a pod is missing before it
+		}
+		switch {
+		case m.ended && !m.terminating:
+			p.ended = append(p.ended, m)
+			return false, next
+		case !m.available:
+			return false, next
+		}
+		next++
+	}
+	if next >= w.ordinals.Count() {
+		return true, -1
+	}
+	p.create = append(p.create, creation{w.ordinals.At(next), w.keepsOld(members, next, 0)})
+	return false, next
+}
+
+// walkParallel creates the missing pods, as far as the scale strategy permits, and removes all that
+// have ended. A pod that waits for its creation does not hold back a removal.
+func (w want) walkParallel(p *plan, members []member) {
+	next, away, old := 0, 0, 0
+	missing := func(until int) {
+		for ; next < until && away < w.toCreate && len(p.create) < maxPodsPerReconcile; next++ {
+			c := creation{w.ordinals.At(next), w.keepsOld(members, next, old)}
+			if c.old {
+				old++
+			}
+			p.create = append(p.create, c)
+			away++
+		}
+		next = until
+	}
+	for _, m := range members {
+		if !m.kept {
+			continue
+		}
+		missing(m.position)
+		next++
+		if m.ended && !m.terminating {
+			p.ended = append(p.ended, m)
+		}
+		if !m.available {
+			away++
+		}
+	}
+	missing(w.ordinals.Count())
+}
+
+// keepsOld reports whether a new pod gets the current revision. planned is how many new pods of this
+// reconcile do.
+func (w want) keepsOld(members []member, position, planned int) bool {
+	if w.onDelete || w.partition == 0 {
+		return false
+	}
+	if !w.unordered {
+		return position < w.partition
+	}
+	for _, m := range members {
+		if m.kept && m.live() && !m.updated {
+			planned++
+		}
+	}
+	return planned < w.partition
+}
+
+// scaleDown removes condemned pods, the highest ordinal first. With OrderedReady it removes one at a
+// time, after all wanted pods are available, and nothing else is done meanwhile.
+func (w want) scaleDown(p *plan, members []member, complete bool) (done bool) {
+	var condemned []member
+	for _, m := range slices.Backward(members) {
+		if !m.kept {
+			condemned = append(condemned, m)
+		}
+	}
+	if !w.ordered {
+		for _, m := range condemned {
+			if !m.terminating {
+				p.condemned = append(p.condemned, m)
+			}
+		}
+		return false
+	}
+	if len(condemned) == 0 || !complete {
+		return false
+	}
+	// An unready pod stays until the unready pods with lower ordinals are ready: those may need it. It
+	// does not wait for a pod of an earlier revision, which may be broken for good.
+	top := condemned[0]
+	lower := slices.ContainsFunc(condemned[1:], func(m member) bool { return !m.ready && m.updated && !m.ended })
+	if !slices.ContainsFunc(condemned, func(m member) bool { return m.terminating }) && (top.ready || !lower) {
+		p.condemned = []member{top}
+	}
+	return true
+}
+
+// replaceMarked removes pods that users want to be replaced, the highest ordinal first, and reduces
+// what is spare.
+func (w want) replaceMarked(p *plan, members []member, spare *int) {
+	for _, m := range slices.Backward(members) {
+		switch {
+		case !m.kept || !m.live() || !m.marked:
+		case !m.available:
+			p.marked = append(p.marked, m)
+		case *spare > 0:
+			*spare--
+			p.marked = append(p.marked, m)
+		}
+	}
+}
+
+// candidates returns the pods that may be updated, in their order.
+func (w want) candidates(members []member, order func([]member) []member) []member {
+	var out, waiting []member
+	for _, m := range slices.Backward(members) {
+		switch {
+		case !m.kept || !w.unordered && m.position < w.partition:
+		case w.unordered && m.live() && !m.updated:
+			waiting = append(waiting, m)
+		default:
+			out = append(out, m)
+		}
+	}
+	if !w.unordered {
+		return out
+	}
+	return append(out, order(waiting)[:w.moves(len(waiting))]...)
+}
+
+// move brings candidates to the update revision. Pods that are not available cost nothing, and so do
+// not wait for pods before them; of the others as many are updated as are spare. With OrderedReady
+// only the first pod that is not available may be replaced: another one would not be created again
+// before that.
+func (w want) move(p *plan, candidates []member, spare *int, blocker int) {
+	blocked := false
+	for _, m := range candidates {
+		if !m.live() || m.marked || m.updated && !m.behind || m.growing {
+			continue
+		}
+		if m.available {
+			if blocked = blocked || *spare <= 0; blocked {
+				continue
+			}
+		}
+		switch {
+		case m.behind:
+			p.grow = append(p.grow, m)
+		case m.inPlace:
+			p.update = append(p.update, m)
+		case w.inPlaceOnly:
+			p.stuck = append(p.stuck, m)
+			continue
+		case w.ordered && !m.available && m.position != blocker:
+			continue
+		default:
+			p.replace = append(p.replace, m)
+		}
+		if m.available {
+			*spare--
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package statefulset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+)
+
+// reasonRefused is the reason for a spec that is not followed.
+const reasonRefused = "SpecRefused"
+
+// refuse records in the status and an event why a StatefulSet is not reconciled. Its pods stay as
+// they are.
+func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.StatefulSet, why error) error {
+	now := set.DeepCopy()
+	now.Status.ObservedGeneration = set.Generation
+	c := appsv1.StatefulSetCondition{
+		Type: v1beta1.StatefulSetFailedUpdatePod, Status: corev1.ConditionTrue, Reason: reasonRefused, Message: why.Error() + ": nothing is done",
+		LastTransitionTime: metav1.NewTime(r.now()),
+	}
+	now.Status.Conditions = withCondition(set.Status.Conditions, c)
+	if equality.Semantic.DeepEqual(now.Status, set.Status) {
+		return nil
+	}
+	r.Events.Eventf(set, nil, corev1.EventTypeWarning, reasonRefused, "Reconciling", "%s", c.Message)
+	if err := r.Objects.Status().Update(ctx, now); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("the status of StatefulSet %s/%s: %w", set.Namespace, set.Name, err)
+	}
+	return nil
+}
+
+// withCondition returns conditions with one that is True. It keeps the time of an earlier one.
+func withCondition(was []appsv1.StatefulSetCondition, c appsv1.StatefulSetCondition) []appsv1.StatefulSetCondition {
+	out := slices.Clone(was)
+	i := slices.IndexFunc(out, func(o appsv1.StatefulSetCondition) bool { return o.Type == c.Type })
+	if i < 0 {
+		return append(out, c)
+	}
+	if out[i].Status == c.Status {
+		c.LastTransitionTime = out[i].LastTransitionTime
+	}
+	out[i] = c
+	return out
+}
+
+// writeStatus writes the observed status, at most once a second while it keeps changing. It returns
+// when to reconcile again for a delayed write.
+func (l *syncContext) writeStatus(ctx context.Context) (time.Duration, error) {
+	now := l.status()
+	if equality.Semantic.DeepEqual(&now, &l.set.Status) {
+		return 0, nil
+	}
+	if left := l.Paced(l.set.UID, l.at); left > 0 && now.ObservedGeneration == l.set.Status.ObservedGeneration {
+		return left, nil
+	}
+	set := l.set.DeepCopy()
+	set.Status = now
+	if err := l.Objects.Status().Update(ctx, set); client.IgnoreNotFound(err) != nil {
+		return 0, fmt.Errorf("the status of StatefulSet %s/%s: %w", l.set.Namespace, l.set.Name, err)
+	}
+	return 0, nil
+}
+
+// status returns the status with what this reconcile has created, deleted and updated in place. So a
+// client that sees such a pod does not read a status without it.
+func (l *syncContext) status() v1beta1.StatefulSetStatus {
+	n := l.roster.counts.with(l.changed)
+	is := v1beta1.StatefulSetStatus{
+		ObservedGeneration: l.set.Generation, Replicas: n.replicas, ReadyReplicas: n.ready, AvailableReplicas: n.available,
+		CurrentReplicas: n.current, UpdatedReplicas: n.updated, UpdatedReadyReplicas: n.updatedReady, UpdatedAvailableReplicas: n.updatedAvailable,
+		CurrentRevision: l.current.Name, UpdateRevision: l.updated.Name, CollisionCount: l.history.Collisions,
+		LabelSelector: metav1.FormatLabelSelector(l.set.Spec.Selector), Conditions: l.conditions(),
+	}
+	// Without the last condition, pods in the partition would lose their revision when all are gone.
+	if n.updated == n.replicas && n.ready == n.replicas && int(n.replicas) == l.want.ordinals.Count() && (n.replicas > 0 || l.want.partition == 0) {
+		is.CurrentRevision, is.CurrentReplicas = is.UpdateRevision, is.UpdatedReplicas
+	}
+	for i := range l.set.Spec.VolumeClaimTemplates {
+		c := v1beta1.VolumeClaimStatus{VolumeClaimName: l.set.Spec.VolumeClaimTemplates[i].Name}
+		if i < len(l.roster.claims) {
+			c.CompatibleReplicas, c.CompatibleReadyReplicas = l.roster.claims[i].compatible, l.roster.claims[i].sized
+		}
+		is.VolumeClaims = append(is.VolumeClaims, c)
+	}
+	return is
+}
+
+// with returns the counts with some changes.
+func (c counts) with(o counts) counts {
+	return counts{
+		replicas: c.replicas + o.replicas, ready: c.ready + o.ready, available: c.available + o.available, current: c.current + o.current,
+		updated: c.updated + o.updated, updatedReady: c.updatedReady + o.updatedReady, updatedAvailable: c.updatedAvailable + o.updatedAvailable,
+	}
+}
+
+// conditions returns the earlier conditions with their changes.
+func (l *syncContext) conditions() []appsv1.StatefulSetCondition {
+	out := slices.Clone(l.set.Status.Conditions)
+	for _, c := range []struct {
+		kind appsv1.StatefulSetConditionType
+		what string
+		err  error
+	}{
+		{v1beta1.StatefulSetFailedCreatePod, "create", lasting(l.failedCreate)},
+		{v1beta1.StatefulSetFailedUpdatePod, "update", lasting(l.failedUpdate)},
+	} {
+		if c.err == nil {
+			out = slices.DeleteFunc(out, func(o appsv1.StatefulSetCondition) bool { return o.Type == c.kind })
+			continue
+		}
+		out = withCondition(out, appsv1.StatefulSetCondition{
+			Type: c.kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(l.at),
+			Message: "StatefulPodControl failed to " + c.what + " Pod error: " + c.err.Error(),
+		})
+	}
+	return out
+}
