@@ -38,7 +38,7 @@ type sizes struct {
 	Faults     int           // faults that the proxy injects
 	Rounds     int           // rounds of two writers
 	Shards     int           // rounds of three replicas
-	Workloads  int           // rollouts of CloneSets
+	Workloads  int           // rollouts of CloneSets and StatefulSets
 	Rollouts   int           // seeds that each transition of rollouts is tried on
 	Chances    int           // chances to prune objects that must stay
 	Plans      int           // plans that end objects
@@ -77,7 +77,7 @@ func newCommand() *cobra.Command {
 	f.IntVar(&o.Rounds, "rounds", 100, "`ROUNDS` of two writers")
 	f.IntVar(&o.Shards, "shards", 20, "`ROUNDS` of three replicas")
 	f.IntVar(&o.Rollouts, "rollout-seeds", 10, "`SEEDS` that each transition of rollouts is tried on")
-	f.IntVar(&o.Workloads, "workloads", 200, "`ROLLOUTS` of CloneSets while their controller is killed")
+	f.IntVar(&o.Workloads, "workloads", 200, "`ROLLOUTS` of CloneSets and StatefulSets while their controller is killed")
 	f.IntVar(&o.Chances, "chances", 1000, "`CHANCES` to prune what must stay")
 	f.IntVar(&o.Plans, "plans", 200, "`PLANS` that end objects of every kind, in every way")
 	f.DurationVar(&o.Contend, "contend", 5*time.Minute, "`TIME` of contended writes")

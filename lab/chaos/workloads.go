@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,9 +31,9 @@ import (
 
 const (
 	podNamespace = "default"
-	// cloneSets is the number of CloneSets that are updated at the same time. They share
-	// one controller process, which is killed repeatedly.
-	cloneSets = 20
+	// workloads is the number of CloneSets and StatefulSets that are updated at the same time. They
+	// share one controller process, which is killed repeatedly.
+	workloads = 20
 	// maxWrites is the highest number of writes before a kill. maxReads is the highest
 	// number of requests before a kill while the process still reads the initial state.
 	maxWrites, maxReads = 150, 5
@@ -41,11 +42,11 @@ const (
 	rolloutPatience = 15 * time.Minute
 )
 
-// cloneSetFleet is a set of CloneSets that are updated while their controller is killed.
-type cloneSetFleet struct {
+// workloadFleet is a set of workloads that are updated while their controller is killed.
+type workloadFleet struct {
 	*world
 	pods  kubernetes.Interface
-	sets  dynamic.ResourceInterface
+	all   dynamic.Interface
 	watch *podWatch
 
 	mu    sync.Mutex
@@ -53,57 +54,93 @@ type cloneSetFleet struct {
 	kills int
 }
 
-// bounds are the limits of a CloneSet's update.
-type bounds struct{ replicas, maxUnavailable, maxSurge int }
+// workload is a CloneSet or a StatefulSet, with the limits of its update.
+type workload struct {
+	kind, name                         string
+	replicas, maxUnavailable, maxSurge int
+	// settings are the other fields of its spec, and of its rolling updates, as parts of JSON.
+	settings, rolling string
+	chance            *rand.Rand
+}
 
-// runWorkloads updates CloneSets, in place and by replacement, to partitions and back,
-// while keelson workloads is killed at random requests. Then it judges every write of the
+// newWorkload draws a workload: half of them are CloneSets, and the others StatefulSets, in order or
+// in parallel.
+func newWorkload(i int, chance *rand.Rand) *workload {
+	w := &workload{kind: "CloneSet", name: fmt.Sprintf("cloneset-%02d", i), replicas: 3 + chance.IntN(5), maxUnavailable: 1 + chance.IntN(2), chance: chance}
+	w.rolling = fmt.Sprintf(`"podUpdatePolicy": %q`, []string{"ReCreate", "InPlaceIfPossible"}[chance.IntN(2)])
+	if i%2 == 0 {
+		w.maxSurge = chance.IntN(3)
+		w.rolling += fmt.Sprintf(`, "maxSurge": %d`, w.maxSurge)
+		return w
+	}
+	w.kind, w.name = "StatefulSet", fmt.Sprintf("statefulset-%02d", i)
+	policy := []string{"OrderedReady", "Parallel"}[chance.IntN(2)]
+	if policy == "OrderedReady" {
+		w.maxUnavailable = 1
+	}
+	w.settings = fmt.Sprintf(`"podManagementPolicy": %q, "serviceName": %q, "ordinals": {"start": %d}, "reserveOrdinals": [%d],`, policy, w.name, chance.IntN(2), 1+chance.IntN(4))
+	return w
+}
+
+// steps draws the partitions of a rollout. A CloneSet goes back in every second one; a StatefulSet
+// never does.
+func (w *workload) steps(rollout int) []int {
+	if rollout%2 == 1 && w.kind == "CloneSet" { // a partition of at least 1, since a complete rollout can't go back
+		return []int{1 + w.chance.IntN(w.replicas), w.replicas, 0}
+	}
+	return []int{w.chance.IntN(w.replicas + 1), 0}
+}
+
+// runWorkloads updates CloneSets and StatefulSets, in place and by replacement, to partitions and
+// back, while keelson workloads is killed at random requests. Then it judges every write of the
 // process by the state of the pods at that moment.
 func runWorkloads(ctx context.Context, w *world, r *result) {
-	r.did, r.must = "rollouts of CloneSets whose controller is killed again and again", w.Workloads
-	c := &cloneSetFleet{world: w, out: r}
+	r.did, r.must = "rollouts of CloneSets and StatefulSets whose controller is killed again and again", w.Workloads
+	c := &workloadFleet{world: w, out: r}
 	c.install(ctx)
 	mark := w.mark()
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
 	c.watch = watchPods(following, c.pods)
-	promised := map[string]bounds{}
-	chances := make([]*rand.Rand, cloneSets)
-	for i := range chances {
-		chance := w.chance(cloneSetName(i))
-		promised[cloneSetName(i)] = bounds{replicas: 3 + chance.IntN(5), maxUnavailable: 1 + chance.IntN(2), maxSurge: chance.IntN(3)}
-		chances[i] = chance
+	sets, promised := make([]*workload, workloads), map[string]*workload{}
+	for i := range sets {
+		sets[i] = newWorkload(i, w.chance(fmt.Sprintf("cloneset-%02d", i)))
+		promised[sets[i].name] = sets[i]
 	}
 	killing, stop := context.WithCancel(ctx)
 	defer stop()
 	killed := make(chan error, 1)
 	go func() { killed <- must.Try(func() { c.kill(killing, w.chance("kills")) }) }()
 	err := must.Try(func() {
-		must.All(cloneSets, func(i int) { c.roll(ctx, cloneSetName(i), promised[cloneSetName(i)], chances[i]) })
+		must.All(workloads, func(i int) { c.roll(ctx, sets[i]) })
 	})
 	stop()
 	must.Do(errors.Join(err, <-killed))
 	c.judge(mark, promised)
 }
 
-func cloneSetName(i int) string { return fmt.Sprintf("cloneset-%02d", i) }
-
 // install creates the CRDs of the workload controllers in the cluster.
-func (c *cloneSetFleet) install(ctx context.Context) {
+func (c *workloadFleet) install(ctx context.Context) {
 	config := c.client(cluster.Admin)
 	c.pods = must.Get(kubernetes.NewForConfig(config))
-	all := must.Get(dynamic.NewForConfig(config))
-	c.sets = all.Resource(harness.Resource("apps.kruise.io/v1beta1/clonesets")).Namespace(podNamespace)
-	must.Do(harness.InstallCRDs(ctx, all, filepath.Join(filepath.Dir(filepath.Dir(c.keelson)), "components", "workload-controllers", "template", "crds")))
+	c.all = must.Get(dynamic.NewForConfig(config))
+	must.Do(harness.InstallCRDs(ctx, c.all, filepath.Join(filepath.Dir(filepath.Dir(c.keelson)), "components", "workload-controllers", "template", "crds")))
 	until(ctx, hungAfter, func(ctx context.Context) {
-		must.Get(c.sets.List(ctx, metav1.ListOptions{}))
+		for _, kind := range []string{"CloneSet", "StatefulSet"} {
+			must.Get(c.sets(kind).List(ctx, metav1.ListOptions{}))
+		}
 	})
+}
+
+// sets returns the client of a kind of workloads.
+func (c *workloadFleet) sets(kind string) dynamic.ResourceInterface {
+	return c.all.Resource(harness.Resource("apps.kruise.io/v1beta1/" + strings.ToLower(kind) + "s")).Namespace(podNamespace)
 }
 
 // kill starts the process and kills it at a random request, repeatedly until the context
 // ends. A life is measured in requests, not in time, so that the rollouts finish even on
 // the slowest machine.
-func (c *cloneSetFleet) kill(ctx context.Context, chance *rand.Rand) {
+func (c *workloadFleet) kill(ctx context.Context, chance *rand.Rand) {
 	p, kubeconfig := c.proxied(ctx, "workloads", proxy.Options{})
 	must.Finally(func() {
 		for ctx.Err() == nil {
@@ -163,32 +200,27 @@ func (l *processRun) decide(r proxy.Request) proxy.Verdict {
 
 func (l *processRun) ends() { l.end.Do(func() { close(l.over) }) }
 
-// roll creates a CloneSet and carries out its share of the rollouts. Each rollout goes to a
-// partition and then to the end. Every second rollout goes back in between.
-func (c *cloneSetFleet) roll(ctx context.Context, name string, b bounds, chance *rand.Rand) {
-	policy := []string{"ReCreate", "InPlaceIfPossible"}[chance.IntN(2)]
-	set := fmt.Sprintf(`{"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": {"name": %[1]q}, "spec": {
-		"replicas": %[2]d, "selector": {"matchLabels": {"app": %[1]q}},
-		"updateStrategy": {"rollingUpdate": {"podUpdatePolicy": %[5]q, "maxUnavailable": %[3]d, "maxSurge": %[4]d}},
-		"template": {"metadata": {"labels": {"app": %[1]q}}, "spec": {"containers": [{"name": "web", "image": "web:v0"}]}}}}`,
-		name, b.replicas, b.maxUnavailable, b.maxSurge, policy)
+// roll creates a workload and carries out its share of the rollouts. Each rollout goes to a partition
+// and then to the end.
+func (c *workloadFleet) roll(ctx context.Context, w *workload) {
+	text := fmt.Sprintf(`{"apiVersion": "apps.kruise.io/v1beta1", "kind": %[1]q, "metadata": {"name": %[2]q}, "spec": {
+		"replicas": %[3]d, "selector": {"matchLabels": {"app": %[2]q}}, %[5]s
+		"updateStrategy": {"rollingUpdate": {"maxUnavailable": %[4]d, %[6]s}},
+		"template": {"metadata": {"labels": {"app": %[2]q}}, "spec": {"containers": [{"name": "web", "image": "web:v0"}]}}}}`,
+		w.kind, w.name, w.replicas, w.maxUnavailable, w.settings, w.rolling)
 	made := &unstructured.Unstructured{}
-	must.Do(made.UnmarshalJSON([]byte(set)))
-	must.Get(c.sets.Create(ctx, made, metav1.CreateOptions{}))
-	c.settled(ctx, name, b.replicas, b.replicas)
-	for i := range (c.Workloads + cloneSets - 1) / cloneSets {
+	must.Do(made.UnmarshalJSON([]byte(text)))
+	must.Get(c.sets(w.kind).Create(ctx, made, metav1.CreateOptions{}))
+	c.settled(ctx, w, w.replicas)
+	for i := range (c.Workloads + workloads - 1) / workloads {
 		c.mu.Lock()
 		c.out.number++
 		c.mu.Unlock()
 		began := time.Now()
-		steps := []int{chance.IntN(b.replicas + 1), 0}
-		if i%2 == 1 { // a partition of at least 1, since a complete rollout can't go back
-			steps = []int{1 + chance.IntN(b.replicas), b.replicas, 0}
-		}
-		for _, partition := range steps {
+		for _, partition := range w.steps(i) {
 			patch := fmt.Sprintf(`{"spec": {"updateStrategy": {"rollingUpdate": {"partition": %d}}, "template": {"spec": {"containers": [{"name": "web", "image": "web:v%d"}]}}}}`, partition, i+1)
-			must.Get(c.sets.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
-			must.Wrap(func() { c.settled(ctx, name, b.replicas, b.replicas-partition) }, "rollout %d to partition %d", i+1, partition)
+			must.Get(c.sets(w.kind).Patch(ctx, w.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
+			must.Wrap(func() { c.settled(ctx, w, w.replicas-partition) }, "rollout %d to partition %d", i+1, partition)
 		}
 		c.mu.Lock()
 		c.out.recovered(time.Since(began))
@@ -196,18 +228,18 @@ func (c *cloneSetFleet) roll(ctx context.Context, name string, b bounds, chance 
 	}
 }
 
-// settled waits until all pods of a CloneSet are available and the given number is updated.
-func (c *cloneSetFleet) settled(ctx context.Context, name string, pods, updated int) {
+// settled waits until all pods of a workload are available and the given number is updated.
+func (c *workloadFleet) settled(ctx context.Context, w *workload, updated int) {
 	until(ctx, rolloutPatience, func(ctx context.Context) {
-		set := must.Get(c.sets.Get(ctx, name, metav1.GetOptions{}))
+		set := must.Get(c.sets(w.kind).Get(ctx, w.name, metav1.GetOptions{}))
 		status, _, err := unstructured.NestedMap(set.Object, "status")
 		must.Do(err)
 		want := map[string]int{
-			"observedGeneration": int(set.GetGeneration()), "replicas": pods, "availableReplicas": pods, "updatedReplicas": updated, "updatedReadyReplicas": updated,
+			"observedGeneration": int(set.GetGeneration()), "replicas": w.replicas, "availableReplicas": w.replicas, "updatedReplicas": updated, "updatedReadyReplicas": updated,
 		}
 		for field, n := range want {
 			if is, _ := status[field].(int64); is != int64(n) {
-				must.Failf("%s: %s is %d and not %d", name, field, is, n)
+				must.Failf("%s: %s is %d and not %d", w.name, field, is, n)
 			}
 		}
 	})
@@ -237,13 +269,13 @@ func watchPods(ctx context.Context, pods kubernetes.Interface) *podWatch {
 	return w
 }
 
-// podTally counts the pods of a CloneSet.
+// podTally counts the pods of a workload.
 type podTally struct{ active, available int }
 
 // judge judges each of Keelson's writes by the state of the pods at that moment. A write
 // may not create more pods than the surge allows, and may not take a needed pod out of
 // service.
-func (c *cloneSetFleet) judge(mark int64, promised map[string]bounds) {
+func (c *workloadFleet) judge(mark int64, promised map[string]*workload) {
 	ours := c.ours(mark)
 	c.watch.mu.Lock()
 	defer c.watch.mu.Unlock()
@@ -266,6 +298,9 @@ func (c *cloneSetFleet) judge(mark int64, promised map[string]bounds) {
 		if !ours[pod.ResourceVersion] {
 			continue
 		}
+		if b == nil {
+			must.Failf("pod %s, which the controller wrote, is of none of the workloads", pod.Name)
+		}
 		judged++
 		if after.active > before.active && after.active > b.replicas+b.maxSurge {
 			c.out.violate("%s: pod %s is one of %d, of %d and a surge of %d", name, pod.Name, after.active, b.replicas, b.maxSurge)
@@ -275,13 +310,13 @@ func (c *cloneSetFleet) judge(mark int64, promised map[string]bounds) {
 		}
 	}
 	c.out.notes = append(c.out.notes, fmt.Sprintf("%d kills, %d writes of pods judged, %d states of pods seen", c.kills, judged, len(c.watch.events)))
-	if judged == 0 || c.kills < c.out.number/cloneSets {
+	if judged == 0 || c.kills < c.out.number/workloads {
 		must.Failf("%d writes judged, %d kills: this shows nothing", judged, c.kills)
 	}
 }
 
 // ours returns the resourceVersions of pods that Keelson wrote.
-func (c *cloneSetFleet) ours(mark int64) map[string]bool {
+func (c *workloadFleet) ours(mark int64) map[string]bool {
 	events := c.since(mark)
 	out := map[string]bool{}
 	for _, e := range events {

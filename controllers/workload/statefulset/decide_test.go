@@ -117,6 +117,19 @@ func (m *machine) members() []member {
 	return out
 }
 
+// populate draws a beginning in the middle: pods of several revisions, one of them bad, and some of
+// ordinals that are not wanted.
+func (m *machine) populate(rt *rapid.T) {
+	m.newest, m.bad[2] = 3, true
+	m.current, m.update = rapid.IntRange(1, 3).Draw(rt, "current"), rapid.IntRange(1, 3).Draw(rt, "update")
+	for n := range rapid.IntRange(0, 10).Draw(rt, "pods") {
+		p := &modelPod{revision: rapid.SampledFrom([]int{m.update, m.update, m.current, m.current, 1, 2, 3}).Draw(rt, "revision")}
+		p.ready = !m.bad[p.revision] && rapid.IntRange(0, 3).Draw(rt, "ready") > 0
+		p.marked = rapid.IntRange(0, 5).Draw(rt, "marked") == 0
+		m.pods[n], m.sizes[n] = p, 1
+	}
+}
+
 // release makes a revision that no pod has.
 func (m *machine) release() {
 	m.newest++
@@ -228,12 +241,30 @@ func (m *machine) forbidden(members []member, p plan) string {
 	if w.ordered && len(p.condemned) > 0 && (len(p.condemned) > 1 || m.available() < w.ordinals.Count()) {
 		return fmt.Sprintf("%+v go at once, or while wanted ones are not available", p.condemned)
 	}
+	for _, top := range p.condemned {
+		for _, o := range members {
+			if w.ordered && !top.ready && !o.kept && o.ordinal < top.ordinal && o.live() && o.updated && !o.ready {
+				return fmt.Sprintf("%s goes before %s is ready", top.name, o.name)
+			}
+		}
+	}
 	for _, u := range slices.Concat(p.replace, p.update, p.grow) {
 		switch {
 		case w.paused || w.onDelete:
 			return fmt.Sprintf("%s is updated although it is paused", u.name)
 		case !w.unordered && u.position < w.partition:
 			return fmt.Sprintf("%s is updated although it is in the partition", u.name)
+		}
+	}
+	for _, u := range p.replace {
+		lower := 0
+		for _, o := range members {
+			if o.kept && o.available && o.position < u.position {
+				lower++
+			}
+		}
+		if w.ordered && lower < u.position {
+			return fmt.Sprintf("%s is replaced, and would not be created again before those below it are available", u.name)
 		}
 	}
 	for _, u := range slices.Concat(p.replace, p.update) {
@@ -281,6 +312,7 @@ func TestRollouts(t *testing.T) {
 			m.want.ordinals = o
 		}
 		scale(rt)
+		m.populate(rt)
 		pod := func(rt *rapid.T) (int, *modelPod) {
 			if len(m.pods) == 0 {
 				rt.Skip("no pod")

@@ -17,6 +17,12 @@ import (
 
 const clones = "web" // name of the CloneSet
 
+// Names of steps that several workloads have.
+const (
+	updatedAll  = "updated in place, maxUnavailable 100%"
+	updatedSome = "updated in place, maxUnavailable 20%"
+)
+
 // cloneSet measures a CloneSet from creation to scale-down.
 func (b *bench) cloneSet(ctx context.Context) {
 	b.start()
@@ -44,8 +50,8 @@ func (b *bench) cloneSet(ctx context.Context) {
 		{"created", b.createClones, of(func(s v1beta1.CloneSetStatus) (bool, int32) {
 			return s.Replicas == n && s.ReadyReplicas == n, s.ReadyReplicas
 		}), b.pods},
-		{"updated in place, maxUnavailable 100%", rolling("web:v2", "100%"), updated, b.pods},
-		{"updated in place, maxUnavailable 20%", rolling("web:v3", "20%"), updated, b.pods},
+		{updatedAll, rolling("web:v2", "100%"), updated, b.pods},
+		{updatedSome, rolling("web:v3", "20%"), updated, b.pods},
 	} {
 		b.step(ctx, w, s)
 	}

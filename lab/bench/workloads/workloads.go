@@ -1,5 +1,6 @@
 // Package workloads measures keelson workloads on a cluster of the lab, with nodes simulated by
-// kwok. It creates a large CloneSet, updates the CloneSet in place and scales it to zero. Then it
+// kwok. It creates a large CloneSet, updates the CloneSet in place and scales it to zero. It does the
+// same with a StatefulSet. Then it
 // adds many nodes, creates a DaemonSet on them and rolls the DaemonSet in place. For comparison, a
 // bare loop writes the same pods equally often, which shows the limit of the API server.
 //
@@ -57,16 +58,17 @@ type bench struct {
 	config  *rest.Config
 	client  client.Client
 	process *process.Child
-	last    time.Duration // duration of the last step
+	last    time.Duration            // duration of the last step
+	took    map[string]time.Duration // by the name of a step: of the first workload that had it
 }
 
 // Run measures, with the flags of the command line.
 func Run(ctx context.Context, args []string, out io.Writer) (err error) {
-	b := &bench{out: out}
+	b := &bench{out: out, took: map[string]time.Duration{}}
 	flags := flag.NewFlagSet("bench workloads", flag.ContinueOnError)
 	flags.StringVar(&b.keelson, "keelson", "bin/keelson", "the program to measure")
 	flags.StringVar(&b.crds, "crds", "components/workload-controllers/template/crds", "folder of the CRDs")
-	flags.IntVar(&b.pods, "pods", 2000, "pods of the CloneSet")
+	flags.IntVar(&b.pods, "pods", 2000, "pods of the CloneSet and of the StatefulSet")
 	flags.IntVar(&b.nodes, "nodes", 1000, "nodes of the DaemonSet")
 	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || b.pods < 1 || b.nodes < 1 {
 		return errors.Join(err, errors.New("usage: bench workloads [--keelson FILE] [--crds FOLDER] [--pods N] [--nodes N]"))
@@ -97,6 +99,7 @@ func Run(ctx context.Context, args []string, out io.Writer) (err error) {
 	return must.Try(func() {
 		b.connect(ctx)
 		b.cloneSet(ctx)
+		b.statefulSet(ctx)
 		must.Do(b.lab.Up(ctx, name, cluster.Change{Nodes: &b.nodes}, programs))
 		b.daemonSet(ctx)
 	})
@@ -170,6 +173,9 @@ func (b *bench) step(ctx context.Context, w io.Writer, s step) {
 		return is.generation == generation && is.done
 	})
 	b.last = time.Since(begun)
+	if _, has := b.took[s.name]; !has {
+		b.took[s.name] = b.last
+	}
 	after := must.Get(b.process.Usage())
 	events := must.Get(harness.Audit(b.lab, name, since))
 	fmt.Fprintf(w, "%s\t%s; the status showed %d numbers meanwhile\n", s.name, b.last.Round(100*time.Millisecond), len(numbers))

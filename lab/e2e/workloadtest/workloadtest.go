@@ -110,7 +110,7 @@ func (c *Cluster) Begin(t *testing.T) *Test {
 		if !t.Failed() {
 			return
 		}
-		for _, what := range [][]string{{"pods,clonesets,daemonsets.apps.kruise.io,events", "wide"}, {"clonesets,daemonsets.apps.kruise.io", "yaml"}} {
+		for _, what := range [][]string{{"pods,clonesets,daemonsets.apps.kruise.io,statefulsets.apps.kruise.io,events", "wide"}, {"clonesets,daemonsets.apps.kruise.io,statefulsets.apps.kruise.io", "yaml"}} {
 			out, err := n.Kubectl(context.WithoutCancel(t.Context()), "", "-n", n.Namespace, "get", what[0], "-o", what[1])
 			t.Logf("%v\n%s", err, out)
 		}
@@ -142,11 +142,11 @@ func (n *Test) Patch(object, spec string) {
 	n.Do("patch", object, "--type=merge", "-p", `{"spec": `+spec+`}`)
 }
 
-// Status holds the status fields of CloneSets and DaemonSets.
+// Status holds the status fields of CloneSets, StatefulSets and DaemonSets.
 type Status struct {
 	ObservedGeneration int64
 
-	// Fields of a CloneSet.
+	// Fields of a CloneSet and a StatefulSet.
 	Replicas, ReadyReplicas, AvailableReplicas                      int64
 	UpdatedReplicas, UpdatedReadyReplicas, UpdatedAvailableReplicas int64
 	ExpectedUpdatedReplicas                                         int64
