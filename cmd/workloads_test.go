@@ -37,18 +37,19 @@ func TestWorkloadsWait(t *testing.T) {
 		crds := newCRDs(t, s)
 		w := runWorkloads(t, s)
 
-		both := "waits for clonesets and daemonsets" + waitsFor
-		until(t, both, func() bool { return w.get(t, "/readyz") == both+"\n" && w.looks.Load() >= 3 })
+		all := "waits for clonesets, daemonsets, statefulsets" + waitsFor
+		until(t, all, func() bool { return w.get(t, "/readyz") == all+"\n" && w.looks.Load() >= 3 })
 		if got := w.get(t, "/healthz"); got != "ok\n" {
 			t.Errorf("/healthz says %q: a kubelet would start it again", got)
 		}
 		crds.apply("clonesets")
-		one := "waits for daemonsets" + waitsFor
-		until(t, one, func() bool { return w.get(t, "/readyz") == one+"\n" })
 		crds.apply("daemonsets")
+		one := "waits for statefulsets" + waitsFor
+		until(t, one, func() bool { return w.get(t, "/readyz") == one+"\n" })
+		crds.apply("statefulsets")
 		until(t, "it is ready", func() bool { return w.get(t, "/readyz") == "ok\n" })
 
-		for _, line := range []string{both, one, "the cluster serves the missing kinds now"} {
+		for _, line := range []string{all, one, "the cluster serves the missing kinds now"} {
 			if n := strings.Count(w.log.String(), line); n != 1 {
 				t.Errorf("the log has %d times %q:\n%s", n, line, w.log.String())
 			}

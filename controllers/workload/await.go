@@ -30,7 +30,7 @@ func (c *Controller) await(ctx context.Context) error {
 	waits := ""
 	err := pollBackoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		missing, err := c.missing(ctx)
-		why := "waits for " + strings.Join(missing, " and ") + " of " + v1beta1.GroupVersion.String() +
+		why := "waits for " + strings.Join(missing, ", ") + " of " + v1beta1.GroupVersion.String() +
 			", which the cluster doesn't serve yet: apply the CRDs of components/workload-controllers"
 		switch {
 		case err != nil && waits == "":

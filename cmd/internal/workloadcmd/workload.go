@@ -103,14 +103,14 @@ func workloadKinds() []workloadKind {
 			func() client.Object { return &v1beta1.DaemonSet{} }, func() client.ObjectList { return &v1beta1.DaemonSetList{} },
 		},
 		{
-			kruise("StatefulSet"),
-			[]string{"asts", "statefulset", "statefulsets"},
-			func() client.Object { return &v1beta1.StatefulSet{} }, func() client.ObjectList { return &v1beta1.StatefulSetList{} },
-		},
-		{
 			apps("Deployment"),
 			[]string{"deployment", "deployments", "deploy"},
 			func() client.Object { return &appsv1.Deployment{} }, func() client.ObjectList { return &appsv1.DeploymentList{} },
+		},
+		{
+			kruise("StatefulSet"),
+			[]string{"asts", "statefulset", "statefulsets"},
+			func() client.Object { return &v1beta1.StatefulSet{} }, func() client.ObjectList { return &v1beta1.StatefulSetList{} },
 		},
 		{
 			apps("StatefulSet"),
