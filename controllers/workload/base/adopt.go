@@ -47,7 +47,7 @@ func (a Adopter) Adopt(ctx context.Context, released []*corev1.Pod) (int, error)
 		return 0, err
 	}
 	if len(orphans) > 0 {
-		if err := a.checkCurrent(ctx); err != nil {
+		if err := CheckCurrent(ctx, a.Live, a.Kind, a.Set); err != nil {
 			return 0, err
 		}
 	}
@@ -89,17 +89,18 @@ func (a Adopter) orphans(ctx context.Context) ([]*corev1.Pod, error) {
 	return out, nil
 }
 
-// checkCurrent returns an error if the workload was deleted or replaced since the informer read it.
-// Deletion with orphaned dependents releases the pods, and they must not be adopted again.
-func (a Adopter) checkCurrent(ctx context.Context) error {
+// CheckCurrent returns an error if a workload was deleted or replaced since the informer read it.
+// Deletion with orphaned dependents releases the pods, and they must not be adopted again. live reads
+// from the API server.
+func CheckCurrent(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, set client.Object) error {
 	is := &metav1.PartialObjectMetadata{}
-	is.SetGroupVersionKind(a.Kind)
-	err := a.Live.Get(ctx, client.ObjectKeyFromObject(a.Set), is)
+	is.SetGroupVersionKind(kind)
+	err := live.Get(ctx, client.ObjectKeyFromObject(set), is)
 	switch {
 	case err != nil:
-		return fmt.Errorf("before %s %s adopts pods: %w", a.Kind.Kind, client.ObjectKeyFromObject(a.Set), err)
-	case is.UID != a.Set.GetUID() || is.DeletionTimestamp != nil:
-		return apierrors.NewConflict(schema.GroupResource{Group: a.Kind.Group, Resource: a.Kind.Kind}, a.Set.GetName(), errors.New("it was deleted"))
+		return fmt.Errorf("before %s %s adopts anything: %w", kind.Kind, client.ObjectKeyFromObject(set), err)
+	case is.UID != set.GetUID() || is.DeletionTimestamp != nil:
+		return apierrors.NewConflict(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, set.GetName(), errors.New("it was deleted"))
 	}
 	return nil
 }

@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
@@ -57,6 +56,7 @@ type Reconciler struct {
 	Events    events.EventRecorder
 	Expect    *expectations.Expectations
 	Revisions revision.Store
+	Specs     *Specs
 
 	kind    string
 	workers int
@@ -65,9 +65,9 @@ type Reconciler struct {
 	statuses map[types.UID]time.Time // when each status was last written
 }
 
-// New returns the common part of the reconciler of a kind of apps.kruise.io. It returns an error
-// if the client cannot be built.
-func New(m ctrl.Manager, kind, reporter string, o Options) (*Reconciler, error) {
+// New returns the common part of the reconciler of a kind of apps.kruise.io, whose specs are those of
+// specs. It returns an error if the client cannot be built.
+func New(m ctrl.Manager, kind, reporter string, specs *Specs, o Options) (*Reconciler, error) {
 	c := rest.CopyConfig(m.GetConfig())
 	// The answer to each write is the whole pod, which takes three times as long to parse in
 	// JSON.
@@ -78,7 +78,7 @@ func New(m ctrl.Manager, kind, reporter string, o Options) (*Reconciler, error) 
 	}
 	return &Reconciler{
 		Objects: m.GetClient(), API: api, Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Events: m.GetEventRecorder(reporter), Expect: expectations.New(o.Now),
-		Revisions: revision.Store{Cache: m.GetClient(), API: api}, kind: kind, workers: o.Workers,
+		Revisions: revision.Store{Cache: m.GetClient(), API: api}, Specs: specs, kind: kind, workers: o.Workers,
 	}, nil
 }
 
@@ -86,7 +86,7 @@ func New(m ctrl.Manager, kind, reporter string, o Options) (*Reconciler, error) 
 // a workload when its spec or its pods change.
 func (r *Reconciler) Watch(m ctrl.Manager, like client.Object) *builder.Builder {
 	return ctrl.NewControllerManagedBy(m).Named(strings.ToLower(r.kind)).
-		For(like, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(like, builder.WithPredicates(r.Specs)).
 		Watches(&corev1.Pod{}, podclient.NewEventHandler(r.Owned, r.Expect)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.workers})
 }

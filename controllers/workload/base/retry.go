@@ -15,11 +15,16 @@ const retryAfter = time.Second
 
 // Result returns what a reconcile returns. After an error that passes by itself, such as a conflict,
 // the next reconcile follows soon, without the backoff and the error log of controller-runtime.
-// after is when the next reconcile is due without a change; 0 means never.
+// after is when the next reconcile is due without a change; 0 means never. A delay is kept in spite of an
+// error: a pod may wait for it.
 func Result(ctx context.Context, after time.Duration, err error) (reconcile.Result, error) {
 	if err != nil && Lasting(err) == nil {
 		log.FromContext(ctx).V(1).Info("trying again", "after", retryAfter, "error", err.Error())
 		return reconcile.Result{RequeueAfter: retryAfter}, nil
+	}
+	if err != nil && after > 0 { // controller-runtime would forget the delay, and come back much later
+		log.FromContext(ctx).Error(err, "Reconciler error", "after", after)
+		return reconcile.Result{RequeueAfter: after}, nil
 	}
 	return reconcile.Result{RequeueAfter: after}, err
 }

@@ -43,24 +43,27 @@ func TestLasting(t *testing.T) {
 	}
 }
 
-// A conflict is tried again soon. An error beside it is not hidden by it.
+// A conflict is tried again soon. An error beside it is not hidden by it, and backs off, unless a pod
+// waits for the next reconcile.
 func TestResult(t *testing.T) {
 	t.Parallel()
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "web-a", errors.New("changed"))
 	denied := errors.New("denied")
 	for name, c := range map[string]struct {
-		err  error
-		want reconcile.Result
-		fail bool
+		err   error
+		after time.Duration
+		want  reconcile.Result
+		fail  bool
 	}{
-		"Done":     {nil, reconcile.Result{RequeueAfter: time.Minute}, false},
-		"Conflict": {conflict, reconcile.Result{RequeueAfter: time.Second}, false},
-		"Both":     {errors.Join(conflict, denied), reconcile.Result{RequeueAfter: time.Minute}, true},
-		"Wrapped":  {fmt.Errorf("sync: %w", errors.Join(conflict, denied)), reconcile.Result{RequeueAfter: time.Minute}, true},
+		"Done":     {nil, time.Minute, reconcile.Result{RequeueAfter: time.Minute}, false},
+		"Conflict": {conflict, time.Minute, reconcile.Result{RequeueAfter: time.Second}, false},
+		"Both":     {errors.Join(conflict, denied), 0, reconcile.Result{}, true},
+		"Wrapped":  {fmt.Errorf("sync: %w", errors.Join(conflict, denied)), 0, reconcile.Result{}, true},
+		"Waits":    {denied, time.Minute, reconcile.Result{RequeueAfter: time.Minute}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := base.Result(t.Context(), time.Minute, c.err)
+			got, err := base.Result(t.Context(), c.after, c.err)
 			if got != c.want || (err != nil) != c.fail {
 				t.Errorf("got %+v, %v; want %+v", got, err, c.want)
 			}

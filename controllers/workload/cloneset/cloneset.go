@@ -49,7 +49,7 @@ type Reconciler struct {
 // Add adds the controller of CloneSets to a manager. It returns an error if the client or the
 // controller cannot be built.
 func Add(_ context.Context, m ctrl.Manager, o base.Options) error {
-	h, err := base.New(m, kind, "cloneset-controller", o)
+	h, err := base.New(m, kind, "cloneset-controller", base.NewSpecs(spec), o)
 	if err != nil {
 		return fmt.Errorf("CloneSets: %w", err)
 	}
@@ -107,4 +107,13 @@ func (r *Reconciler) work(ctx context.Context, set *v1beta1.CloneSet) (time.Dura
 	after, statusErr := l.writeStatus(ctx, base.Lasting(err))
 	l.RequeueAfter(after)
 	return l.After(), errors.Join(err, statusErr)
+}
+
+// spec returns the spec of a CloneSet.
+func spec(o client.Object) any {
+	set, ok := o.(*v1beta1.CloneSet)
+	if !ok {
+		return nil
+	}
+	return set.Spec
 }

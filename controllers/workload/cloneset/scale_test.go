@@ -191,8 +191,19 @@ func TestAdoptAll(t *testing.T) {
 	for _, p := range before { // as the garbage collector does with --cascade=orphan
 		w.edit(p.Name, func(p *corev1.Pod) { p.OwnerReferences = nil })
 	}
+	r, err := w.pods.AppsV1().ControllerRevisions(w.namespace).Get(t.Context(), set.Status.UpdateRevision, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.OwnerReferences = nil
+	if _, err := w.pods.AppsV1().ControllerRevisions(w.namespace).Update(t.Context(), r, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	w.create(2, inPlace)
 	w.settled(2, 2)
+	if got := w.get().Status.UpdateRevision; got != set.Status.UpdateRevision {
+		t.Errorf("the revision is %s, and was %s", got, set.Status.UpdateRevision)
+	}
 	if diff := cmp.Diff(uids(before), uids(w.list())); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
 	}

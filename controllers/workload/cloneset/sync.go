@@ -111,6 +111,7 @@ func check(s *v1beta1.CloneSetSpec) error {
 // readRevisions finds the revision of the template, and creates it if it is missing.
 func (l *syncContext) readRevisions(ctx context.Context) error {
 	owner := revision.Owner{Object: l.set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: l.set.Spec.Selector.MatchLabels, Collisions: l.set.Status.CollisionCount}
+	owner.Confirm = func(ctx context.Context) error { return base.CheckCurrent(ctx, l.live, owner.Kind, l.set) }
 	var err error
 	if l.history, err = l.Revisions.Sync(ctx, owner, &l.set.Spec.Template); err != nil {
 		return err
@@ -129,7 +130,7 @@ func (l *syncContext) readPods() error {
 	if l.selector, err = metav1.LabelSelectorAsSelector(l.set.Spec.Selector); err != nil {
 		return fmt.Errorf("spec.selector: %w", err)
 	}
-	b := basis{generation: l.set.Generation, current: l.current.Name, updated: l.updated.Name}
+	b := basis{generation: l.set.Generation, specs: l.Specs.Changes(l.set), current: l.current.Name, updated: l.updated.Name}
 	for _, r := range l.history.Revisions {
 		b.history += r.Name + " "
 	}

@@ -30,7 +30,7 @@ func BenchmarkLook(b *testing.B) {
 
 func benchmarkLook(b *testing.B, n int, rolling bool) {
 	b.Helper()
-	h := &base.Reconciler{Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Expect: expectations.New(time.Now)}
+	h := &base.Reconciler{Specs: base.NewSpecs(spec), Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Expect: expectations.New(time.Now)}
 	off := worldtest.NewOffline(b, podclient.NewEventHandler(h.Owned, h.Expect))
 	h.Objects, h.API, h.Revisions = off.Client, off.Pods, revision.Store{Cache: off.Client, API: off.Pods}
 	set := &v1beta1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Generation: 1}}
@@ -47,7 +47,7 @@ func benchmarkLook(b *testing.B, n int, rolling bool) {
 		}
 		return p
 	}
-	r := newReconciler(h, base.Options{Now: time.Now})
+	r := newReconciler(h, off.Client, base.Options{Now: time.Now})
 	for i := range n {
 		p := pod(i)
 		if rolling && i == 1 {

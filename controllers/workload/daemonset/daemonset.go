@@ -33,24 +33,25 @@ type Reconciler struct {
 	*base.Reconciler
 	options inplace.Options
 	now     func() time.Time
+	live    client.Reader // reads from the API server
 	backoff *backoff
 	nodes   *nodes
 
 	rosters *base.StateByObject[roster]
 }
 
-func newReconciler(h *base.Reconciler, o base.Options) *Reconciler {
-	return &Reconciler{Reconciler: h, options: o.InPlace, now: o.Now, backoff: newBackoff(), nodes: newNodes(), rosters: base.NewStateByObject(newRoster)}
+func newReconciler(h *base.Reconciler, live client.Reader, o base.Options) *Reconciler {
+	return &Reconciler{Reconciler: h, live: live, options: o.InPlace, now: o.Now, backoff: newBackoff(), nodes: newNodes(), rosters: base.NewStateByObject(newRoster)}
 }
 
 // Add adds the controller of DaemonSets to a manager. It returns an error if the client or the
 // controller cannot be built.
 func Add(_ context.Context, m ctrl.Manager, o base.Options) error {
-	h, err := base.New(m, kind, "daemonset-controller", o)
+	h, err := base.New(m, kind, "daemonset-controller", base.NewSpecs(spec), o)
 	if err != nil {
 		return fmt.Errorf("DaemonSets: %w", err)
 	}
-	r := newReconciler(h, o)
+	r := newReconciler(h, m.GetAPIReader(), o)
 	err = h.Watch(m, &v1beta1.DaemonSet{}).
 		Watches(&corev1.Node{}, r.nodes.eventHandler(r.all), builder.WithPredicates(predicate.Funcs{UpdateFunc: matters})).
 		Complete(r)
@@ -108,4 +109,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 	after, statusErr := l.writeStatus(ctx)
 	l.RequeueAfter(after)
 	return base.Result(ctx, l.After(), errors.Join(err, statusErr))
+}
+
+// spec returns the spec of a DaemonSet.
+func spec(o client.Object) any {
+	set, ok := o.(*v1beta1.DaemonSet)
+	if !ok {
+		return nil
+	}
+	return set.Spec
 }

@@ -33,8 +33,8 @@ type roster struct {
 
 // basis is the input of all facts, apart from nodes and pods. If it changes, all facts are void.
 type basis struct {
-	generation       int64
-	updated, history string // names of revisions
+	generation, specs int64
+	updated, history  string // names of revisions
 }
 
 // entry is a node with its pods.

@@ -44,6 +44,7 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.DaemonSet)
 		client: podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: hooks(set), Now: r.now()},
 	}
 	owner := revision.Owner{Object: set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: set.Spec.Selector.MatchLabels, Collisions: set.Status.CollisionCount}
+	owner.Confirm = func(ctx context.Context) error { return base.CheckCurrent(ctx, r.live, owner.Kind, set) }
 	var err error
 	if l.history, err = r.Revisions.Sync(ctx, owner, &set.Spec.Template); err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.DaemonSet)
 	if l.chosen, err = nodeSelector(set); err != nil {
 		return nil, err
 	}
-	b := basis{generation: set.Generation, updated: l.history.Updated.Name}
+	b := basis{generation: set.Generation, specs: r.Specs.Changes(set), updated: l.history.Updated.Name}
 	for _, r := range l.history.Revisions {
 		b.history += r.Name + " "
 	}

@@ -14,8 +14,12 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
 // Plan is the change of a pod from one revision to another.
@@ -40,6 +44,9 @@ func NewPlan(from, to *corev1.PodTemplateSpec, o Options) (plan *Plan, why strin
 	p := &Plan{
 		Images: map[string]string{}, Resources: map[string]corev1.ResourceRequirements{},
 		Labels: changed(from.Labels, to.Labels), Annotations: changed(from.Annotations, to.Annotations),
+	}
+	for _, key := range identity() {
+		delete(p.Labels, key)
 	}
 	if len(from.Spec.Containers) != len(to.Spec.Containers) {
 		return nil, "containers come or go"
@@ -70,6 +77,14 @@ func NewPlan(from, to *corev1.PodTemplateSpec, o Options) (plan *Plan, why strin
 		}
 	}
 	return p, ""
+}
+
+// identity returns the labels that a controller gives a pod, whatever its template says.
+func identity() []string {
+	return []string{
+		revision.Label, v1beta1.LabelInstanceID, v1beta1.LabelLifecycle, appsv1.StatefulSetPodNameLabel, appsv1.PodIndexLabel,
+		appsv1.DefaultDeploymentUniqueLabelKey,
+	}
 }
 
 // changed returns the new values of a map by key; nil for a key that is removed.

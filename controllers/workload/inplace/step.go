@@ -25,10 +25,10 @@ const (
 type Step struct {
 	// Condition is the new condition InPlaceUpdateReady, for the status of the pod.
 	Condition *corev1.PodCondition
+	// Resize is a strategic merge patch of the subresource resize. It is written first.
+	Resize []byte
 	// Patch is a strategic merge patch of the pod.
 	Patch []byte
-	// Resize is a strategic merge patch of the subresource resize.
-	Resize []byte
 	// After is when to try again without a change of the pod; 0 means never.
 	After time.Duration
 	// Done: the pod runs what its spec says.
@@ -53,7 +53,19 @@ func Begin(pod *corev1.Pod, plan *Plan, to string, grace time.Duration, now time
 		Revision: to, UpdateTimestamp: metav1.NewTime(now), NextContainerImages: plan.Images, NextContainerResources: plan.Resources,
 		UpdateImages: len(plan.Images) > 0, UpdateResources: len(plan.Resources) > 0,
 	}
+	if len(plan.Resources) > 0 {
+		// The record comes first, and has all as still to be done: a resize that the API server refuses
+		// must not pass for one that is done.
+		return record(pod, state, plan)
+	}
 	return batch(pod, state, plan, now)
+}
+
+// Complete reports whether a pod runs what its last update in place asked for, whatever its readiness.
+// A pod whose record cannot be parsed does not.
+func Complete(pod *corev1.Pod) bool {
+	state, updated, err := stateOf(pod)
+	return err == nil && (!updated || len(state.NextContainerImages)+len(state.NextContainerResources) == 0 && incomplete(pod, state) == "")
 }
 
 // Settle returns the next step of a pod that stays at its revision. It returns an error if the
@@ -146,6 +158,21 @@ func batch(pod *corev1.Pod, state v1beta1.InPlaceState, plan *Plan, now time.Tim
 	if len(names) > 0 {
 		state.ContainerBatchesRecord = append(slices.Clone(state.ContainerBatchesRecord), v1beta1.InPlaceBatch{Timestamp: metav1.NewTime(now), Containers: names})
 	}
+	step, err := record(pod, state, plan, containers...)
+	if err != nil {
+		return Step{}, err
+	}
+	if len(resized) > 0 {
+		if step.Resize, err = json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "spec": map[string]any{"containers": resized}}); err != nil {
+			return Step{}, fmt.Errorf("the patch of an update in place: %w", err)
+		}
+	}
+	return step, nil
+}
+
+// record returns a step that writes the state, the labels and annotations of a plan, and new images
+// of containers.
+func record(pod *corev1.Pod, state v1beta1.InPlaceState, plan *Plan, containers ...any) (Step, error) {
 	text, err := json.Marshal(state)
 	if err != nil {
 		return Step{}, fmt.Errorf("the state of an update in place: %w", err)
@@ -160,11 +187,6 @@ func batch(pod *corev1.Pod, state v1beta1.InPlaceState, plan *Plan, now time.Tim
 	var step Step
 	if step.Patch, err = json.Marshal(patch); err != nil {
 		return Step{}, fmt.Errorf("the patch of an update in place: %w", err)
-	}
-	if len(resized) > 0 {
-		if step.Resize, err = json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "spec": map[string]any{"containers": resized}}); err != nil {
-			return Step{}, fmt.Errorf("the patch of an update in place: %w", err)
-		}
 	}
 	return step, nil
 }

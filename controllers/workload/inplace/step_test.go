@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
@@ -123,6 +124,54 @@ func (s *story) kubelet(container, imageID, image string) {
 }
 
 func image(is string) *inplace.Plan { return &inplace.Plan{Images: map[string]string{"web": is}} }
+
+// A resize is recorded as still to be done before it is tried, so that one which the API server refuses
+// does not pass for done, and the pod is not available meanwhile.
+func TestResize(t *testing.T) {
+	t.Parallel()
+	cpu := func(q string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(q)}}
+	}
+	s := newStory(t, corev1.Container{Name: "web", Image: "web:v1", Resources: cpu("1")})
+	s.pod.Status.ContainerStatuses[0].Resources = new(cpu("1"))
+	plan := &inplace.Plan{Resources: map[string]corev1.ResourceRequirements{"web": cpu("2")}}
+	step, err := inplace.Begin(s.pod, plan, "web-new", 0, s.now)
+	if err != nil || step.Resize != nil || step.Patch == nil {
+		t.Fatalf("%+v, %v", step, err)
+	}
+	s.write(step, nil)
+	if s.pod.Labels[revision.Label] != "new" || inplace.Complete(s.pod) {
+		t.Errorf("%v, complete %t", s.pod.Labels, inplace.Complete(s.pod))
+	}
+	for range 2 { // the first is refused
+		if step, err = inplace.Settle(s.pod, s.now); err != nil || step.Resize == nil || step.Patch == nil {
+			t.Fatalf("%+v, %v", step, err)
+		}
+	}
+	s.pod.Spec.Containers[0].Resources = cpu("2")
+	s.write(step, nil)
+	s.settles("waits for container web to be resized")
+	if inplace.Complete(s.pod) {
+		t.Error("it is complete before its container has the resources")
+	}
+	s.pod.Status.ContainerStatuses[0].Resources = new(cpu("2"))
+	s.settles("done")
+	if !inplace.Complete(s.pod) {
+		t.Error("it is not complete")
+	}
+}
+
+// Labels that say who a pod is stay as they are, whatever templates say.
+func TestIdentityLabels(t *testing.T) {
+	t.Parallel()
+	template := func(labels map[string]string) *corev1.PodTemplateSpec {
+		return &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
+	}
+	plan, why := inplace.NewPlan(template(map[string]string{"app": "a", "apps.kubernetes.io/pod-index": "7", v1beta1.LabelLifecycle: "Normal"}), template(map[string]string{"app": "b", "statefulset.kubernetes.io/pod-name": "x"}), inplace.Options{})
+	if plan == nil || len(plan.Labels) != 1 || *plan.Labels["app"] != "b" {
+		t.Errorf("%+v, %s", plan, why)
+	}
+}
 
 // An update is three writes: the gate is closed, the image changes, and when that runs
 // the gate is opened.

@@ -38,6 +38,7 @@ type Kubelet struct {
 	none  string                    // an image that can't be pulled
 	fails string                    // an image whose pods fail
 	anew  bool                      // none or fails changed: sync all pods
+	still bool                      // pods are not synced
 	seen  []string                  // what happened to the pods, by the watch
 }
 
@@ -66,6 +67,13 @@ func (k *Kubelet) Lose(image string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.none, k.anew = image, true
+}
+
+// Pause stops all kubelets, or lets them go on.
+func (k *Kubelet) Pause(still bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.still, k.anew = still, true
 }
 
 // Fail makes the pods of an image fail from now on, like evicted pods. It replaces the previous
@@ -135,6 +143,10 @@ func (k *Kubelet) saw(what watch.EventType, p *corev1.Pod) {
 // work syncs the pending pods. Pods that fail stay pending.
 func (k *Kubelet) work(ctx context.Context) {
 	k.mu.Lock()
+	if k.still {
+		k.mu.Unlock()
+		return
+	}
 	if k.anew {
 		maps.Copy(k.todo, k.known)
 	}

@@ -68,7 +68,7 @@ func Judge(pod *corev1.Pod, hooks *v1beta1.Lifecycle, intent Action, updated boo
 		}
 		return Verdict{State: is, Go: true}
 	case Update:
-		if is == v1beta1.LifecyclePreparingNormal && !agrees(hooks.PreNormal, pod) {
+		if is == v1beta1.LifecyclePreparingNormal && !Agrees(hooks.PreNormal, pod) {
 			return Verdict{State: is, Go: true} // it does not serve yet
 		}
 		if is != v1beta1.LifecycleUpdating && holds(hooks.InPlaceUpdate, pod) {
@@ -89,18 +89,18 @@ func keepState(pod *corev1.Pod, hooks *v1beta1.Lifecycle, updated bool) Verdict 
 	notReady := hooks.InPlaceUpdate != nil && hooks.InPlaceUpdate.MarkPodNotReady
 	switch is {
 	case v1beta1.LifecyclePreparingNormal:
-		if !agrees(hooks.PreNormal, pod) {
+		if !Agrees(hooks.PreNormal, pod) {
 			return Verdict{State: is}
 		}
 	case v1beta1.LifecycleUpdating:
 		if !updated {
 			return Verdict{State: is, NotReady: notReady}
 		}
-		if hooks.InPlaceUpdate != nil && !agrees(hooks.InPlaceUpdate, pod) {
+		if hooks.InPlaceUpdate != nil && !Agrees(hooks.InPlaceUpdate, pod) {
 			return Verdict{State: v1beta1.LifecycleUpdated}
 		}
 	case v1beta1.LifecycleUpdated:
-		if hooks.InPlaceUpdate != nil && !agrees(hooks.InPlaceUpdate, pod) {
+		if hooks.InPlaceUpdate != nil && !Agrees(hooks.InPlaceUpdate, pod) {
 			return Verdict{State: is}
 		}
 	case v1beta1.LifecyclePreparingDelete:
@@ -130,8 +130,8 @@ func holds(h *v1beta1.LifecycleHook, pod *corev1.Pod) bool {
 	return slices.ContainsFunc(h.FinalizersHandler, func(f string) bool { return slices.Contains(pod.Finalizers, f) })
 }
 
-// agrees reports whether a pod has all labels and finalizers of a hook.
-func agrees(h *v1beta1.LifecycleHook, pod *corev1.Pod) bool {
+// Agrees reports whether a pod has all labels and finalizers of a hook. A hook that is nil wants none.
+func Agrees(h *v1beta1.LifecycleHook, pod *corev1.Pod) bool {
 	if h == nil {
 		return true
 	}

@@ -54,8 +54,10 @@ func NewEventHandler[T client.Object](known *OwnedIndex[T], expect *expectations
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { heard(e.Object, false, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			if was := ownerOf(e.ObjectOld, known.kind); was != nil && (ownerOf(e.ObjectNew, known.kind) == nil || ownerOf(e.ObjectNew, known.kind).UID != was.UID) {
-				heard(e.ObjectOld, true, q) // it was released
+			was, is := ownerOf(e.ObjectOld, known.kind), ownerOf(e.ObjectNew, known.kind)
+			// It was released, or it was deleted and created again while the watch had a gap.
+			if was != nil && (is == nil || is.UID != was.UID || e.ObjectNew.GetUID() != e.ObjectOld.GetUID()) {
+				heard(e.ObjectOld, true, q)
 			}
 			heard(e.ObjectNew, false, q)
 		},

@@ -186,3 +186,24 @@ func TestSettled(t *testing.T) {
 		})
 	}
 }
+
+// A pod that was deleted and created again under its name while the watch had a gap comes as an update
+// of another UID: the deleted one does not stay.
+func TestRecreatedInAGap(t *testing.T) {
+	t.Parallel()
+	k := podclient.NewOwnedIndex[*corev1.Pod]("StatefulSet")
+	h := podclient.NewEventHandler(k, expectations.New(time.Now))
+	set := &v1beta1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db", Namespace: "a", UID: "set"}}
+	pod := func(uid types.UID) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: "db-0", Namespace: "a", UID: uid, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind("StatefulSet"))},
+		}}
+	}
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(q.ShutDown)
+	h.Create(t.Context(), event.CreateEvent{Object: pod("one")}, q)
+	h.Update(t.Context(), event.UpdateEvent{ObjectOld: pod("one"), ObjectNew: pod("two")}, q)
+	if are := k.Since(new(podclient.Mark[*corev1.Pod]), set).Are; len(are) != 1 || are[0].UID != "two" {
+		t.Errorf("%v", are)
+	}
+}

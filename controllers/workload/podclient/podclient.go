@@ -39,10 +39,11 @@ type Client struct {
 	Now   time.Time
 }
 
-// Available reports whether a pod is ready for at least minReadySeconds and is not held by a
-// lifecycle state. If only time is missing, it also returns how much.
+// Available reports whether a pod is ready for at least minReadySeconds, runs what its last update in
+// place asked for, and is not held by a lifecycle state. If only time is missing, it also returns how
+// much.
 func (c Client) Available(pod *corev1.Pod, minReadySeconds int32) (bool, time.Duration) {
-	if !Ready(pod) || !lifecycle.Normal(pod) {
+	if !Ready(pod) || !lifecycle.Normal(pod) || !inplace.Complete(pod) {
 		return false, 0
 	}
 	if podorder.Available(pod, minReadySeconds, c.Now) {
@@ -159,11 +160,11 @@ func (c Client) step(ctx context.Context, pod *corev1.Pod, s inplace.Step) (*cor
 		return c.conditions(ctx, pod, s.Condition)
 	}
 	var err error
-	if s.Patch != nil {
-		pod, err = c.Patch(ctx, pod, s.Patch)
-	}
-	if s.Resize != nil && err == nil {
+	if s.Resize != nil {
 		pod, err = c.Patch(ctx, pod, s.Resize, "resize")
+	}
+	if s.Patch != nil && err == nil {
+		pod, err = c.Patch(ctx, pod, s.Patch)
 	}
 	return pod, err
 }

@@ -5,6 +5,7 @@ package revision
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -35,6 +36,10 @@ type Owner struct {
 	Kind schema.GroupVersionKind
 	// Labels are on the revisions, and select them.
 	Labels map[string]string
+	// Confirm returns an error if the workload does not exist any more. It is asked before revisions
+	// without a controller are adopted: the deletion of a workload whose pods stay leaves such. Without
+	// it none are.
+	Confirm func(context.Context) error
 	// Collisions counts the revisions whose hash was already taken by another revision.
 	Collisions *int32
 }

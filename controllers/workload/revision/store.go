@@ -2,15 +2,19 @@ package revision
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -53,7 +57,8 @@ func (h History) Of(pod *corev1.Pod) *appsv1.ControllerRevision {
 var errCollision = errors.New("another revision has the same hash")
 
 // Sync reads the history of an owner. A template without a revision gets a new revision. An
-// older revision with the same template gets the highest number again. It returns an error if a
+// older revision with the same template gets the highest number again. Revisions without a controller
+// are adopted. It returns an error if a
 // request fails, also on a conflict.
 func (s Store) Sync(ctx context.Context, owner Owner, template *corev1.PodTemplateSpec) (History, error) {
 	h := History{Collisions: owner.Collisions}
@@ -62,8 +67,12 @@ func (s Store) Sync(ctx context.Context, owner Owner, template *corev1.PodTempla
 		return h, fmt.Errorf("the revisions of %s %s/%s: %w", owner.Kind.Kind, owner.GetNamespace(), owner.GetName(), err)
 	}
 	for i := range list.Items {
-		if metav1.IsControlledBy(&list.Items[i], owner) {
-			h.Revisions = append(h.Revisions, &list.Items[i])
+		r, err := s.own(ctx, owner, &list.Items[i])
+		if err != nil {
+			return h, err
+		}
+		if r != nil {
+			h.Revisions = append(h.Revisions, r)
 		}
 	}
 	Sort(h.Revisions)
@@ -72,7 +81,7 @@ func (s Store) Sync(ctx context.Context, owner Owner, template *corev1.PodTempla
 		if err != nil {
 			return h, err
 		}
-		err = s.keep(ctx, &h, made)
+		err = s.keep(ctx, &h, owner, made)
 		if !errors.Is(err, errCollision) {
 			return h, err
 		}
@@ -81,9 +90,44 @@ func (s Store) Sync(ctx context.Context, owner Owner, template *corev1.PodTempla
 	}
 }
 
+// own returns a revision if it belongs to an owner, and adopts it if it has no controller and the name
+// that the owner gives; nil if it belongs to another one. It returns a conflict while the revision
+// belongs to an earlier workload of the owner's name.
+func (s Store) own(ctx context.Context, owner Owner, r *appsv1.ControllerRevision) (*appsv1.ControllerRevision, error) {
+	if metav1.IsControlledBy(r, owner) {
+		return r, nil
+	}
+	if c := metav1.GetControllerOfNoCopy(r); c != nil {
+		gv, err := schema.ParseGroupVersion(c.APIVersion)
+		if err == nil && gv.Group == owner.Kind.Group && c.Kind == owner.Kind.Kind && c.Name == owner.GetName() {
+			// The garbage collector deletes it, or releases it. Until then pods would get another revision.
+			return nil, apierrors.NewConflict(appsv1.Resource("controllerrevisions"), r.Name, errors.New("it belongs to a deleted "+c.Kind+" of this name"))
+		}
+		return nil, nil //nolint:nilnil // it is none of the owner's
+	}
+	if hash, named := strings.CutPrefix(r.Name, owner.GetName()+"-"); owner.Confirm == nil || !named || strings.Contains(hash, "-") {
+		return nil, nil //nolint:nilnil // as above
+	}
+	if err := owner.Confirm(ctx); err != nil {
+		return nil, err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": r.UID, "resourceVersion": r.ResourceVersion, "ownerReferences": append(slices.Clone(r.OwnerReferences), *metav1.NewControllerRef(owner, owner.Kind)),
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("adopt ControllerRevision %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	adopted, err := s.API.AppsV1().ControllerRevisions(r.Namespace).Patch(ctx, r.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("adopt ControllerRevision %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	return adopted, nil
+}
+
 // keep makes a revision, or the existing one with the same template, the updated one of a
-// history. It returns errCollision if the name is taken by another template.
-func (s Store) keep(ctx context.Context, h *History, made *appsv1.ControllerRevision) error {
+// history. It returns errCollision if the name is taken by another template, or by a revision of
+// another workload.
+func (s Store) keep(ctx context.Context, h *History, owner Owner, made *appsv1.ControllerRevision) error {
 	revisions := s.API.AppsV1().ControllerRevisions(made.Namespace)
 	var err error
 	if found := Find(h.Revisions, made); found != nil {
@@ -101,10 +145,14 @@ func (s Store) keep(ctx context.Context, h *History, made *appsv1.ControllerRevi
 	}
 	h.Updated, err = revisions.Create(ctx, made, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) { // the cache is behind, or the hash collides
-		h.Updated, err = revisions.Get(ctx, made.Name, metav1.GetOptions{})
-		if err == nil && !Same(h.Updated, made) {
+		var there *appsv1.ControllerRevision
+		if there, err = revisions.Get(ctx, made.Name, metav1.GetOptions{}); err == nil && Same(there, made) {
+			there, err = s.own(ctx, owner, there)
+		}
+		if err == nil && (there == nil || !Same(there, made)) {
 			return errCollision
 		}
+		h.Updated = there
 	}
 	if err != nil {
 		return fmt.Errorf("ControllerRevision %s/%s: %w", made.Namespace, made.Name, err)

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -31,7 +32,8 @@ func (l *syncContext) act(ctx context.Context) error {
 	if !l.want.idle(l.roster.sums) {
 		p = l.want.decide(l.roster.members(), l.inOrder)
 	}
-	removed := atMost(slices.Concat(p.ended, p.condemned, p.marked, p.replace))
+	// Each kind has a share of its own: deletions that hooks hold back must not keep others waiting.
+	removed := slices.Concat(atMost(p.ended), atMost(p.condemned), atMost(p.marked), atMost(p.replace))
 	p.update, p.grow = atMost(p.update), atMost(p.grow)
 	busy := map[string]bool{}
 	for _, m := range slices.Concat(removed, p.update) {
@@ -40,8 +42,10 @@ func (l *syncContext) act(ctx context.Context) error {
 	l.failedCreate = l.create(ctx, p.create)
 	growErr := l.grow(ctx, p.grow)
 	l.failedUpdate = errors.Join(l.remove(ctx, removed), growErr, l.update(ctx, p.update))
-	err := errors.Join(l.failedCreate, l.failedUpdate, l.settle(ctx, busy), l.mendClaims(ctx), l.forget(ctx))
-	l.failedUpdate = errors.Join(l.failedUpdate, l.stuck(p.stuck)) // trying again would not help
+	l.failedUpdate = errors.Join(l.failedUpdate, l.settle(ctx, busy))
+	l.failedCreate = errors.Join(l.failedCreate, l.mendClaims(ctx))
+	err := errors.Join(l.failedCreate, l.failedUpdate, l.forget(ctx))
+	l.failedUpdate = errors.Join(l.failedUpdate, l.stuck()) // trying again would not help
 	return err
 }
 
@@ -53,11 +57,43 @@ func (l *syncContext) create(ctx context.Context, all []creation) error {
 	defer func() {
 		told.Emit(l.Events, l.set, "SuccessfulCreate", "Creating", "create %s in StatefulSet "+l.set.Name+" successful")
 	}()
-	n, err := slowstart.Run(len(all), podclient.AtOnce, func(i int) error { return l.createOne(ctx, all[i], &told) })
+	// What is wrong with one name or claim is no reason to create no other pod.
+	errs := make([]error, len(all))
+	n, err := slowstart.Run(len(all), podclient.AtOnce, func(i int) error {
+		err := l.createOne(ctx, all[i], &told)
+		if errors.Is(err, errTaken) {
+			errs[i], err = err, nil
+		}
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("%d of %d pods were created: %w", n, len(all), err)
+		err = fmt.Errorf("%d of %d pods were created: %w", n, len(all), err)
 	}
-	return nil
+	return errors.Join(err, first(errs))
+}
+
+// errTaken is part of errors that concern a single ordinal: another object has the name of its pod or
+// claim.
+var errTaken = errors.New("the name is taken")
+
+// each calls do for all, and returns the first error by index. An error of one does not stop the
+// others.
+func each[T any](all []T, do func(T) error) error {
+	errs := make([]error, len(all))
+	_, _ = slowstart.Run(len(all), podclient.AtOnce, func(i int) error {
+		errs[i] = do(all[i])
+		return nil
+	})
+	return first(errs)
+}
+
+// first returns the first error, and says how many there are.
+func first(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) < 2 {
+		return errors.Join(errs...)
+	}
+	return fmt.Errorf("%w (and %d more)", errs[0], len(errs)-1)
 }
 
 func (l *syncContext) createOne(ctx context.Context, c creation, told *podclient.EventBatch) error {
@@ -74,6 +110,9 @@ func (l *syncContext) createOne(ctx context.Context, c creation, told *podclient
 		return err
 	}
 	made, err := l.client.Create(ctx, pod)
+	if apierrors.IsAlreadyExists(err) { // its own pods are known
+		err = fmt.Errorf("%w: there is a pod %s that is not of this StatefulSet: delete it, or reserve its ordinal", errTaken, pod.Name)
+	}
 	if made == nil {
 		l.Events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "create Pod %s in StatefulSet %s failed error: %v", pod.Name, l.set.Name, err)
 		return err
@@ -100,9 +139,6 @@ func (l *syncContext) newPod(of *appsv1.ControllerRevision, ordinal int) (*corev
 	}
 	has[appsv1.StatefulSetPodNameLabel], has[appsv1.PodIndexLabel] = name, strconv.Itoa(ordinal)
 	has[v1beta1.LabelLifecycle] = string(v1beta1.LifecycleNormal)
-	if l.client.Hooks.PreNormal != nil {
-		has[v1beta1.LabelLifecycle] = string(v1beta1.LifecyclePreparingNormal)
-	}
 	if !l.selector.Matches(labels.Set(has)) {
 		return nil, fmt.Errorf("spec.selector doesn't find pods of revision %s", of.Name) // the selector changed since
 	}
@@ -112,6 +148,9 @@ func (l *syncContext) newPod(of *appsv1.ControllerRevision, ordinal int) (*corev
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.set, v1beta1.GroupVersion.WithKind(kind))},
 		},
 		Spec: t.Spec,
+	}
+	if !lifecycle.Agrees(l.client.Hooks.PreNormal, pod) {
+		has[v1beta1.LabelLifecycle] = string(v1beta1.LifecyclePreparingNormal)
 	}
 	pod.Spec.Hostname, pod.Spec.Subdomain = name, l.set.Spec.ServiceName
 	if l.policy != v1beta1.PodUpdateRecreate {
@@ -128,8 +167,7 @@ func (l *syncContext) remove(ctx context.Context, members []member) error {
 	defer func() {
 		told.Emit(l.Events, l.set, "SuccessfulDelete", "Deleting", "delete %s in StatefulSet "+l.set.Name+" successful")
 	}()
-	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {
-		m := members[i]
+	return each(members, func(m member) error {
 		e := l.roster.at(m.ordinal)
 		// The claims must know their owner before the pod is gone: the garbage collector deletes them.
 		if err := l.ownClaims(ctx, &e.facts); err != nil {
@@ -145,7 +183,6 @@ func (l *syncContext) remove(ctx context.Context, members []member) error {
 		}
 		return err
 	})
-	return err
 }
 
 // didRemove counts a pod that is being deleted, or gone.
@@ -166,8 +203,8 @@ func (l *syncContext) update(ctx context.Context, members []member) error {
 	defer func() {
 		told.Emit(l.Events, l.set, "SuccessfulUpdatePodInPlace", "Updating", "successfully update %s in-place(revision "+l.updated.Name+")")
 	}()
-	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {
-		pod := l.roster.at(members[i].ordinal).pod
+	return each(members, func(m member) error {
+		pod := l.roster.at(m.ordinal).pod
 		did, err := l.client.Update(ctx, pod, l.plan(pod), l.updated.Name, l.grace())
 		l.RequeueAfter(did.After)
 		l.did(ctx, pod, did.Pod)
@@ -179,16 +216,22 @@ func (l *syncContext) update(ctx context.Context, members []member) error {
 		}
 		return err
 	})
-	return err
 }
 
 // stuck returns an error for pods that InPlaceOnly keeps at their revision. It records an event when
 // there are first such pods.
-func (l *syncContext) stuck(members []member) error {
-	if len(members) == 0 {
+func (l *syncContext) stuck() error {
+	s := l.roster.sums
+	if s.stuck == 0 || l.want.paused || l.want.onDelete || l.want.moves(s.outdated) == 0 {
 		return nil
 	}
-	pod := l.roster.at(members[0].ordinal).pod
+	i := slices.IndexFunc(l.roster.order, func(e *entry) bool {
+		return e.kept && e.live() && l.want.stuck(e.member) && (l.want.unordered || e.position >= l.want.partition)
+	})
+	if i < 0 {
+		return nil
+	}
+	pod := l.roster.order[i].pod
 	err := fmt.Errorf("find strategy is InPlaceOnly but Pod %s can not update in-place", pod.Name)
 	if !slices.ContainsFunc(l.set.Status.Conditions, func(c appsv1.StatefulSetCondition) bool { return c.Type == v1beta1.StatefulSetFailedUpdatePod }) {
 		l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "%v", err)

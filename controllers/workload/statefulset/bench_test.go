@@ -30,7 +30,7 @@ func BenchmarkLook(b *testing.B) {
 
 func benchmarkLook(b *testing.B, n int, rolling bool) {
 	b.Helper()
-	h := &base.Reconciler{Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Expect: expectations.New(time.Now)}
+	h := &base.Reconciler{Specs: base.NewSpecs(spec), Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Expect: expectations.New(time.Now)}
 	off := worldtest.NewOffline(b, podclient.NewEventHandler(h.Owned, h.Expect))
 	h.Objects, h.API, h.Revisions = off.Client, off.Pods, revision.Store{Cache: off.Client, API: off.Pods}
 	set := &v1beta1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db", Namespace: "shop", Generation: 1}}

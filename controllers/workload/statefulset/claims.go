@@ -27,7 +27,6 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
 	"github.com/keelson-io/keelson/controllers/workload/ordinal"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
-	"github.com/keelson-io/keelson/controllers/workload/slowstart"
 )
 
 // claimFacts are the state of a claim of a pod.
@@ -55,8 +54,8 @@ func (c *claimCounts) add(f claimFacts, by int32) {
 // needsClaims reports whether a pod waits for a missing claim, or owners of its claims have to
 // change.
 func needsClaims(f *facts) bool {
-	return f.live() && !f.stranger && slices.ContainsFunc(f.claims, func(c claimFacts) bool {
-		return c.misowned || c.missing && f.kept && f.pod.Status.Phase == corev1.PodPending
+	return !f.stranger && slices.ContainsFunc(f.claims, func(c claimFacts) bool {
+		return c.misowned || c.missing && f.kept && f.live() && f.pod.Status.Phase == corev1.PodPending
 	})
 }
 
@@ -109,7 +108,7 @@ func (l *syncContext) judgeClaims(ctx context.Context, f *facts) {
 		is := judgeClaim(t, c)
 		is.misowned = l.misowned(c, f)
 		f.claims = append(f.claims, is)
-		if l.want.resize && f.kept {
+		if l.want.resize && f.kept && f.live() {
 			f.behind = f.behind || grows(t, c)
 			f.growing = f.growing || growing(c)
 		}
@@ -141,9 +140,10 @@ func sameKind(t, c *corev1.PersistentVolumeClaim) bool {
 	return class && mode(t) == mode(c) && equality.Semantic.DeepEqual(t.Spec.AccessModes, c.Spec.AccessModes)
 }
 
-// grows reports whether a claim has to grow to the size of its template. A claim never shrinks.
+// grows reports whether a claim has to grow to the size of its template. A claim never shrinks, and one
+// that is not bound cannot change: its pod must not wait for it.
 func grows(t, c *corev1.PersistentVolumeClaim) bool {
-	return sameKind(t, c) && c.DeletionTimestamp == nil && size(c).Cmp(*size(t)) < 0
+	return sameKind(t, c) && c.DeletionTimestamp == nil && c.Status.Phase == corev1.ClaimBound && size(c).Cmp(*size(t)) < 0
 }
 
 // growing reports whether a bound claim does not have its size yet. A file system that grows when a
@@ -203,11 +203,11 @@ func (l *syncContext) createClaims(ctx context.Context, pod string, ordinal int)
 			}
 		}
 		switch {
-		case slices.ContainsFunc(is.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Pod" && o.Name == pod }):
+		case slices.ContainsFunc(is.OwnerReferences, func(o metav1.OwnerReference) bool { return o.APIVersion == "v1" && o.Kind == "Pod" && o.Name == pod }):
 			l.RequeueAfter(stalePatience)
 			return false, nil
 		case is.DeletionTimestamp != nil:
-			err := fmt.Errorf("pvc %s is to be deleted", is.Name)
+			err := fmt.Errorf("%w: pvc %s is to be deleted", errTaken, is.Name)
 			l.Events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "create Pod %s in StatefulSet %s failed error: %v", pod, l.set.Name, err)
 			l.RequeueAfter(stalePatience)
 			return false, err
@@ -300,9 +300,8 @@ func (l *syncContext) patchClaim(ctx context.Context, c *corev1.PersistentVolume
 func (l *syncContext) mendClaims(ctx context.Context) error {
 	open := slices.SortedFunc(maps.Keys(l.roster.unclaimed), byOrdinal)
 	open = open[:min(len(open), maxPodsPerReconcile)]
-	_, err := slowstart.Run(len(open), podclient.AtOnce, func(i int) error {
-		e := open[i]
-		if e.kept && e.pod.Status.Phase == corev1.PodPending {
+	return each(open, func(e *entry) error {
+		if e.kept && e.live() && e.pod.Status.Phase == corev1.PodPending {
 			for j := range l.set.Spec.VolumeClaimTemplates {
 				if t := &l.set.Spec.VolumeClaimTemplates[j]; j < len(e.claims) && e.claims[j].missing {
 					if _, err := l.createClaim(ctx, t, e.name, e.ordinal); err != nil {
@@ -313,13 +312,11 @@ func (l *syncContext) mendClaims(ctx context.Context) error {
 		}
 		return l.ownClaims(ctx, &e.facts)
 	})
-	return err
 }
 
 // grow lets the claims of pods grow to the size of their templates.
 func (l *syncContext) grow(ctx context.Context, members []member) error {
-	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {
-		m := members[i]
+	return each(members, func(m member) error {
 		for j := range l.set.Spec.VolumeClaimTemplates {
 			t := &l.set.Spec.VolumeClaimTemplates[j]
 			c := l.cached(ctx, t, m.ordinal)
@@ -338,7 +335,6 @@ func (l *syncContext) grow(ctx context.Context, members []member) error {
 		}
 		return nil
 	})
-	return err
 }
 
 // claimChanges tell which claims of StatefulSets have changed since they were last taken. They are

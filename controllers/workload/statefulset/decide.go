@@ -19,6 +19,8 @@ type member struct {
 	// marked: a label asks for its replacement, or a hook holds back a deletion that cannot be called
 	// off.
 	marked bool
+	// preparing: a hook holds its deletion back, which may take it out of its Services.
+	preparing bool
 	// begun: an update in place has taken the pod out of service, or waits for a hook.
 	begun bool
 	// inPlace: the pod can come to the update revision without replacement.
@@ -45,8 +47,6 @@ type plan struct {
 	condemned, ended, marked, replace []member
 	// grow are pods whose claims grow before their update, and update those to update in place.
 	grow, update []member
-	// stuck are pods that InPlaceOnly keeps at their revision.
-	stuck []member
 }
 
 // sums are counts of pods, from which [want.idle] sees that there is nothing to do.
@@ -58,6 +58,8 @@ type sums struct {
 	// outdated are live kept pods that may come to the update revision, behind are others whose
 	// claims have to grow, and broken are those of both that are not available.
 	outdated, behind, broken int
+	// stuck are outdated pods that InPlaceOnly keeps at their revision.
+	stuck int
 }
 
 // add adds a member to the counts if by is 1, or removes it if by is -1.
@@ -87,10 +89,15 @@ func (s *sums) add(m *member, w want, by int) {
 	default:
 		s.outdated += by
 	}
-	if !m.available {
+	if w.stuck(*m) {
+		s.stuck += by
+	} else if !m.available {
 		s.broken += by
 	}
 }
+
+// stuck reports whether InPlaceOnly keeps a pod at its revision.
+func (w want) stuck(m member) bool { return w.inPlaceOnly && !m.updated && !m.inPlace && !m.behind }
 
 // moves returns how many outdated pods have to come to the update revision. The partition by
 // position is no part of them.
@@ -122,17 +129,45 @@ func (w want) decide(members []member, order func([]member) []member) plan {
 	if done := w.scaleDown(&p, members, complete); done || first < 0 {
 		return p
 	}
-	spare := w.maxUnavailable - w.ordinals.Count()
-	for _, m := range members {
-		if m.kept && m.available {
-			spare++
-		}
-	}
-	w.replaceMarked(&p, members, &spare)
+	room := w.newRoom(members)
+	w.replaceMarked(&p, members, &room)
 	if !w.paused && !w.onDelete {
-		w.move(&p, w.candidates(members, order), &spare, blocker)
+		w.move(&p, w.candidates(members, order), &room, blocker)
 	}
 	return p
+}
+
+// room is how many more pods may be taken out of service. Of pods that are available, no more than
+// spare; of pods that are ready, but perhaps not for long enough, no more than calm. A pod that is not
+// ready costs nothing.
+type room struct{ spare, calm int }
+
+func (w want) newRoom(members []member) room {
+	r := room{w.maxUnavailable - w.ordinals.Count(), w.maxUnavailable - w.ordinals.Count()}
+	for _, m := range members {
+		if m.kept && m.available {
+			r.spare++
+		}
+		if m.kept && m.live() && m.ready {
+			r.calm++
+		}
+	}
+	return r
+}
+
+// permits reports whether a pod may be taken out of service.
+func (r *room) permits(m member) bool {
+	return !m.ready && !m.available || r.calm > 0 && (!m.available || r.spare > 0)
+}
+
+// take takes a pod out of service.
+func (r *room) take(m member) {
+	if m.available {
+		r.spare--
+	}
+	if m.ready || m.available {
+		r.calm--
+	}
 }
 
 // walkOrdered creates the first missing pod, or removes the first that has ended. It ends at the
@@ -234,22 +269,17 @@ func (w want) scaleDown(p *plan, members []member, complete bool) (done bool) {
 	// does not wait for a pod of an earlier revision, which may be broken for good.
 	top := condemned[0]
 	lower := slices.ContainsFunc(condemned[1:], func(m member) bool { return !m.ready && m.updated && !m.ended })
-	if !slices.ContainsFunc(condemned, func(m member) bool { return m.terminating }) && (top.ready || !lower) {
+	if !slices.ContainsFunc(condemned, func(m member) bool { return m.terminating }) && (top.ready || top.preparing || !lower) {
 		p.condemned = []member{top}
 	}
 	return true
 }
 
-// replaceMarked removes pods that users want to be replaced, the highest ordinal first, and reduces
-// what is spare.
-func (w want) replaceMarked(p *plan, members []member, spare *int) {
+// replaceMarked removes pods that users want to be replaced, the highest ordinal first.
+func (w want) replaceMarked(p *plan, members []member, r *room) {
 	for _, m := range slices.Backward(members) {
-		switch {
-		case !m.kept || !m.live() || !m.marked:
-		case !m.available:
-			p.marked = append(p.marked, m)
-		case *spare > 0:
-			*spare--
+		if m.kept && m.live() && m.marked && r.permits(m) {
+			r.take(m)
 			p.marked = append(p.marked, m)
 		}
 	}
@@ -273,36 +303,33 @@ func (w want) candidates(members []member, order func([]member) []member) []memb
 	return append(out, order(waiting)[:w.moves(len(waiting))]...)
 }
 
-// move brings candidates to the update revision. Pods that are not available cost nothing, and so do
-// not wait for pods before them; of the others as many are updated as are spare. With OrderedReady
+// move brings candidates to the update revision. Pods that are not available do not wait for pods
+// before them, which may wait for them; as many are updated as there is room. With OrderedReady
 // only the first pod that is not available may be replaced: another one would not be created again
 // before that.
-func (w want) move(p *plan, candidates []member, spare *int, blocker int) {
+func (w want) move(p *plan, candidates []member, r *room, blocker int) {
 	blocked := false
 	for _, m := range candidates {
-		if !m.live() || m.marked || m.updated && !m.behind || m.growing {
+		if !m.live() || m.marked || m.updated && !m.behind || m.growing || w.stuck(m) {
 			continue
 		}
-		if m.available {
-			if blocked = blocked || *spare <= 0; blocked {
-				continue
-			}
+		if blocked && m.available {
+			continue
+		}
+		if !r.permits(m) {
+			blocked = blocked || m.available
+			continue
 		}
 		switch {
 		case m.behind:
 			p.grow = append(p.grow, m)
 		case m.inPlace:
 			p.update = append(p.update, m)
-		case w.inPlaceOnly:
-			p.stuck = append(p.stuck, m)
-			continue
 		case w.ordered && !m.available && m.position != blocker:
 			continue
 		default:
 			p.replace = append(p.replace, m)
 		}
-		if m.available {
-			*spare--
-		}
+		r.take(m)
 	}
 }

@@ -93,9 +93,9 @@ type machine struct {
 }
 
 type modelPod struct {
-	revision                  int
-	ready, ended, terminating bool
-	marked, begun, preparing  bool
+	revision                           int
+	ready, soaking, ended, terminating bool // soaking: not ready for long enough
+	marked, begun, preparing           bool
 }
 
 func (m *machine) members() []member {
@@ -107,7 +107,8 @@ func (m *machine) members() []member {
 			begun: p.begun, inPlace: m.inPlace && p.revision != m.update, ready: p.ready && !p.terminating && !p.ended,
 			behind: m.want.resize && m.sizes[n] < m.size,
 		}
-		is.available = is.ready && !p.begun && !p.preparing
+		is.preparing = p.preparing
+		is.available = is.ready && !p.soaking && !p.begun && !p.preparing
 		is.position, is.kept = m.want.ordinals.Position(n)
 		if !is.live() || !is.kept {
 			is.behind = false
@@ -125,6 +126,7 @@ func (m *machine) populate(rt *rapid.T) {
 	for n := range rapid.IntRange(0, 10).Draw(rt, "pods") {
 		p := &modelPod{revision: rapid.SampledFrom([]int{m.update, m.update, m.current, m.current, 1, 2, 3}).Draw(rt, "revision")}
 		p.ready = !m.bad[p.revision] && rapid.IntRange(0, 3).Draw(rt, "ready") > 0
+		p.soaking = p.ready && rapid.IntRange(0, 2).Draw(rt, "soaking") == 0
 		p.marked = rapid.IntRange(0, 5).Draw(rt, "marked") == 0
 		m.pods[n], m.sizes[n] = p, 1
 	}
@@ -136,9 +138,13 @@ func (m *machine) release() {
 	m.update = m.newest
 }
 
-func (m *machine) available() (n int) {
+// available and ready count the wanted pods.
+func (m *machine) available() (n int) { return m.count(func(p member) bool { return p.available }) }
+func (m *machine) ready() (n int)     { return m.count(func(p member) bool { return p.ready }) }
+
+func (m *machine) count(is func(member) bool) (n int) {
 	for _, p := range m.members() {
-		if p.kept && p.available {
+		if p.kept && is(p) {
 			n++
 		}
 	}
@@ -321,7 +327,7 @@ func TestRollouts(t *testing.T) {
 			return n, m.pods[n]
 		}
 		work := func(rt *rapid.T) bool {
-			before := m.available()
+			before, ready := m.available(), m.ready()
 			did, problem := m.reconcile()
 			if problem != "" {
 				rt.Fatalf("%s: %+v, %+v", problem, m.want, m.members())
@@ -329,12 +335,20 @@ func TestRollouts(t *testing.T) {
 			if now, floor := m.available(), m.want.ordinals.Count()-m.want.maxUnavailable; now < before && now < floor {
 				rt.Fatalf("%d available pods became %d, and %d must stay: %+v", before, now, floor, m.members())
 			}
+			if now, floor := m.ready(), m.want.ordinals.Count()-m.want.maxUnavailable; now < ready && now < floor {
+				rt.Fatalf("%d ready pods became %d, and %d must stay: %+v", ready, now, floor, m.members())
+			}
 			return did
 		}
-		become := func(p *modelPod) { p.ready = !p.terminating && !p.ended && !m.bad[p.revision] }
+		become := func(p *modelPod) {
+			was := p.ready
+			p.ready = !p.terminating && !p.ended && !m.bad[p.revision]
+			p.soaking = p.ready && !was
+		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"reconcile": func(rt *rapid.T) { work(rt) },
 			"ready":     func(rt *rapid.T) { _, p := pod(rt); become(p) },
+			"long":      func(rt *rapid.T) { _, p := pod(rt); p.soaking = false },
 			"unready":   func(rt *rapid.T) { _, p := pod(rt); p.ready = false },
 			"fail":      func(rt *rapid.T) { _, p := pod(rt); p.ended, p.ready = true, false },
 			"mark":      func(rt *rapid.T) { _, p := pod(rt); p.marked = true },
@@ -402,7 +416,11 @@ func (m *machine) end(rt *rapid.T, work func(*rapid.T) bool, become func(*modelP
 				changed = true
 				break
 			}
-			if was := p.ready; !was {
+			if p.soaking {
+				p.soaking, changed = false, true
+				break
+			}
+			if !p.ready {
 				if become(p); p.ready {
 					changed = true
 					break
@@ -426,6 +444,38 @@ func (m *machine) end(rt *rapid.T, work func(*rapid.T) bool, become func(*modelP
 	}
 	if len(members) != m.want.ordinals.Count() || m.want.unordered && old > m.want.partition {
 		rt.Fatalf("in the end %d pods, %d of them old: %+v", len(members), old, m.want)
+	}
+}
+
+// Pods that are ready, but not for long enough, are not taken away together.
+func TestMinReadySeconds(t *testing.T) {
+	t.Parallel()
+	w := want{maxUnavailable: 2}
+	w.ordinals, _ = ordinal.Parse(&v1beta1.StatefulSetSpec{Replicas: new(int32(10))})
+	var members []member
+	for i := range 10 {
+		members = append(members, member{name: fmt.Sprint("db-", i), ordinal: i, position: i, kept: true, ready: true, available: i == 9})
+	}
+	if p := w.decide(members, nil); len(p.replace) != 2 {
+		t.Errorf("%d of 10 ready pods are replaced", len(p.replace))
+	}
+	for i := range members {
+		members[i].updated, members[i].marked = true, true
+	}
+	if p := w.decide(members, nil); len(p.marked) != 2 {
+		t.Errorf("%d of 10 ready pods that users want replaced are deleted", len(p.marked))
+	}
+}
+
+// A condemned pod that a hook takes out of its Services goes on to be deleted, although a pod with a
+// lower ordinal is not ready.
+func TestPreparingIsDeleted(t *testing.T) {
+	t.Parallel()
+	w := want{maxUnavailable: 1, ordered: true}
+	w.ordinals, _ = ordinal.Parse(&v1beta1.StatefulSetSpec{Replicas: new(int32(0))})
+	members := []member{{name: "db-0", ordinal: 0, updated: true}, {name: "db-1", ordinal: 1, updated: true, preparing: true}}
+	if p := w.decide(members, nil); len(p.condemned) != 1 || p.condemned[0].name != "db-1" {
+		t.Errorf("%+v", p)
 	}
 }
 

@@ -95,13 +95,16 @@ func newWant(s *v1beta1.StatefulSetSpec) (want, error) {
 func needsParallel(s *v1beta1.StatefulSetSpec) error {
 	u, scale := rolling(s), s.ScaleStrategy
 	one := func(v *intstr.IntOrString) bool { return v == nil || *v == intstr.FromInt32(1) }
-	for name, fits := range map[string]bool{
-		"updateStrategy.rollingUpdate.unorderedUpdate": u.UnorderedUpdate == nil,
-		"updateStrategy.rollingUpdate.maxUnavailable":  one(u.MaxUnavailable),
-		"scaleStrategy.maxUnavailable":                 scale == nil || one(scale.MaxUnavailable),
+	for _, c := range []struct {
+		name string
+		fits bool
+	}{
+		{"updateStrategy.rollingUpdate.unorderedUpdate", u.UnorderedUpdate == nil},
+		{"updateStrategy.rollingUpdate.maxUnavailable", one(u.MaxUnavailable)},
+		{"scaleStrategy.maxUnavailable", scale == nil || one(scale.MaxUnavailable)},
 	} {
-		if !fits {
-			return fmt.Errorf("spec.%s can only work with Parallel PodManagementPolicyType", name)
+		if !c.fits {
+			return fmt.Errorf("spec.%s can only work with Parallel PodManagementPolicyType", c.name)
 		}
 	}
 	return nil

@@ -37,7 +37,7 @@ type roster struct {
 // basis is the input of all facts, apart from the pods and their claims. If it changes, all facts are
 // void.
 type basis struct {
-	generation                int64
+	generation, specs         int64
 	current, updated, history string // names of revisions
 }
 

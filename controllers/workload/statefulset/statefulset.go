@@ -47,7 +47,7 @@ type Reconciler struct {
 // Add adds the controller of StatefulSets to a manager. It returns an error if the client or the
 // controller cannot be built.
 func Add(_ context.Context, m ctrl.Manager, o base.Options) error {
-	h, err := base.New(m, kind, "statefulset-controller", o)
+	h, err := base.New(m, kind, "statefulset-controller", base.NewSpecs(spec), o)
 	if err != nil {
 		return fmt.Errorf("StatefulSets: %w", err)
 	}
@@ -121,4 +121,13 @@ func (r *Reconciler) work(ctx context.Context, set *v1beta1.StatefulSet) (time.D
 	after, statusErr := l.writeStatus(ctx)
 	l.RequeueAfter(after)
 	return l.After(), errors.Join(err, statusErr)
+}
+
+// spec returns the spec of a StatefulSet.
+func spec(o client.Object) any {
+	set, ok := o.(*v1beta1.StatefulSet)
+	if !ok {
+		return nil
+	}
+	return set.Spec
 }

@@ -80,8 +80,10 @@ func (l *syncContext) status() v1beta1.StatefulSetStatus {
 		CurrentRevision: l.current.Name, UpdateRevision: l.updated.Name, CollisionCount: l.history.Collisions,
 		LabelSelector: metav1.FormatLabelSelector(l.set.Spec.Selector), Conditions: l.conditions(),
 	}
-	// Without the last condition, pods in the partition would lose their revision when all are gone.
-	if n.updated == n.replicas && n.ready == n.replicas && int(n.replicas) == l.want.ordinals.Count() && (n.replicas > 0 || l.want.partition == 0) {
+	// With a partition all wanted pods have to be there: otherwise those in it would lose their revision
+	// while they are gone.
+	whole := int(n.replicas) == l.want.ordinals.Count() && n.replicas > 0
+	if n.updated == n.replicas && n.ready == n.replicas && (whole || l.want.partition == 0) {
 		is.CurrentRevision, is.CurrentReplicas = is.UpdateRevision, is.UpdatedReplicas
 	}
 	for i := range l.set.Spec.VolumeClaimTemplates {

@@ -70,7 +70,7 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.StatefulSe
 	if err := l.readRevisions(ctx); err != nil {
 		return nil, err
 	}
-	b := basis{generation: set.Generation, current: l.current.Name, updated: l.updated.Name}
+	b := basis{generation: set.Generation, specs: r.Specs.Changes(set), current: l.current.Name, updated: l.updated.Name}
 	for _, r := range l.history.Revisions {
 		b.history += r.Name + " "
 	}
@@ -85,6 +85,7 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.StatefulSe
 // readRevisions finds the revision of the template, and creates it if it is missing.
 func (l *syncContext) readRevisions(ctx context.Context) error {
 	owner := revision.Owner{Object: l.set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: l.set.Spec.Selector.MatchLabels, Collisions: l.set.Status.CollisionCount}
+	owner.Confirm = func(ctx context.Context) error { return base.CheckCurrent(ctx, l.live, owner.Kind, l.set) }
 	var err error
 	if l.history, err = l.Revisions.Sync(ctx, owner, &l.set.Spec.Template); err != nil {
 		return err
@@ -105,7 +106,8 @@ func (l *syncContext) judge(ctx context.Context, p *corev1.Pod) facts {
 	f.member = member{
 		name: p.Name, ordinal: n, terminating: p.DeletionTimestamp != nil, ended: podclient.Ended(p), updated: revision.Has(p, l.updated.Name),
 		ready: p.Status.Phase == corev1.PodRunning && podclient.Ready(p), marked: l.marked(p),
-		begun: lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate || !inplace.Open(p),
+		preparing: lifecycle.StateOf(p) == v1beta1.LifecyclePreparingDelete,
+		begun:     lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate || !inplace.Open(p),
 	}
 	f.position, f.kept = l.want.ordinals.Position(n)
 	f.serving, _ = l.client.Available(p, l.minReady)
@@ -114,9 +116,7 @@ func (l *syncContext) judge(ctx context.Context, p *corev1.Pod) facts {
 		f.due = since.Add(time.Duration(l.minReady) * time.Second)
 	}
 	f.inPlace = !f.updated && l.plan(p) != nil
-	if f.live() {
-		l.judgeClaims(ctx, &f)
-	}
+	l.judgeClaims(ctx, &f)
 	f.available = f.serving && !f.growing
 	return f
 }

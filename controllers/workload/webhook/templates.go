@@ -46,7 +46,7 @@ func (t templates) complete(ctx context.Context, o *unstructured.Unstructured) (
 		return nil, fmt.Errorf("read spec.template: %w", err)
 	}
 	named := maps.Clone(template)
-	claims, err := withClaims(o, named)
+	claims, shadowed, err := withClaims(o, named)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +66,9 @@ func (t templates) complete(ctx context.Context, o *unstructured.Unstructured) (
 	if volumes, ok := spec["volumes"].([]any); ok && claims == len(volumes) {
 		delete(spec, "volumes")
 	} else if ok {
+		for i, volume := range shadowed {
+			volumes[i] = volume
+		}
 		spec["volumes"] = volumes[:len(volumes)-claims]
 	}
 	filled := maps.Clone(template)
@@ -87,30 +90,42 @@ func refused(err error) error {
 	return fmt.Errorf("spec.template is not completed: the API server does not take a dry run of a PodTemplate (%s)", cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
 }
 
-// withClaims adds the volumes of the claims of an object to a template, and returns their
-// number. Containers mount these volumes, which the controller adds later.
-func withClaims(o *unstructured.Unstructured, template map[string]any) (claims int, err error) {
+// withClaims adds the volumes of the claims of an object to a template, and returns their number.
+// Containers mount these volumes, which the controller adds later. A claim takes the place of a volume
+// of the template with its name: shadowed has these volumes by their index.
+func withClaims(o *unstructured.Unstructured, template map[string]any) (claims int, shadowed map[int]any, err error) {
 	all, _, err := unstructured.NestedSlice(o.Object, "spec", "volumeClaimTemplates")
 	if err != nil {
-		return 0, fmt.Errorf("read spec.volumeClaimTemplates: %w", err)
+		return 0, nil, fmt.Errorf("read spec.volumeClaimTemplates: %w", err)
 	}
 	if len(all) == 0 {
-		return 0, nil
+		return 0, nil, nil
 	}
 	spec, ok := template["spec"].(map[string]any)
 	if !ok {
-		return 0, nil // the API server reports the error
+		return 0, nil, nil // the API server reports the error
 	}
 	spec = maps.Clone(spec)
 	volumes, _ := spec["volumes"].([]any)
 	volumes = slices.Clone(volumes)
+	shadowed = map[int]any{}
 	for _, claim := range all {
 		c, _ := claim.(map[string]any)
 		name, _, _ := unstructured.NestedString(c, "metadata", "name")
-		volumes = append(volumes, map[string]any{"name": name, "persistentVolumeClaim": map[string]any{"claimName": "claim"}})
+		volume := map[string]any{"name": name, "persistentVolumeClaim": map[string]any{"claimName": "claim"}}
+		i := slices.IndexFunc(volumes, func(v any) bool {
+			has, _ := v.(map[string]any)
+			return has["name"] == name
+		})
+		if i >= 0 && i < len(volumes)-claims {
+			shadowed[i], volumes[i] = volumes[i], volume
+			continue
+		}
+		volumes = append(volumes, volume)
+		claims++
 	}
 	spec["volumes"], template["spec"] = volumes, spec
-	return len(all), nil
+	return claims, shadowed, nil
 }
 
 // fill returns a value with the missing fields of another value. Existing fields keep their

@@ -108,6 +108,21 @@ func TestComplete(t *testing.T) {
 	}
 }
 
+// A claim takes the place of a volume of the template with its name, as in a StatefulSet of Kubernetes.
+// That volume stays in the template as it is.
+func TestShadowedVolume(t *testing.T) {
+	s := templates{client: connect(t), namespace: "default"}
+	is := object(t, strings.Replace(web, "      containers:", "      volumes: [{name: tmp, emptyDir: {}}, {name: data, emptyDir: {}}]\n      containers:", 1))
+	if err := s.completeTemplate(t.Context(), is, nil); err != nil {
+		t.Fatal(err)
+	}
+	volumes, _, _ := unstructured.NestedSlice(is.Object, "spec", "template", "spec", "volumes")
+	want := []any{map[string]any{"name": "tmp", "emptyDir": map[string]any{}}, map[string]any{"name": "data", "emptyDir": map[string]any{}}}
+	if diff := cmp.Diff(want, volumes); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 // What the API server refuses in a pod is refused, by the field.
 func TestInvalidTemplate(t *testing.T) {
 	s := templates{client: connect(t), namespace: "default"}
