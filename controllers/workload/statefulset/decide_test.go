@@ -249,7 +249,7 @@ func (m *machine) forbidden(members []member, p plan) string {
 	}
 	for _, top := range p.condemned {
 		for _, o := range members {
-			if w.ordered && !top.ready && !o.kept && o.ordinal < top.ordinal && o.live() && o.updated && !o.ready {
+			if w.ordered && !top.ready && !top.preparing && !o.kept && o.ordinal < top.ordinal && o.live() && o.updated && !o.ready {
 				return fmt.Sprintf("%s goes before %s is ready", top.name, o.name)
 			}
 		}
