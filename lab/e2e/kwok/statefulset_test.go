@@ -35,15 +35,6 @@ spec:
 
 const asts = "statefulsets.apps.kruise.io/db"
 
-// settledSet waits until all pods of the StatefulSet are available, and as many updated.
-func (n *test) settledSet(pods, updated int64) {
-	n.Helper()
-	n.Until(asts, fmt.Sprintf("%d pods, %d of them updated", pods, updated), func(s workloadtest.Status) bool {
-		return s.Replicas == pods && s.ReadyReplicas == pods && s.AvailableReplicas == pods &&
-			s.UpdatedReplicas == updated && s.UpdatedReadyReplicas == updated && s.UpdatedAvailableReplicas == updated
-	})
-}
-
 // order returns the names of the pods in the order in which a change of each was first seen.
 func (r *record) order(is func(p *corev1.Pod) bool) []string {
 	r.Helper()
@@ -70,19 +61,19 @@ func (r *record) order(is func(p *corev1.Pod) bool) []string {
 func TestStatefulSetPartition(t *testing.T) {
 	n := begin(t)
 	n.Apply(statefulSet("db:v1", `ordinals: {start: 2}; reserveOrdinals: [3, "6-7"]; replicas: 6`, "podUpdatePolicy: InPlaceIfPossible, partition: 3"))
-	n.settledSet(6, 6)
+	n.SettledStatefulSet("db", 6, 6)
 	before := slices.Sorted(maps.Keys(n.follow().last().uids()))
 	if diff := cmp.Diff([]string{"db-10", "db-2", "db-4", "db-5", "db-8", "db-9"}, before); diff != "" {
 		t.Fatalf("-want +got:\n%s", diff)
 	}
 	r := n.follow()
 	n.Apply(statefulSet("db:v2", `ordinals: {start: 2}; reserveOrdinals: [3, "6-7"]; replicas: 6`, "podUpdatePolicy: InPlaceIfPossible, partition: 3"))
-	n.settledSet(6, 3)
+	n.SettledStatefulSet("db", 6, 3)
 	if diff := cmp.Diff([]string{"db-10", "db-9", "db-8"}, r.order(runs("db:v2"))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	n.Patch(asts, `{"updateStrategy": {"rollingUpdate": {"partition": 0}}}`)
-	n.settledSet(6, 6)
+	n.SettledStatefulSet("db", 6, 6)
 	if diff := cmp.Diff([]string{"db-5", "db-4", "db-2"}, r.order(runs("db:v2"))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -107,10 +98,10 @@ func TestStatefulSetMaxUnavailable(t *testing.T) {
 			n := begin(t)
 			spec, rolling := "podManagementPolicy: Parallel; replicas: 10", fmt.Sprintf("podUpdatePolicy: %s, maxUnavailable: %s", c.policy, c.maxUnavailable)
 			n.Apply(statefulSet("db:v1", spec, rolling))
-			n.settledSet(10, 10)
+			n.SettledStatefulSet("db", 10, 10)
 			r := n.follow()
 			n.Apply(statefulSet("db:v2", spec, rolling))
-			n.settledSet(10, 10)
+			n.SettledStatefulSet("db", 10, 10)
 			least := 10
 			r.replay(func(now world, _ watch.Event) {
 				least = min(least, now.count(serves))
@@ -135,7 +126,7 @@ func TestStatefulSetOrderedReady(t *testing.T) {
 	n := begin(t)
 	r := n.follow()
 	n.Apply(statefulSet("db:v1", "replicas: 4", "partition: 0"))
-	n.settledSet(4, 4)
+	n.SettledStatefulSet("db", 4, 4)
 	if diff := cmp.Diff([]string{"db-0", "db-1", "db-2", "db-3"}, r.order(stays)); diff != "" {
 		t.Errorf("created: -want +got:\n%s", diff)
 	}
@@ -150,16 +141,16 @@ func TestStatefulSetOrderedReady(t *testing.T) {
 		t.Errorf("%d pods while one below is broken", got)
 	}
 	n.Do("annotate", "pod", "db-1", "lab.keelson.io/ready-")
-	n.settledSet(5, 3)
+	n.SettledStatefulSet("db", 5, 3)
 
 	// Broken above: it is replaced although it is not available.
 	n.Do("annotate", "pod", "db-4", "lab.keelson.io/ready=false")
 	n.Until(asts, "one less", func(s workloadtest.Status) bool { return s.AvailableReplicas == 4 })
 	n.Patch(asts, `{"template": {"spec": {"containers": [{"name": "db", "image": "db:v3"}]}}}`)
-	n.settledSet(5, 3)
+	n.SettledStatefulSet("db", 5, 3)
 
 	n.Do("scale", asts, "--replicas=2")
-	n.settledSet(2, 0)
+	n.SettledStatefulSet("db", 2, 0)
 	if diff := cmp.Diff([]string{"db-0", "db-1"}, slices.Sorted(maps.Keys(n.follow().last().uids()))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -190,12 +181,12 @@ func TestStatefulSetScaleDuringUpdate(t *testing.T) {
 	spec := "podManagementPolicy: Parallel; replicas: %d"
 	rolling := "podUpdatePolicy: InPlaceIfPossible, maxUnavailable: 1, partition: 2"
 	n.Apply(statefulSet("db:v1", fmt.Sprintf(spec, 8), rolling))
-	n.settledSet(8, 8)
+	n.SettledStatefulSet("db", 8, 8)
 	n.Apply(statefulSet("db:v2", fmt.Sprintf(spec, 4), rolling))
-	n.settledSet(4, 2)
+	n.SettledStatefulSet("db", 4, 2)
 	n.Do("delete", "pod", "db-0", "--wait=false")
 	n.Do("scale", asts, "--replicas=6")
-	n.settledSet(6, 4)
+	n.SettledStatefulSet("db", 6, 4)
 	images := map[string]string{}
 	for _, p := range n.follow().last() {
 		images[p.Name] = p.Spec.Containers[0].Image

@@ -1,6 +1,7 @@
 package nodes_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,31 @@ func TestCloneSet(t *testing.T) {
 	n.Settled("web", 4, 4)
 	n.kept("web", "web:v2", before)
 	n.gated(before)
+}
+
+// The same for a StatefulSet, one pod after the other from the highest ordinal down.
+func TestStatefulSet(t *testing.T) {
+	n := begin(t)
+	n.apply(strings.NewReplacer("kind: CloneSet", "kind: StatefulSet", "  replicas: 4\n", "  replicas: 3\n  serviceName: web\n",
+		"    spec:\n", "    spec:\n      readinessGates: [{conditionType: InPlaceUpdateReady}]\n").Replace(web))
+	n.SettledStatefulSet("web", 3, 3)
+	before := byName(n.Pods("web"))
+	n.listen()
+	n.image("statefulsets.apps.kruise.io/web", "web:v2")
+	n.SettledStatefulSet("web", 3, 3)
+	n.kept("web", "web:v2", before)
+	n.gated(before)
+	updated := map[string]time.Time{}
+	for name, p := range byName(n.Pods("web")) {
+		var state struct{ UpdateTimestamp time.Time }
+		if err := json.Unmarshal([]byte(p.Annotations["apps.kruise.io/inplace-update-state"]), &state); err != nil {
+			t.Fatal(err)
+		}
+		updated[name] = state.UpdateTimestamp
+	}
+	if updated["web-2"].After(updated["web-1"]) || updated["web-1"].After(updated["web-0"]) {
+		t.Errorf("%v", updated)
+	}
 }
 
 // The same for a DaemonSet, which has a pod on each node.

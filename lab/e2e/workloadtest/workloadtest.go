@@ -188,7 +188,18 @@ func (n *Test) Until(object, what string, is func(Status) bool) Status {
 // Settled waits until a CloneSet has the given numbers of pods and updated pods, all available.
 func (n *Test) Settled(set string, pods, updated int64) Status {
 	n.Helper()
-	return n.Until("clonesets/"+set, fmt.Sprintf("%d pods, %d of them updated", pods, updated), func(s Status) bool {
+	return n.settled("clonesets/"+set, pods, updated)
+}
+
+// SettledStatefulSet does the same for a StatefulSet.
+func (n *Test) SettledStatefulSet(set string, pods, updated int64) Status {
+	n.Helper()
+	return n.settled("statefulsets.apps.kruise.io/"+set, pods, updated)
+}
+
+func (n *Test) settled(object string, pods, updated int64) Status {
+	n.Helper()
+	return n.Until(object, fmt.Sprintf("%d pods, %d of them updated", pods, updated), func(s Status) bool {
 		return s.Replicas == pods && s.ReadyReplicas == pods && s.AvailableReplicas == pods &&
 			s.UpdatedReplicas == updated && s.UpdatedReadyReplicas == updated && s.UpdatedAvailableReplicas == updated
 	})
