@@ -2,43 +2,33 @@ package cloneset
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/keelson-io/keelson/controllers/workload/podclient"
-
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/controllers/workload/revision"
-	"github.com/keelson-io/keelson/controllers/workload/slowstart"
 )
 
 // settle completes started updates, and brings pods into service.
 func (l *syncContext) settle(ctx context.Context, busy map[string]bool) error {
 	var open []*entry
+	var pods []*corev1.Pod
 	for e := range l.roster.unsettled {
 		if !busy[e.name] && !e.marked {
-			open = append(open, e)
+			open, pods = append(open, e), append(pods, e.pod)
 		}
 	}
-	// An error of one pod, such as a broken annotation, must not keep the other pods out of
-	// service.
-	errs, settled := make([]error, len(open)), make([]bool, len(open))
-	_, _ = slowstart.Run(len(open), podclient.AtOnce, func(i int) error {
-		var after time.Duration
-		settled[i], after, errs[i] = l.client.Settle(ctx, open[i].pod)
-		l.RequeueAfter(after)
-		return nil
-	})
+	settled, err := l.client.SettleAll(ctx, pods, l.RequeueAfter)
 	for i, e := range open {
 		if settled[i] {
 			delete(l.roster.unsettled, e)
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // forget deletes unused revisions beyond the history limit.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -201,19 +200,13 @@ func (l *syncContext) act(ctx context.Context) error {
 // settle completes started updates, and brings pods into service. An error of one pod does not
 // stop the other pods.
 func (l *syncContext) settle(ctx context.Context, pods []*corev1.Pod) error {
-	errs, settled := make([]error, len(pods)), make([]bool, len(pods))
-	_, _ = slowstart.Run(len(pods), podclient.AtOnce, func(i int) error {
-		var after time.Duration
-		settled[i], after, errs[i] = l.client.Settle(ctx, pods[i])
-		l.RequeueAfter(after)
-		return nil
-	})
+	settled, err := l.client.SettleAll(ctx, pods, l.RequeueAfter)
 	for i, p := range pods {
 		if settled[i] {
 			delete(l.roster.unsettled, p.UID)
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func each[T any](of []T, do func(T) error) error {

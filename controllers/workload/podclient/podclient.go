@@ -6,6 +6,7 @@ package podclient
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
+	"github.com/keelson-io/keelson/controllers/workload/slowstart"
 )
 
 // Gather is how long a reconcile is delayed after an event of a pod or a claim. Events come in bursts, and
@@ -152,6 +154,20 @@ func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (settled bool, afte
 	}
 	_, err = c.note(ctx, pod, v)
 	return settled && err == nil, step.After, err
+}
+
+// SettleAll calls [Client.Settle] for pods, and again with each delay. An error of one pod, such as a
+// broken annotation, does not keep the others out of service. settled is by index.
+func (c Client) SettleAll(ctx context.Context, pods []*corev1.Pod, again func(time.Duration)) (settled []bool, err error) {
+	settled = make([]bool, len(pods))
+	errs := make([]error, len(pods))
+	_, _ = slowstart.Run(len(pods), AtOnce, func(i int) error {
+		var after time.Duration
+		settled[i], after, errs[i] = c.Settle(ctx, pods[i])
+		again(after)
+		return nil
+	})
+	return settled, errors.Join(errs...)
 }
 
 // step writes the next step of an update in place, and returns the pod after the write.

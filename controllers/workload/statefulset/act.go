@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -242,24 +241,19 @@ func (l *syncContext) stuck() error {
 // settle completes started updates, and brings pods into service.
 func (l *syncContext) settle(ctx context.Context, busy map[string]bool) error {
 	var open []*entry
+	var pods []*corev1.Pod
 	for e := range l.roster.unsettled {
 		if !busy[e.name] {
-			open = append(open, e)
+			open, pods = append(open, e), append(pods, e.pod)
 		}
 	}
-	errs, settled := make([]error, len(open)), make([]bool, len(open))
-	_, _ = slowstart.Run(len(open), podclient.AtOnce, func(i int) error {
-		var after time.Duration
-		settled[i], after, errs[i] = l.client.Settle(ctx, open[i].pod)
-		l.RequeueAfter(after)
-		return nil
-	})
+	settled, err := l.client.SettleAll(ctx, pods, l.RequeueAfter)
 	for i, e := range open {
 		if settled[i] {
 			delete(l.roster.unsettled, e)
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // forget deletes unused revisions beyond the history limit.
