@@ -62,10 +62,19 @@ func Begin(pod *corev1.Pod, plan *Plan, to string, grace time.Duration, now time
 }
 
 // Complete reports whether a pod runs what its last update in place asked for, whatever its readiness.
-// A pod whose record cannot be parsed does not.
+// A pod whose record cannot be parsed does not. The gate says so of images, and nothing says so of a
+// resize, or of a pod without the gate.
 func Complete(pod *corev1.Pod) bool {
 	state, updated, err := stateOf(pod)
-	return err == nil && (!updated || len(state.NextContainerImages)+len(state.NextContainerResources) == 0 && incomplete(pod, state) == "")
+	switch {
+	case err != nil || len(state.NextContainerImages)+len(state.NextContainerResources) > 0:
+		return false
+	case !updated:
+		return true
+	case HasGate(pod) && !state.UpdateResources:
+		return Open(pod)
+	}
+	return incomplete(pod, state) == ""
 }
 
 // Settle returns the next step of a pod that stays at its revision. It returns an error if the

@@ -33,18 +33,18 @@ func (l *syncContext) act(ctx context.Context) error {
 	}
 	// Each kind has a share of its own: deletions that hooks hold back must not keep others waiting.
 	removed := slices.Concat(atMost(p.ended), atMost(p.condemned), atMost(p.marked), atMost(p.replace))
-	p.update, p.grow = atMost(p.update), atMost(p.grow)
+	p.update, p.resize = atMost(p.update), atMost(p.resize)
 	busy := map[string]bool{}
 	for _, m := range slices.Concat(removed, p.update) {
 		busy[m.name] = true
 	}
 	l.failedCreate = l.create(ctx, p.create)
-	growErr := l.grow(ctx, p.grow)
-	l.failedUpdate = errors.Join(l.remove(ctx, removed), growErr, l.update(ctx, p.update))
+	resizeErr := l.resizeClaims(ctx, p.resize)
+	l.failedUpdate = errors.Join(l.remove(ctx, removed), resizeErr, l.update(ctx, p.update))
 	l.failedUpdate = errors.Join(l.failedUpdate, l.settle(ctx, busy))
 	l.failedCreate = errors.Join(l.failedCreate, l.mendClaims(ctx))
 	err := errors.Join(l.failedCreate, l.failedUpdate, l.forget(ctx))
-	l.failedUpdate = errors.Join(l.failedUpdate, l.stuck()) // trying again would not help
+	l.failedUpdate = errors.Join(l.failedUpdate, l.notUpdatableError()) // trying again would not help
 	return err
 }
 
@@ -60,7 +60,7 @@ func (l *syncContext) create(ctx context.Context, all []creation) error {
 	errs := make([]error, len(all))
 	n, err := slowstart.Run(len(all), podclient.AtOnce, func(i int) error {
 		err := l.createOne(ctx, all[i], &told)
-		if errors.Is(err, errTaken) {
+		if errors.Is(err, errNameTaken) {
 			errs[i], err = err, nil
 		}
 		return err
@@ -71,9 +71,9 @@ func (l *syncContext) create(ctx context.Context, all []creation) error {
 	return errors.Join(err, first(errs))
 }
 
-// errTaken is part of errors that concern a single ordinal: another object has the name of its pod or
+// errNameTaken is part of errors that concern a single ordinal: another object has the name of its pod or
 // claim.
-var errTaken = errors.New("the name is taken")
+var errNameTaken = errors.New("the name is taken")
 
 // each calls do for all, and returns the first error by index. An error of one does not stop the
 // others.
@@ -110,13 +110,13 @@ func (l *syncContext) createOne(ctx context.Context, c creation, told *podclient
 	}
 	made, err := l.client.Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) { // its own pods are known
-		err = fmt.Errorf("%w: there is a pod %s that is not of this StatefulSet: delete it, or reserve its ordinal", errTaken, pod.Name)
+		err = fmt.Errorf("%w: there is a pod %s that is not of this StatefulSet: delete it, or reserve its ordinal", errNameTaken, pod.Name)
 	}
 	if made == nil {
 		l.Events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "create Pod %s in StatefulSet %s failed error: %v", pod.Name, l.set.Name, err)
 		return err
 	}
-	l.did(ctx, nil, made)
+	l.countWrite(ctx, nil, made)
 	told.Add(made)
 	return err
 }
@@ -178,14 +178,14 @@ func (l *syncContext) remove(ctx context.Context, members []member) error {
 			l.Events.Eventf(l.set, e.pod, corev1.EventTypeWarning, "FailedDelete", "Deleting", "delete Pod %s in StatefulSet %s failed error: %v", m.name, l.set.Name, err)
 		case gone:
 			told.Add(e.pod)
-			l.didRemove(e)
+			l.countRemoval(e)
 		}
 		return err
 	})
 }
 
-// didRemove counts a pod that is being deleted, or gone.
-func (l *syncContext) didRemove(e *entry) {
+// countRemoval counts a pod that is being deleted, or gone.
+func (l *syncContext) countRemoval(e *entry) {
 	f := e.facts
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +206,7 @@ func (l *syncContext) update(ctx context.Context, members []member) error {
 		pod := l.roster.at(m.ordinal).pod
 		did, err := l.client.Update(ctx, pod, l.plan(pod), l.updated.Name, l.grace())
 		l.RequeueAfter(did.After)
-		l.did(ctx, pod, did.Pod)
+		l.countWrite(ctx, pod, did.Pod)
 		switch {
 		case err != nil:
 			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", pod.Name, err)
@@ -217,15 +217,15 @@ func (l *syncContext) update(ctx context.Context, members []member) error {
 	})
 }
 
-// stuck returns an error for pods that InPlaceOnly keeps at their revision. It records an event when
+// notUpdatableError returns an error for pods that InPlaceOnly keeps at their revision. It records an event when
 // there are first such pods.
-func (l *syncContext) stuck() error {
+func (l *syncContext) notUpdatableError() error {
 	s := l.roster.sums
-	if s.stuck == 0 || l.want.paused || l.want.onDelete || l.want.moves(s.outdated) == 0 {
+	if s.notUpdatable == 0 || l.want.paused || l.want.onDelete || l.want.moves(s.outdated) == 0 {
 		return nil
 	}
 	i := slices.IndexFunc(l.roster.order, func(e *entry) bool {
-		return e.kept && e.live() && l.want.stuck(e.member) && (l.want.unordered || e.position >= l.want.partition)
+		return e.kept && e.live() && l.want.notUpdatable(e.member) && (l.want.unordered || e.position >= l.want.partition)
 	})
 	if i < 0 {
 		return nil

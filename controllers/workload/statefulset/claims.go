@@ -65,22 +65,22 @@ type claimOwner struct{ set, pod bool }
 
 // claimOwners returns the owners of the claims of kept pods and of condemned pods. The rules are
 // those of StatefulSets of apps/v1.
-func claimOwners(p *v1beta1.ClaimRetentionPolicy) (retain, retire claimOwner) {
+func claimOwners(p *v1beta1.ClaimRetentionPolicy) (kept, condemned claimOwner) {
 	if p == nil {
 		return
 	}
-	retain.set = p.WhenDeleted == v1beta1.ClaimDelete
-	retire.pod = p.WhenScaled == v1beta1.ClaimDelete
-	retire.set = retain.set && !retire.pod
-	return retain, retire
+	kept.set = p.WhenDeleted == v1beta1.ClaimDelete
+	condemned.pod = p.WhenScaled == v1beta1.ClaimDelete
+	condemned.set = kept.set && !condemned.pod
+	return kept, condemned
 }
 
 // owner returns the owners that the claims of a pod should have.
 func (l *syncContext) owner(kept bool) claimOwner {
 	if kept {
-		return l.retain
+		return l.keptOwner
 	}
-	return l.retire
+	return l.condemnedOwner
 }
 
 func (l *syncContext) claimName(t *corev1.PersistentVolumeClaim, ordinal int) string {
@@ -109,8 +109,8 @@ func (l *syncContext) judgeClaims(ctx context.Context, f *facts) {
 		is.misowned = l.misowned(c, f)
 		f.claims = append(f.claims, is)
 		if l.want.resize && f.kept && f.live() {
-			f.behind = f.behind || grows(t, c)
-			f.growing = f.growing || growing(c)
+			f.undersized = f.undersized || isUndersized(t, c)
+			f.resizing = f.resizing || isResizing(c)
 		}
 	}
 }
@@ -140,16 +140,16 @@ func sameKind(t, c *corev1.PersistentVolumeClaim) bool {
 	return class && mode(t) == mode(c) && equality.Semantic.DeepEqual(t.Spec.AccessModes, c.Spec.AccessModes)
 }
 
-// grows reports whether a claim has to grow to the size of its template. A claim never shrinks, and one
+// isUndersized reports whether a claim has to grow to the size of its template. A claim never shrinks, and one
 // that is not bound cannot change: its pod must not wait for it.
-func grows(t, c *corev1.PersistentVolumeClaim) bool {
+func isUndersized(t, c *corev1.PersistentVolumeClaim) bool {
 	return sameKind(t, c) && c.DeletionTimestamp == nil && c.Status.Phase == corev1.ClaimBound && size(c).Cmp(*size(t)) < 0
 }
 
-// growing reports whether a bound claim does not have its size yet. A file system that grows when a
+// isResizing reports whether a bound claim does not have its size yet. A file system that grows when a
 // pod mounts it is not waited for: the update of the pod lets it grow, and without one the pod
 // serves as before.
-func growing(c *corev1.PersistentVolumeClaim) bool {
+func isResizing(c *corev1.PersistentVolumeClaim) bool {
 	capacity, has := c.Status.Capacity[corev1.ResourceStorage]
 	pending := slices.ContainsFunc(c.Status.Conditions, func(o corev1.PersistentVolumeClaimCondition) bool {
 		return o.Type == corev1.PersistentVolumeClaimFileSystemResizePending && o.Status == corev1.ConditionTrue
@@ -207,7 +207,7 @@ func (l *syncContext) createClaims(ctx context.Context, pod string, ordinal int)
 			l.RequeueAfter(stalePatience)
 			return false, nil
 		case is.DeletionTimestamp != nil:
-			err := fmt.Errorf("%w: pvc %s is to be deleted", errTaken, is.Name)
+			err := fmt.Errorf("%w: pvc %s is to be deleted", errNameTaken, is.Name)
 			l.Events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "create Pod %s in StatefulSet %s failed error: %v", pod, l.set.Name, err)
 			l.RequeueAfter(stalePatience)
 			return false, err
@@ -224,7 +224,7 @@ func (l *syncContext) createClaim(ctx context.Context, t *corev1.PersistentVolum
 		c.Labels = map[string]string{}
 	}
 	maps.Copy(c.Labels, l.set.Spec.Selector.MatchLabels)
-	if l.retain.set {
+	if l.keptOwner.set {
 		c.OwnerReferences = append(c.OwnerReferences, l.setReference())
 	}
 	claims := l.API.CoreV1().PersistentVolumeClaims(c.Namespace)
@@ -314,13 +314,13 @@ func (l *syncContext) mendClaims(ctx context.Context) error {
 	})
 }
 
-// grow lets the claims of pods grow to the size of their templates.
-func (l *syncContext) grow(ctx context.Context, members []member) error {
+// resizeClaims lets the claims of pods grow to the size of their templates.
+func (l *syncContext) resizeClaims(ctx context.Context, members []member) error {
 	return each(members, func(m member) error {
 		for j := range l.set.Spec.VolumeClaimTemplates {
 			t := &l.set.Spec.VolumeClaimTemplates[j]
 			c := l.cached(ctx, t, m.ordinal)
-			if c == nil || !grows(t, c) {
+			if c == nil || !isUndersized(t, c) {
 				continue
 			}
 			err := l.patchClaim(ctx, c, map[string]any{

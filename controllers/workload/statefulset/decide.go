@@ -25,8 +25,8 @@ type member struct {
 	begun bool
 	// inPlace: the pod can come to the update revision without replacement.
 	inPlace bool
-	// behind: a claim is smaller than its template, and has to grow. growing: it is about to.
-	behind, growing bool
+	// undersized: a claim is smaller than its template, and has to grow. resizing: it is about to.
+	undersized, resizing bool
 }
 
 // live reports whether a pod runs or will run, and is not being deleted.
@@ -41,12 +41,12 @@ type creation struct {
 // plan is what to do now.
 type plan struct {
 	create []creation
-	// remove are pods to delete. condemned are those whose ordinals are not wanted, ended those that
+	// Pods to delete: condemned are those whose ordinals are not wanted, ended those that
 	// run no more, marked those that a user wants to be replaced, and replace those that cannot be
 	// updated in place.
 	condemned, ended, marked, replace []member
-	// grow are pods whose claims grow before their update, and update those to update in place.
-	grow, update []member
+	// resize are pods whose claims grow before their update, and update those to update in place.
+	resize, update []member
 }
 
 // sums are counts of pods, from which [want.idle] sees that there is nothing to do.
@@ -55,11 +55,11 @@ type sums struct {
 	kept, available int
 	// condemned pods exist although their ordinals are not wanted.
 	condemned, ended, marked int
-	// outdated are live kept pods that may come to the update revision, behind are others whose
+	// outdated are live kept pods that may come to the update revision, undersized are others whose
 	// claims have to grow, and broken are those of both that are not available.
-	outdated, behind, broken int
-	// stuck are outdated pods that InPlaceOnly keeps at their revision.
-	stuck int
+	outdated, undersized, broken int
+	// notUpdatable are outdated pods that InPlaceOnly keeps at their revision.
+	notUpdatable int
 }
 
 // add adds a member to the counts if by is 1, or removes it if by is -1.
@@ -82,22 +82,24 @@ func (s *sums) add(m *member, w want, by int) {
 		s.marked += by
 	}
 	switch {
-	case !w.unordered && m.position < w.partition, m.updated && !m.behind:
+	case !w.unordered && m.position < w.partition, m.updated && !m.undersized:
 		return
 	case m.updated:
-		s.behind += by
+		s.undersized += by
 	default:
 		s.outdated += by
 	}
-	if w.stuck(*m) {
-		s.stuck += by
+	if w.notUpdatable(*m) {
+		s.notUpdatable += by
 	} else if !m.available {
 		s.broken += by
 	}
 }
 
-// stuck reports whether InPlaceOnly keeps a pod at its revision.
-func (w want) stuck(m member) bool { return w.inPlaceOnly && !m.updated && !m.inPlace && !m.behind }
+// notUpdatable reports whether InPlaceOnly keeps a pod at its revision.
+func (w want) notUpdatable(m member) bool {
+	return w.inPlaceOnly && !m.updated && !m.inPlace && !m.undersized
+}
 
 // moves returns how many outdated pods have to come to the update revision. The partition by
 // position is no part of them.
@@ -111,7 +113,7 @@ func (w want) moves(outdated int) int {
 // idle reports whether decide has nothing to do.
 func (w want) idle(s sums) bool {
 	spare := w.maxUnavailable - (w.ordinals.Count() - s.available)
-	still := w.paused || w.onDelete || w.moves(s.outdated)+s.behind == 0 || spare <= 0 && s.broken == 0
+	still := w.paused || w.onDelete || w.moves(s.outdated)+s.undersized == 0 || spare <= 0 && s.broken == 0
 	return s.kept == w.ordinals.Count() && s.condemned+s.ended+s.marked == 0 && still
 }
 
@@ -122,57 +124,56 @@ func (w want) decide(members []member, order func([]member) []member) plan {
 	first := slices.IndexFunc(members, func(m member) bool { return m.kept })
 	complete, blocker := true, -1 // with OrderedReady: the position at which the walk has ended
 	if w.ordered {
-		complete, blocker = w.walkOrdered(&p, members)
+		complete, blocker = w.createInOrder(&p, members)
 	} else {
-		w.walkParallel(&p, members)
+		w.createInParallel(&p, members)
 	}
 	if done := w.scaleDown(&p, members, complete); done || first < 0 {
 		return p
 	}
-	room := w.newRoom(members)
-	w.replaceMarked(&p, members, &room)
+	left := w.newBudget(members)
+	w.replaceMarked(&p, members, &left)
 	if !w.paused && !w.onDelete {
-		w.move(&p, w.candidates(members, order), &room, blocker)
+		w.move(&p, w.candidates(members, order), &left, blocker)
 	}
 	return p
 }
 
-// room is how many more pods may be taken out of service. Of pods that are available, no more than
-// spare; of pods that are ready, but perhaps not for long enough, no more than calm. A pod that is not
-// ready costs nothing.
-type room struct{ spare, calm int }
+// budget is how many more pods may be taken out of service: available of those that are available, and
+// ready of those that are ready, but perhaps not for long enough. A pod that is not ready is free.
+type budget struct{ available, ready int }
 
-func (w want) newRoom(members []member) room {
-	r := room{w.maxUnavailable - w.ordinals.Count(), w.maxUnavailable - w.ordinals.Count()}
+func (w want) newBudget(members []member) budget {
+	b := budget{w.maxUnavailable - w.ordinals.Count(), w.maxUnavailable - w.ordinals.Count()}
 	for _, m := range members {
 		if m.kept && m.available {
-			r.spare++
+			b.available++
 		}
 		if m.kept && m.live() && m.ready {
-			r.calm++
+			b.ready++
 		}
 	}
-	return r
+	return b
 }
 
-// permits reports whether a pod may be taken out of service.
-func (r *room) permits(m member) bool {
-	return !m.ready && !m.available || r.calm > 0 && (!m.available || r.spare > 0)
+// allows reports whether a pod may be taken out of service.
+func (b *budget) allows(m member) bool {
+	return !m.ready && !m.available || b.ready > 0 && (!m.available || b.available > 0)
 }
 
-// take takes a pod out of service.
-func (r *room) take(m member) {
+// spend counts a pod that is taken out of service.
+func (b *budget) spend(m member) {
 	if m.available {
-		r.spare--
+		b.available--
 	}
 	if m.ready || m.available {
-		r.calm--
+		b.ready--
 	}
 }
 
-// walkOrdered creates the first missing pod, or removes the first that has ended. It ends at the
+// createInOrder creates the first missing pod, or removes the first that has ended. It ends at the
 // first pod that is not available, and returns its position; complete: there is none.
-func (w want) walkOrdered(p *plan, members []member) (complete bool, blocker int) {
+func (w want) createInOrder(p *plan, members []member) (complete bool, blocker int) {
 	next := 0
 	for _, m := range members {
 		if !m.kept {
@@ -193,17 +194,17 @@ func (w want) walkOrdered(p *plan, members []member) (complete bool, blocker int
 	if next >= w.ordinals.Count() {
 		return true, -1
 	}
-	p.create = append(p.create, creation{w.ordinals.At(next), w.keepsOld(members, next, 0)})
+	p.create = append(p.create, creation{w.ordinals.At(next), w.getsCurrentRevision(members, next, 0)})
 	return false, next
 }
 
-// walkParallel creates the missing pods, as far as the scale strategy permits, and removes all that
+// createInParallel creates the missing pods, as far as the scale strategy allows, and removes all that
 // have ended. A pod that waits for its creation does not hold back a removal.
-func (w want) walkParallel(p *plan, members []member) {
+func (w want) createInParallel(p *plan, members []member) {
 	next, away, old := 0, 0, 0
 	missing := func(until int) {
 		for ; next < until && away < w.toCreate && len(p.create) < maxPodsPerReconcile; next++ {
-			c := creation{w.ordinals.At(next), w.keepsOld(members, next, old)}
+			c := creation{w.ordinals.At(next), w.getsCurrentRevision(members, next, old)}
 			if c.old {
 				old++
 			}
@@ -228,9 +229,8 @@ func (w want) walkParallel(p *plan, members []member) {
 	missing(w.ordinals.Count())
 }
 
-// keepsOld reports whether a new pod gets the current revision. planned is how many new pods of this
 // reconcile do.
-func (w want) keepsOld(members []member, position, planned int) bool {
+func (w want) getsCurrentRevision(members []member, position, planned int) bool {
 	if w.onDelete || w.partition == 0 {
 		return false
 	}
@@ -276,10 +276,10 @@ func (w want) scaleDown(p *plan, members []member, complete bool) (done bool) {
 }
 
 // replaceMarked removes pods that users want to be replaced, the highest ordinal first.
-func (w want) replaceMarked(p *plan, members []member, r *room) {
+func (w want) replaceMarked(p *plan, members []member, b *budget) {
 	for _, m := range slices.Backward(members) {
-		if m.kept && m.live() && m.marked && r.permits(m) {
-			r.take(m)
+		if m.kept && m.live() && m.marked && b.allows(m) {
+			b.spend(m)
 			p.marked = append(p.marked, m)
 		}
 	}
@@ -307,22 +307,22 @@ func (w want) candidates(members []member, order func([]member) []member) []memb
 // before them, which may wait for them; as many are updated as there is room. With OrderedReady
 // only the first pod that is not available may be replaced: another one would not be created again
 // before that.
-func (w want) move(p *plan, candidates []member, r *room, blocker int) {
+func (w want) move(p *plan, candidates []member, b *budget, blocker int) {
 	blocked := false
 	for _, m := range candidates {
-		if !m.live() || m.marked || m.updated && !m.behind || m.growing || w.stuck(m) {
+		if !m.live() || m.marked || m.updated && !m.undersized || m.resizing || w.notUpdatable(m) {
 			continue
 		}
 		if blocked && m.available {
 			continue
 		}
-		if !r.permits(m) {
+		if !b.allows(m) {
 			blocked = blocked || m.available
 			continue
 		}
 		switch {
-		case m.behind:
-			p.grow = append(p.grow, m)
+		case m.undersized:
+			p.resize = append(p.resize, m)
 		case m.inPlace:
 			p.update = append(p.update, m)
 		case w.ordered && !m.available && m.position != blocker:
@@ -330,6 +330,6 @@ func (w want) move(p *plan, candidates []member, r *room, blocker int) {
 		default:
 			p.replace = append(p.replace, m)
 		}
-		r.take(m)
+		b.spend(m)
 	}
 }

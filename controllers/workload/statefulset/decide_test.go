@@ -105,13 +105,13 @@ func (m *machine) members() []member {
 		is := member{
 			name: fmt.Sprint("db-", n), ordinal: n, terminating: p.terminating, ended: p.ended, updated: p.revision == m.update, marked: p.marked,
 			begun: p.begun, inPlace: m.inPlace && p.revision != m.update, ready: p.ready && !p.terminating && !p.ended,
-			behind: m.want.resize && m.sizes[n] < m.size,
+			undersized: m.want.resize && m.sizes[n] < m.size,
 		}
 		is.preparing = p.preparing
 		is.available = is.ready && !p.soaking && !p.begun && !p.preparing
 		is.position, is.kept = m.want.ordinals.Position(n)
 		if !is.live() || !is.kept {
-			is.behind = false
+			is.undersized = false
 		}
 		out = append(out, is)
 	}
@@ -172,7 +172,7 @@ func (m *machine) reconcile() (did bool, problem string) {
 		return waiting
 	})
 	removed := slices.Concat(p.ended, p.condemned, p.marked, p.replace)
-	if m.want.idle(s) && len(removed)+len(p.create)+len(p.grow)+len(p.update) > 0 {
+	if m.want.idle(s) && len(removed)+len(p.create)+len(p.resize)+len(p.update) > 0 {
 		return false, fmt.Sprintf("the sums %+v say that there is nothing to do, but %+v", s, p)
 	}
 	if problem := m.forbidden(members, p); problem != "" {
@@ -202,7 +202,7 @@ func (m *machine) reconcile() (did bool, problem string) {
 		}
 		pod.terminating, did = true, true
 	}
-	for _, g := range p.grow {
+	for _, g := range p.resize {
 		m.sizes[g.ordinal], did = m.size, true
 	}
 	for _, u := range p.update {
@@ -254,7 +254,7 @@ func (m *machine) forbidden(members []member, p plan) string {
 			}
 		}
 	}
-	for _, u := range slices.Concat(p.replace, p.update, p.grow) {
+	for _, u := range slices.Concat(p.replace, p.update, p.resize) {
 		switch {
 		case w.paused || w.onDelete:
 			return fmt.Sprintf("%s is updated although it is paused", u.name)
@@ -433,7 +433,7 @@ func (m *machine) end(rt *rapid.T, work func(*rapid.T) bool, become func(*modelP
 	}
 	members, old := m.members(), 0
 	for _, p := range members {
-		if !p.kept || !p.available || p.marked || p.behind && (m.want.unordered && p.updated || !m.want.unordered && p.position >= m.want.partition) {
+		if !p.kept || !p.available || p.marked || p.undersized && (m.want.unordered && p.updated || !m.want.unordered && p.position >= m.want.partition) {
 			rt.Fatalf("in the end: %+v of %+v", p, m.want)
 		}
 		if !p.updated {

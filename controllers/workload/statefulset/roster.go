@@ -94,8 +94,8 @@ func newRoster() *roster {
 	}
 }
 
-// view is what a roster reads: the wanted state, and the changes since the last reconcile.
-type view struct {
+// rosterInput is what a roster reads: the wanted state, and the changes since the last reconcile.
+type rosterInput struct {
 	basis basis
 	want  want
 	since func(*podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod]
@@ -107,33 +107,33 @@ type view struct {
 
 // sync applies the changes. It returns when the next pod becomes available by time alone; 0 if there
 // is none.
-func (r *roster) sync(v view) time.Duration {
-	if v.basis != r.basis {
-		r.basis, r.mark = v.basis, podclient.Mark[*corev1.Pod]{}
+func (r *roster) sync(in rosterInput) time.Duration {
+	if in.basis != r.basis {
+		r.basis, r.mark = in.basis, podclient.Mark[*corev1.Pod]{}
 	}
-	changes := v.since(&r.mark)
+	changes := in.since(&r.mark)
 	if changes.Anew {
 		fresh := newRoster()
 		fresh.basis, fresh.mark = r.basis, r.mark
 		*r = *fresh
 	}
 	for _, uid := range changes.Gone {
-		r.drop(uid, v.want)
+		r.drop(uid, in.want)
 	}
 	for _, p := range changes.Are {
-		r.put(p, v)
+		r.put(p, in)
 	}
-	for _, ordinal := range v.claimed {
+	for _, ordinal := range in.claimed {
 		if e := r.at(ordinal); e != nil {
-			r.put(e.pod, v)
+			r.put(e.pod, in)
 		}
 	}
 	var after time.Duration
 	for e := range r.soon {
-		if !v.now.Before(e.due) {
-			r.put(e.pod, v)
+		if !in.now.Before(e.due) {
+			r.put(e.pod, in)
 		}
-		if left := e.due.Sub(v.now); left > 0 && (after == 0 || left < after) {
+		if left := e.due.Sub(in.now); left > 0 && (after == 0 || left < after) {
 			after = left
 		}
 	}
@@ -141,11 +141,11 @@ func (r *roster) sync(v view) time.Duration {
 }
 
 // put adds or updates a pod.
-func (r *roster) put(p *corev1.Pod, v view) {
-	is := v.judge(p)
+func (r *roster) put(p *corev1.Pod, in rosterInput) {
+	is := in.judge(p)
 	e := r.entries[p.UID]
 	if e != nil && e.stranger != is.stranger {
-		r.drop(p.UID, v.want)
+		r.drop(p.UID, in.want)
 		e = nil
 	}
 	if e == nil {
@@ -156,10 +156,10 @@ func (r *roster) put(p *corev1.Pod, v view) {
 			r.order = slices.Insert(r.order, i, e)
 		}
 	} else {
-		r.count(e, v.want, -1)
+		r.count(e, in.want, -1)
 		e.facts = is
 	}
-	r.count(e, v.want, 1)
+	r.count(e, in.want, 1)
 	keep(r.soon, e, !e.due.IsZero())
 	keep(r.unsettled, e, e.live() && !e.stranger)
 	keep(r.unclaimed, e, needsClaims(&e.facts))

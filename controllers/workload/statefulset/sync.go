@@ -27,14 +27,14 @@ import (
 // syncContext is one reconcile of a StatefulSet: the observed and desired state, and the results.
 type syncContext struct {
 	*Reconciler
-	set            *v1beta1.StatefulSet
-	want           want
-	rolling        *v1beta1.StatefulSetRollingUpdateStrategy
-	minReady       int32
-	policy         v1beta1.PodUpdatePolicy
-	selector       labels.Selector
-	at             time.Time
-	retain, retire claimOwner // who owns the claims of kept and of condemned pods
+	set                       *v1beta1.StatefulSet
+	want                      want
+	rolling                   *v1beta1.StatefulSetRollingUpdateStrategy
+	minReady                  int32
+	policy                    v1beta1.PodUpdatePolicy
+	selector                  labels.Selector
+	at                        time.Time
+	keptOwner, condemnedOwner claimOwner // who owns the claims of kept and of condemned pods
 
 	history          revision.History
 	current, updated *appsv1.ControllerRevision
@@ -61,7 +61,7 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.StatefulSe
 	}
 	l.want, _ = newWant(&set.Spec) // check has validated it
 	l.policy = cmp.Or(l.rolling.PodUpdatePolicy, v1beta1.PodUpdateRecreate)
-	l.retain, l.retire = claimOwners(set.Spec.PersistentVolumeClaimRetentionPolicy)
+	l.keptOwner, l.condemnedOwner = claimOwners(set.Spec.PersistentVolumeClaimRetentionPolicy)
 	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: cmp.Or(set.Spec.Lifecycle, &v1beta1.Lifecycle{}), Now: l.at}
 	var err error
 	if l.selector, err = metav1.LabelSelectorAsSelector(set.Spec.Selector); err != nil {
@@ -74,7 +74,7 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.StatefulSe
 	for _, r := range l.history.Revisions {
 		b.history += r.Name + " "
 	}
-	l.RequeueAfter(l.roster.sync(view{
+	l.RequeueAfter(l.roster.sync(rosterInput{
 		basis: b, want: l.want, now: l.at, claimed: r.claims.take(client.ObjectKeyFromObject(set)),
 		judge: func(p *corev1.Pod) facts { return l.judge(ctx, p) },
 		since: func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return l.Owned.Since(m, set) },
@@ -117,7 +117,7 @@ func (l *syncContext) judge(ctx context.Context, p *corev1.Pod) facts {
 	}
 	f.inPlace = !f.updated && l.plan(p) != nil
 	l.judgeClaims(ctx, &f)
-	f.available = f.serving && !f.growing
+	f.available = f.serving && !f.resizing
 	return f
 }
 
@@ -174,9 +174,9 @@ func (l *syncContext) inOrder(members []member) []member {
 	return out
 }
 
-// did counts a write: the pod as it was, and as it is; nil: there was or is none. It may be called
+// countWrite counts a write: the pod as it was, and as it is; nil: there was or is none. It may be called
 // from several goroutines.
-func (l *syncContext) did(ctx context.Context, was, is *corev1.Pod) {
+func (l *syncContext) countWrite(ctx context.Context, was, is *corev1.Pod) {
 	for by, pod := range map[int32]*corev1.Pod{-1: was, 1: is} {
 		if pod == nil {
 			continue
