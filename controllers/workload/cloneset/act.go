@@ -183,7 +183,7 @@ func (l *syncContext) newPod(of *appsv1.ControllerRevision, id string) (*corev1.
 		inplace.AddGate(&pod.Spec)
 	}
 	lifecycle.AddGate(&pod.Spec, l.set.Spec.Lifecycle)
-	l.addClaims(&pod.Spec, id)
+	podclient.AddClaims(&pod.Spec, l.set.Spec.VolumeClaimTemplates, func(t *corev1.PersistentVolumeClaim) string { return l.claimName(t, id) })
 	return pod, nil
 }
 

@@ -182,26 +182,6 @@ func (l *syncContext) claimName(t *corev1.PersistentVolumeClaim, id string) stri
 	return strings.Join([]string{t.Name, l.set.Name, id}, "-")
 }
 
-// addClaims adds the claims of a pod as volumes. They replace volumes of the template with the
-// same name.
-func (l *syncContext) addClaims(pod *corev1.PodSpec, id string) {
-	var volumes []corev1.Volume
-	named := map[string]bool{}
-	for i := range l.set.Spec.VolumeClaimTemplates {
-		t := &l.set.Spec.VolumeClaimTemplates[i]
-		named[t.Name] = true
-		volumes = append(volumes, corev1.Volume{Name: t.Name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: l.claimName(t, id)},
-		}})
-	}
-	for _, v := range pod.Volumes {
-		if !named[v.Name] {
-			volumes = append(volumes, v)
-		}
-	}
-	pod.Volumes = volumes
-}
-
 // createClaims creates the missing claims of an instance.
 func (l *syncContext) createClaims(ctx context.Context, id string) error {
 	for i := range l.set.Spec.VolumeClaimTemplates {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
-	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
@@ -71,8 +70,8 @@ func (l *syncContext) create(ctx context.Context, all []creation) error {
 	return errors.Join(err, first(errs))
 }
 
-// errNameTaken is part of errors that concern a single ordinal: another object has the name of its pod or
-// claim.
+// errNameTaken is part of errors that concern a single ordinal: another object has the name of its pod
+// or claim.
 var errNameTaken = errors.New("the name is taken")
 
 // each calls do for all, and returns the first error by index. An error of one does not stop the
@@ -156,7 +155,7 @@ func (l *syncContext) newPod(of *appsv1.ControllerRevision, ordinal int) (*corev
 		inplace.AddGate(&pod.Spec)
 	}
 	lifecycle.AddGate(&pod.Spec, l.set.Spec.Lifecycle)
-	l.addClaims(&pod.Spec, ordinal)
+	podclient.AddClaims(&pod.Spec, l.set.Spec.VolumeClaimTemplates, func(t *corev1.PersistentVolumeClaim) string { return l.claimName(t, ordinal) })
 	return pod, nil
 }
 
@@ -261,12 +260,4 @@ func (l *syncContext) forget(ctx context.Context) error {
 	return l.Revisions.Forget(ctx, l.history, l.set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
 		return r.Name == l.current.Name || l.roster.revisions[revision.Hash(r.Name)] > 0
 	})
-}
-
-// lasting returns the parts of an error that do not pass by themselves; nil if none are left.
-func lasting(err error) error {
-	if err == nil {
-		return nil
-	}
-	return base.Lasting(err)
 }

@@ -67,7 +67,7 @@ type claimOwner struct{ set, pod bool }
 // those of StatefulSets of apps/v1.
 func claimOwners(p *v1beta1.ClaimRetentionPolicy) (kept, condemned claimOwner) {
 	if p == nil {
-		return
+		return kept, condemned
 	}
 	kept.set = p.WhenDeleted == v1beta1.ClaimDelete
 	condemned.pod = p.WhenScaled == v1beta1.ClaimDelete
@@ -140,8 +140,8 @@ func sameKind(t, c *corev1.PersistentVolumeClaim) bool {
 	return class && mode(t) == mode(c) && equality.Semantic.DeepEqual(t.Spec.AccessModes, c.Spec.AccessModes)
 }
 
-// isUndersized reports whether a claim has to grow to the size of its template. A claim never shrinks, and one
-// that is not bound cannot change: its pod must not wait for it.
+// isUndersized reports whether a claim has to grow to the size of its template. A claim never shrinks,
+// and one that is not bound cannot change: its pod must not wait for it.
 func isUndersized(t, c *corev1.PersistentVolumeClaim) bool {
 	return sameKind(t, c) && c.DeletionTimestamp == nil && c.Status.Phase == corev1.ClaimBound && size(c).Cmp(*size(t)) < 0
 }
@@ -165,26 +165,6 @@ func (l *syncContext) misowned(c *corev1.PersistentVolumeClaim, f *facts) bool {
 
 func owns(c *corev1.PersistentVolumeClaim, uid types.UID) bool {
 	return slices.ContainsFunc(c.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid })
-}
-
-// addClaims adds the claims of a pod as volumes. They replace volumes of the template with the same
-// name.
-func (l *syncContext) addClaims(pod *corev1.PodSpec, ordinal int) {
-	var volumes []corev1.Volume
-	named := map[string]bool{}
-	for i := range l.set.Spec.VolumeClaimTemplates {
-		t := &l.set.Spec.VolumeClaimTemplates[i]
-		named[t.Name] = true
-		volumes = append(volumes, corev1.Volume{Name: t.Name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: l.claimName(t, ordinal)},
-		}})
-	}
-	for _, v := range pod.Volumes {
-		if !named[v.Name] {
-			volumes = append(volumes, v)
-		}
-	}
-	pod.Volumes = volumes
 }
 
 // stalePatience is how long a new pod waits before it looks again whether the claims of its

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 )
 
 // reasonRefused is the reason for a spec that is not followed.
@@ -112,8 +113,8 @@ func (l *syncContext) conditions() []appsv1.StatefulSetCondition {
 		what string
 		err  error
 	}{
-		{v1beta1.StatefulSetFailedCreatePod, "create", lasting(l.failedCreate)},
-		{v1beta1.StatefulSetFailedUpdatePod, "update", lasting(l.failedUpdate)},
+		{v1beta1.StatefulSetFailedCreatePod, "create", base.Lasting(l.failedCreate)},
+		{v1beta1.StatefulSetFailedUpdatePod, "update", base.Lasting(l.failedUpdate)},
 	} {
 		if c.err == nil {
 			out = slices.DeleteFunc(out, func(o appsv1.StatefulSetCondition) bool { return o.Type == c.kind })
