@@ -75,6 +75,50 @@ func TestCRDJudgePages(t *testing.T) {
 	}
 }
 
+// An object is judged by the schema of the version in which it was read. Other versions may want
+// other fields: a conversion sets them.
+func TestCRDJudgeVersions(t *testing.T) {
+	t.Parallel()
+	versions := func(v1, v2 string) map[string]any {
+		crd := crdOf(v1)
+		spec := crd["spec"].(map[string]any)
+		second := crdOf(v2)["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)
+		second["name"], second["storage"] = "v2", false
+		spec["versions"] = append(spec["versions"].([]any), second)
+		spec["conversion"] = map[string]any{"strategy": "Webhook"}
+		return crd
+	}
+	const open = `{"type": "object", "properties": {"size": {"type": "integer"}, "length": {"type": "integer"}}}`
+	requires := func(field string) string {
+		return `{"type": "object", "required": ["` + field + `"], "properties": {"size": {"type": "integer"}, "length": {"type": "integer"}}}`
+	}
+	j, err := differ.NewCRDJudge(versions(open, open), versions(requires("size"), requires("length")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Look(t.Context(), "v1", widgetOf("sized", map[string]any{"size": int64(1)}), widgetOf("long", map[string]any{"length": int64(1)})); err != nil {
+		t.Fatal(err)
+	}
+	const want = "1 of 2 widgets no longer satisfies the schema: prod/long: .spec.size is required"
+	if diff := cmp.Diff(want, j.Instances().String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// An API server removes a null that a schema does not allow when it reads an object, so the null is
+// no problem.
+func TestCRDJudgeNulls(t *testing.T) {
+	t.Parallel()
+	j := judgeOf(t, `{"type": "object", "x-kubernetes-preserve-unknown-fields": true}`,
+		`{"type": "object", "properties": {"size": {"type": "integer"}}}`)
+	if err := j.Look(t.Context(), "v1", widgetOf("null", map[string]any{"size": nil}), widgetOf("text", map[string]any{"size": "1"})); err != nil {
+		t.Fatal(err)
+	}
+	if got := j.Instances(); got.Refused != 1 || got.First[0].Name != "text" {
+		t.Errorf("got %s, want only text", got)
+	}
+}
+
 // A context that has ended and an object that is nested too deeply are errors, and no verdict.
 func TestCRDJudgeEnds(t *testing.T) {
 	t.Parallel()

@@ -109,3 +109,19 @@ func TestWarningsCount(t *testing.T) {
 		t.Errorf("%d, want 3", got)
 	}
 }
+
+// A diff says what the objects were compared with, as text and in Markdown.
+func TestAgainst(t *testing.T) {
+	t.Parallel()
+	plan := everything()
+	for against, want := range map[string]string{"": "--- live\n", "base": "--- base\n"} {
+		plan.Against = against
+		var text, markdown bytes.Buffer
+		if err := errors.Join(plan.WriteText(&text, false), plan.WriteMarkdown(&markdown)); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), want) || !strings.Contains(markdown.String(), want) {
+			t.Errorf("against %q: %q is not in\n%s\n%s", against, want, text.String(), markdown.String())
+		}
+	}
+}

@@ -115,6 +115,7 @@ func TestHostileOpenAPI(t *testing.T) { //nolint:paralleltest // it counts what 
 		"Values":      {why: "1 MiB of empty definitions took 300 MiB.", document: document(`"a":{"allOf":[` + many(1<<20/3, "{},") + `]}`), wantErr: "more than 250000 JSON values"},
 		"Bytes":       {why: "A document is read as a whole.", document: document(`"a":{"description":"` + many(33<<20, "x") + `"}`), wantErr: "more than 32 MiB"},
 		"Definition":  {why: "A definition is decoded as a whole.", document: document(`"a":{"allOf":[` + many(50_000, "{},") + `]}`), wantErr: "the definition a has more than 80000 JSON values"},
+		"Text":        {why: "So is its text.", document: document(`"a":{"description":"` + many(5<<20, "x") + `"}`), wantErr: "the definition a has more than 4 MiB"},
 		"Definitions": {why: "Each has a price of its own.", document: document(strings.TrimSuffix(definitions.String(), ",")), wantErr: "10001 definitions"},
 		"Paths":       {why: "What is not needed is not decoded.", document: []byte(`{"paths":{"/a":[` + many(100_000, "{},") + `]}}`)},
 		"Largest":     {why: "What is allowed has a bound, too.", document: document(`"a":{"type":"object","properties":{` + strings.TrimSuffix(fields.String(), ",") + `}}`)},
