@@ -1,6 +1,10 @@
 package catalogue
 
-import "github.com/keelson-io/keelson/api/v1alpha1"
+import (
+	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
 
 // ofClusterObjects returns the rules on objects that act on the whole cluster, or on a namespace.
 func ofClusterObjects() []catalogued {
@@ -36,6 +40,12 @@ func ofAggregatedAPIs() []catalogued {
 		list[i].group, list[i].kinds = "apiregistration.k8s.io", []string{"APIService"}
 	}
 	return list
+}
+
+// lostIn returns a condition: a schema no longer has a field that it had, and so the API server drops it.
+func lostIn(old, new string) string {
+	return strings.NewReplacer("O", old, "N", new).Replace(`[dyn(N)].exists(n, n.?properties.hasValue() && !n.?additionalProperties.hasValue() &&
+!n[?'x-kubernetes-preserve-unknown-fields'].orValue(false) && O.?properties.orValue({}).exists(k, !(k in n.properties)))`)
 }
 
 func ofCRDs() []catalogued {
@@ -79,9 +89,8 @@ func ofCRDs() []catalogued {
 			because: "the schema no longer has a field of spec: the API server drops it from custom resources when they are read or written",
 			fix:     "keep the field until no custom resource has it", source: versioning,
 			when: `old != null && new != null && old.exists(o, new.exists(n, n.name == o.name &&
-[dyn(n.?schema.openAPIV3Schema.properties.?spec.orValue({}))].exists(s, s.?properties.hasValue() && !s.?additionalProperties.hasValue() &&
-!s[?'x-kubernetes-preserve-unknown-fields'].orValue(false) &&
-o.?schema.openAPIV3Schema.properties.?spec.properties.orValue({}).exists(k, !(k in s.properties)))))`,
+[[dyn(o.?schema.openAPIV3Schema.properties.?spec.orValue({})), dyn(n.?schema.openAPIV3Schema.properties.?spec.orValue({}))]].exists(s, ` +
+				lostIn("s[0]", "s[1]") + ` || s[0].?properties.orValue({}).exists(f, ` + lostIn("s[0].properties[f]", "s[1].?properties[?f].orValue({})") + `))))`,
 			paths: []string{".spec.versions"},
 		},
 		{
@@ -128,6 +137,13 @@ func ofNamespaces() []catalogued {
 			fix:     "set the level to baseline or restricted, unless the pods manage nodes",
 			source:  podSecurity,
 			when:    `new == 'privileged'`, paths: []string{enforce},
+		},
+		{
+			name: "device-admin-access", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+			because: "pods of the namespace may claim devices with admin access: they can use and observe devices that other pods have",
+			fix:     "use a namespace of its own that only administrators can use",
+			source:  kubernetesDocs + "concepts/scheduling-eviction/dynamic-resource-allocation/#admin-access",
+			when:    `new == 'true' && old != 'true'`, paths: []string{`.metadata.labels["resource.kubernetes.io/admin-access"]`},
 		},
 		{
 			name: "mesh-label", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
@@ -204,6 +220,13 @@ func ofPriorities() []catalogued {
 			fix:     "lower the share in steps, and watch the rejected requests in the API server's metrics",
 			source:  flowControl,
 			when:    `new != null && old != null && double(new) * 2.0 <= double(old)`, paths: []string{".spec.limited.nominalConcurrencyShares"},
+		},
+		{
+			name: "lease-duration", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange}, group: "coordination.k8s.io", kinds: []string{"Lease"},
+			because: "if the holder of the Lease dies, no other program takes over before the longer time is over",
+			fix:     "leave the Lease out of git, or keep its duration at what the program sets",
+			source:  "https://kubernetes.io/docs/concepts/architecture/leases/",
+			when:    `old != null && new != null && new > old * 2`, paths: []string{".spec.leaseDurationSeconds"},
 		},
 		{
 			name: "lease-holder", effect: v1alpha1.EffectWarn, on: fieldsAndCreation(), group: "coordination.k8s.io", kinds: []string{"Lease"},

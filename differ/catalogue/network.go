@@ -510,6 +510,17 @@ n.?host.orValue('') == o.?host.orValue('') && n.?http.paths.orValue([]).exists(q
 			paths: []string{".spec.rules"},
 		},
 		{
+			name: "ingress-path-type", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "a path no longer stands for the paths below it: requests for those fail, mostly with 404",
+			fix:     "keep Prefix, or list every path",
+			source:  ingressPage + "#path-types",
+			when: `old != null && new != null && old.exists(o, new.exists(n, n.?host.orValue('') == o.?host.orValue('') &&
+o.?http.paths.orValue([]).exists(p, p.?pathType.orValue('') != 'Exact' && n.?http.paths.orValue([]).exists(q,
+q.?path.orValue('/') == p.?path.orValue('/') && q.?pathType.orValue('') == 'Exact' && !n.http.paths.exists(r,
+r.?path.orValue('/') == p.?path.orValue('/') && r.?pathType.orValue('') != 'Exact')))))`,
+			paths: []string{".spec.rules"},
+		},
+		{
 			name: "ingress-catch-all", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: fieldsAndCreation(),
 			because: "the Ingress serves hosts that it does not name, and gets their requests unless another Ingress names them",
 			fix:     "name every host",

@@ -12,6 +12,19 @@ func majorTag(image string) string {
 	return strings.ReplaceAll(`[I.split('@')[0].split(':')].map(p, p[p.size() - 1].split('.')[0].split('-')[0].split('v'))[0]`, "I", image)
 }
 
+// olderTag returns a condition: the tag of an image has a lower version than that of another one. Both
+// have to match taggedVersion.
+func olderTag(image, than string) string {
+	numbers := func(image string) string {
+		return strings.ReplaceAll(`[I.split('@')[0].split(':')].map(p, p[p.size() - 1].split('-')[0].split('v')).map(v, v[v.size() - 1].split('.').map(n, int(n)))`, "I", image)
+	}
+	return numbers(image) + `.exists(n, ` + numbers(than) + `.exists(o, n[0] < o[0] || n[0] == o[0] && (n[1] < o[1] ||
+n[1] == o[1] && n.size() == 3 && o.size() == 3 && n[2] < o[2])))`
+}
+
+// taggedVersion is a regular expression: an image's tag is a version of two or three numbers.
+const taggedVersion = `r':v?[0-9]{1,9}\.[0-9]{1,9}(\.[0-9]{1,9})?(-[^:]*)?(@.*)?$'`
+
 // sameContainer returns a condition on a container before and after a change, called o and n. A
 // removed container does not count.
 func sameContainer(condition string) string {
@@ -392,6 +405,15 @@ func ofImages() []catalogued {
 			fix:     "back up the data, and read the program's upgrade notes", source: "https://www.postgresql.org/docs/current/upgrading.html",
 			when: `old != null && new != null && old.matches(':v?[0-9]+([.@-]|$)') && new.matches(':v?[0-9]+([.@-]|$)') &&
 [` + majorTag("old") + `].exists(o, [` + majorTag("new") + `].exists(n, o[o.size() - 1] != n[n.size() - 1]))`,
+			paths: inContainers(".image"),
+		},
+		{
+			name: "image-downgraded", effect: v1alpha1.EffectWarn, kinds: templated(), on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "the version of the image goes back: defects that were mended return, and the program may not read what the newer one wrote",
+			fix:     "check the security notes since the older version, and whether it reads the data", source: images + "#image-names",
+			when: `old != null && new != null && old.matches(` + taggedVersion + `) && new.matches(` + taggedVersion + `) &&
+old.split('@')[0].split(':').size() == new.split('@')[0].split(':').size() && old.split('@')[0].substring(0, old.split('@')[0].lastIndexOf(':')) ==
+new.split('@')[0].substring(0, new.split('@')[0].lastIndexOf(':')) && ` + olderTag("new", "old"),
 			paths: inContainers(".image"),
 		},
 		{

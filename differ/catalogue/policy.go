@@ -27,12 +27,20 @@ const (
 func ofConfiguration() []catalogued {
 	return slices.Concat(
 		heldConfiguration(),
-		heldAutoscalers(), warnedConfiguration(), warnedAutoscalers(), warnedBudgets(), warnedQuotas(), warnedMonitoring(),
+		heldAutoscalers(), warnedConfiguration(), warnedAutoscalers(), warnedBudgets(),
+		[]catalogued{loosened(".spec.minAvailable", "<"), loosened(".spec.maxUnavailable", ">")}, warnedQuotas(), warnedMonitoring(),
 	)
 }
 
 func heldConfiguration() []catalogued {
 	return []catalogued{
+		{
+			name: "network-policies-off", effect: v1alpha1.EffectHold, group: coreGroup, kinds: []string{"ConfigMap"}, on: addChange(),
+			because: "Cilium enforces no NetworkPolicy any more when its agents restart: every pod can reach every other one",
+			fix:     "keep default, and look for dropped packets with hubble observe",
+			source:  "https://docs.cilium.io/en/stable/security/policy/intro/#policy-enforcement-modes",
+			when:    `new == 'never' && old != 'never'`, paths: []string{`.data["enable-policy"]`},
+		},
 		{
 			name: "coredns-plugin-lost", effect: v1alpha1.EffectHold, group: coreGroup, kinds: []string{"ConfigMap"}, on: changesAndRemovals(),
 			because: "the Corefile loses the cluster domain, or kubernetes, forward, health or ready in a zone: names don't resolve, or CoreDNS fails its liveness and readiness probes",
@@ -93,6 +101,15 @@ func warnedConfiguration() []catalogued {
 			source:  corefilePage,
 			when:    `old != null && new != null && ['cache', 'loop', 'reload'].exists(p, ` + fewer("p") + `)`,
 			paths:   []string{".data.Corefile"},
+		},
+		{
+			name: "coredns-rewrite", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "CoreDNS answers some names in another way: who asks for them is sent to another host, with what they send there",
+			fix:     "check each name, and whose host its answer is",
+			source:  "https://coredns.io/plugins/rewrite/",
+			when: `old != null && new != null && [old.split('\n')].exists(o, new.split('\n').exists(l,
+['rewrite ', 'template ', 'hosts ', 'alternate '].exists(p, l.trim().startsWith(p)) && !(l in o)))`,
+			paths: []string{".data.Corefile"},
 		},
 		{
 			name: "kube-proxy-mode", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
@@ -235,6 +252,21 @@ w.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue('') && w
 		warnOfDeletion(autoscalingGroup, "the number of replicas no longer follows the load", "HorizontalPodAutoscaler").advise(
 			"set the replicas that the peak needs in the workload", autoscalerPage,
 		),
+	}
+}
+
+// loosened returns a rule on an amount of a budget, which is a number or a percentage. A change from one
+// to the other is not compared.
+func loosened(path, sign string) catalogued {
+	return catalogued{
+		name: "budget-loosened", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: []string{"PodDisruptionBudget"}, on: []v1alpha1.Event{v1alpha1.OnChange},
+		because: "drains may evict more pods at once than before: a quorum, or what the load needs, may be lost",
+		fix:     "check how many pods have to run at any time",
+		source:  budgetPage,
+		when: `old != null && new != null && (type(old) != string && type(new) != string ? new ` + sign + ` old :
+type(old) == string && type(new) == string && [[new, old]].exists(v, v.all(x, x.matches('^[0-9]{1,3}%$')) &&
+[v.map(x, int(x.substring(0, x.size() - 1)))].exists(n, n[0] ` + sign + ` n[1])))`,
+		paths: []string{path},
 	}
 }
 

@@ -12,7 +12,7 @@ func ofWorkloads() []catalogued {
 	return slices.Concat(
 		ofPodPowers(), ofPodRelations(), ofPodData(),
 		ofPodHardening(), ofPodIdentity(), ofImages(), ofProbes(), ofResources(), ofPlacement(),
-		ofUpdates(), ofTermination(), ofSchedules(), ofSettings(),
+		ofUpdates(), ofTermination(), ofSchedules(), ofSettings(), ofWays(),
 	)
 }
 
