@@ -12,14 +12,23 @@ import (
 
 // unseen returns the dangerous edits of testdata/edits that no rule detects, with the reason.
 func unseen() map[string]string {
+	const (
+		autoscaled = "in a cluster, the rule autoscaled-replicas leaves the number to the autoscaler; the files have none"
+		own        = "what a value means, only this one program says: a fleet that runs the program can write a rule of its own"
+	)
 	return map[string]string{
 		"first/mysql-major-image":            "8.0 to 8.4 is a minor version by its number: image-major sees what changes the first number",
-		"second/checkout-replicas-under-hpa": "in a cluster, the rule autoscaled-replicas leaves the number to the autoscaler; the files have none",
+		"second/checkout-replicas-under-hpa": autoscaled,
+		"third/replicas-set-under-hpa":       autoscaled,
+		"third/external-dns-policy-sync":     own,
+		"third/cilium-pool-cidr-replaced":    own,
+		"third/argocd-rbac-default-admin":    own,
 	}
 }
 
-// TestEdits runs the built-in rules on two lists of edits whose authors did not read the rules. The
-// second author did not read the first list. Dangerous edits are from published postmortems and
+// TestEdits runs the built-in rules on three lists of edits whose authors read neither the rules nor
+// another list. Rules were added for what the first and the second list showed unseen, and then the third
+// was written: 52 of its 60 edits were seen at first. Dangerous edits are from published postmortems and
 // hardening guides. Harmless edits resemble them. The rules hold the dangerous edits or warn of them,
 // and hold no harmless edit.
 func TestEdits(t *testing.T) {
@@ -28,7 +37,7 @@ func TestEdits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, list := range []string{"first", "second"} {
+	for _, list := range []string{"first", "second", "third"} {
 		dangerous, harmless := editsOf(t, list+"/dangerous", rules), editsOf(t, list+"/harmless", rules)
 		for name, seen := range dangerous {
 			if reason := unseen()[list+"/"+name]; (seen == "") != (reason != "") {

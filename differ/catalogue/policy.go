@@ -112,6 +112,13 @@ func warnedConfiguration() []catalogued {
 			paths: []string{".data.Corefile"},
 		},
 		{
+			name: "ingress-snippets-allowed", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: addChange(),
+			because: "whoever may write an Ingress can run directives of nginx in the controller, and read its token and the Secrets that it reads",
+			fix:     "keep snippets off, and set what they would in the controller's own configuration",
+			source:  "https://nvd.nist.gov/vuln/detail/CVE-2021-25742",
+			when:    `new == 'true' && old != 'true'`, paths: []string{`.data["allow-snippet-annotations"]`},
+		},
+		{
 			name: "kube-proxy-mode", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
 			because: "kube-proxy programs Services in another way when it restarts, on every node; old rules may stay until a node restarts",
 			fix:     "try the mode in another cluster first, then drain and restart the nodes one after another",

@@ -78,6 +78,33 @@ new.exists(n, n.matches(off) && !(old != null && n in old)))`,
 			paths: inContainers(".args"),
 		},
 		{
+			name: "anonymous-access", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChangeCreate(),
+			because: "the program lets in who does not log in, with the rights of its own account or of the role that is set for them",
+			fix:     "let users log in, or let only a proxy that knows them reach the program",
+			source:  "https://cwe.mitre.org/data/definitions/306.html",
+			when: `new != null && new.exists(n, n.matches('^--?(enable-skip-login|disable-auth|no-auth|anonymous-auth=true|auth-enabled=false|enable-skip-login=true)$') &&
+!(old != null && n in old))`,
+			paths: inContainers(".args"),
+		},
+		{
+			name: "anonymous-access", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChangeCreate(),
+			because: "the program lets in who does not log in, with the rights of its own account or of the role that is set for them",
+			fix:     "let users log in, or let only a proxy that knows them reach the program",
+			source:  "https://cwe.mitre.org/data/definitions/306.html",
+			when: `new != null && new != old && new == 'true' && ` + newPod(containersOf("is")+`.exists(c, `+listAt("c.?env")+`.exists(e, e.?value.orValue('') == new &&
+e.?name.orValue('').matches('^GF_AUTH_ANONYMOUS_ENABLED$|(?i)(allow|enable)_anonymous')))`),
+			paths: inContainers(".env[*].value"),
+		},
+		{
+			name: "leader-election-off", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
+			because: "replicas no longer agree on one that acts: two may do the same work at once, or undo each other's",
+			fix:     "keep the election, or run one replica with the strategy Recreate",
+			source:  "https://kubernetes.io/docs/concepts/architecture/leases/#leader-election",
+			when: `old != null && old.exists(o, o.matches('^--?[a-z-]*leader-elect(ion)?(=true)?$') && !(new != null && new.exists(n, n == o || n == o.split('=')[0] ||
+n == o.split('=')[0] + '=true')))`,
+			paths: inContainers(".args"),
+		},
+		{
 			name: "proxy-changed", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChange(),
 			because: "requests of the container go through another host, which sees who is asked, and may alter what is not encrypted",
 			fix:     "check whose host it is, and list what stays inside in NO_PROXY",
