@@ -119,6 +119,25 @@ func TestCRDJudgeNulls(t *testing.T) {
 	}
 }
 
+// A target that an API server would refuse is judged as far as it goes, or is an error that says which
+// side it is. It never ends the process.
+func TestCRDJudgeOfMalformedTarget(t *testing.T) {
+	t.Parallel()
+	const open = `{"type": "object", "properties": {"size": {"type": "integer"}}}`
+	unstored := crdOf(`{"type": "object", "required": ["size"], "properties": {"size": {"type": "integer"}}}`)
+	unstored["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)["storage"] = false
+	j, err := differ.NewCRDJudge(crdOf(open), unstored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Look(t.Context(), "v1", widgetOf("bare", map[string]any{})); err != nil || j.Instances().Refused != 1 {
+		t.Errorf("no version is stored: %s, %v", j.Instances(), err)
+	}
+	if _, err := differ.NewCRDJudge(crdOf(open), crdOf(`{"properties": {"size": {"type": "integer"}}}`)); err == nil || !strings.Contains(err.Error(), "as it is wanted") {
+		t.Errorf("a schema without a type: %v", err)
+	}
+}
+
 // A context that has ended and an object that is nested too deeply are errors, and no verdict.
 func TestCRDJudgeEnds(t *testing.T) {
 	t.Parallel()

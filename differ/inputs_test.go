@@ -144,3 +144,27 @@ func TestReadsCluster(t *testing.T) {
 		}
 	}
 }
+
+// An object is quiet if nothing is to be done, shown or waited for. Each of these alone makes it be
+// compared again.
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	quiet := differ.Change{Op: differ.OpNone, State: differ.StateSynced}
+	if !quiet.Quiet() {
+		t.Error("nothing is to be done")
+	}
+	for what, disturb := range map[string]func(*differ.Change){
+		"an update":              func(c *differ.Change) { c.Op = differ.OpUpdate },
+		"a held change":          func(c *differ.Change) { c.State = differ.StateHeld },
+		"an old record":          func(c *differ.Change) { c.RecordStale = true },
+		"owners not read":        func(c *differ.Change) { c.Unread.Owners = true },
+		"nodes not read":         func(c *differ.Change) { c.Unread.Nodes = true },
+		"a field that is kept":   func(c *differ.Change) { c.Fields = []differ.Field{{Path: ".a", Action: differ.ActionKeep}} },
+		"a reason that is shown": func(c *differ.Change) { c.Because = "it waits" },
+	} {
+		c := quiet
+		if disturb(&c); c.Quiet() {
+			t.Errorf("%s: it is quiet", what)
+		}
+	}
+}

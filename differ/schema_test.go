@@ -151,3 +151,19 @@ func TestVersionsOnce(t *testing.T) {
 		t.Errorf("The versions are %v, want %v", got, want)
 	}
 }
+
+// CRDs of the component define kinds. The one of git counts, and an error names the CRD.
+func TestAddDefined(t *testing.T) {
+	t.Parallel()
+	id := differ.ID{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: "widgets.example.org"}
+	gvk := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"}
+	schemas := differ.Schemas{}
+	if err := schemas.AddDefined([]differ.State{{ID: id, Live: crdOf(`{"type": "object"}`)}}); err != nil || !schemas.Knows(gvk) {
+		t.Errorf("of the cluster: known %v, %v", schemas.Knows(gvk), err)
+	}
+	bad := crdOf(`{"type": "object"}`)
+	bad["spec"].(map[string]any)["versions"] = "v1"
+	if err := (differ.Schemas{}).AddDefined([]differ.State{{ID: id, Live: bad}}); err == nil || !strings.Contains(err.Error(), "widgets.example.org") {
+		t.Errorf("a malformed one: %v", err)
+	}
+}

@@ -30,3 +30,18 @@ func TestRefusedCalls(t *testing.T) {
 		})
 	}
 }
+
+// A condition of a file is checked when the file is read. An empty one is none.
+func TestCompileCondition(t *testing.T) {
+	t.Parallel()
+	conditions := expr.NewConditions()
+	if _, err := conditions.Compile("hooks[0].when", "cluster.name =="); err == nil || !strings.Contains(err.Error(), "hooks[0].when") {
+		t.Errorf("half an expression: %v", err)
+	}
+	if is, err := conditions.Compile("when", `cluster.name == "a"`); err != nil || is == (expr.Condition{}) {
+		t.Errorf("an expression: %+v, %v", is, err)
+	}
+	if is, err := conditions.Compile("when", ""); err != nil || is != (expr.Condition{}) {
+		t.Errorf("no expression: %+v, %v", is, err)
+	}
+}
