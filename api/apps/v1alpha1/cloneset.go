@@ -32,6 +32,7 @@ const (
 // +kubebuilder:printcolumn:name="CONTAINERS",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].name`
 // +kubebuilder:printcolumn:name="IMAGES",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].image`
 // +kubebuilder:printcolumn:name="SELECTOR",type=string,priority=1,JSONPath=`.status.labelSelector`
+// +kubebuilder:printcolumn:name="BATCH",type=string,priority=1,JSONPath=`.status.batches.batch`,description="the batch of the update, and how many there are"
 type CloneSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -116,4 +117,6 @@ type CloneSetUpdateStrategy struct {
 	ScatterStrategy []v1beta1.UpdateScatterTerm `json:"scatterStrategy,omitempty"`
 	// InPlaceUpdateStrategy is how pods are updated in place.
 	InPlaceUpdateStrategy *v1beta1.InPlaceUpdateStrategy `json:"inPlaceUpdateStrategy,omitempty"`
+	// Batches divides the update into batches.
+	Batches *v1beta1.UpdateBatches `json:"batches,omitempty"`
 }

@@ -40,6 +40,7 @@ func (c *CloneSet) ConvertTo(hub conversion.Hub) error {
 		UpdateStrategy: v1beta1.CloneSetUpdateStrategy{Type: v1beta1.CloneSetRollingUpdate, RollingUpdate: &v1beta1.CloneSetRollingUpdateStrategy{
 			PodUpdatePolicy: u.Type, Partition: u.Partition, MaxUnavailable: u.MaxUnavailable, MaxSurge: u.MaxSurge, Paused: u.Paused,
 			PriorityStrategy: u.PriorityStrategy, ScatterStrategy: u.ScatterStrategy, InPlaceUpdateStrategy: u.InPlaceUpdateStrategy,
+			Batches: u.Batches,
 		}},
 	}
 	when := takeUpdateTypes(to.Annotations, u.Type)
@@ -72,6 +73,7 @@ func (c *CloneSet) ConvertFrom(hub conversion.Hub) error {
 		UpdateStrategy: CloneSetUpdateStrategy{
 			Type: u.PodUpdatePolicy, Partition: u.Partition, MaxUnavailable: u.MaxUnavailable, MaxSurge: u.MaxSurge, Paused: u.Paused,
 			PriorityStrategy: u.PriorityStrategy, ScatterStrategy: u.ScatterStrategy, InPlaceUpdateStrategy: u.InPlaceUpdateStrategy,
+			Batches: u.Batches,
 		},
 	}
 	putUpdateTypes(c, from.Spec.UpdateStrategy.Type)
@@ -230,7 +232,7 @@ func (d *DaemonSet) ConvertTo(hub conversion.Hub) error {
 		CurrentNumberScheduled: s.CurrentNumberScheduled, NumberMisscheduled: s.NumberMisscheduled, DesiredNumberScheduled: s.DesiredNumberScheduled,
 		NumberReady: s.NumberReady, ObservedGeneration: s.ObservedGeneration, UpdatedNumberScheduled: s.UpdatedNumberScheduled,
 		NumberAvailable: s.NumberAvailable, NumberUnavailable: s.NumberUnavailable, CollisionCount: s.CollisionCount,
-		Conditions: s.Conditions, UpdateRevision: s.DaemonSetHash,
+		Conditions: s.Conditions, UpdateRevision: s.DaemonSetHash, Batches: s.Batches,
 	}
 	return nil
 }
@@ -255,7 +257,7 @@ func (d *DaemonSet) ConvertFrom(hub conversion.Hub) error {
 		CurrentNumberScheduled: s.CurrentNumberScheduled, NumberMisscheduled: s.NumberMisscheduled, DesiredNumberScheduled: s.DesiredNumberScheduled,
 		NumberReady: s.NumberReady, ObservedGeneration: s.ObservedGeneration, UpdatedNumberScheduled: s.UpdatedNumberScheduled,
 		NumberAvailable: s.NumberAvailable, NumberUnavailable: s.NumberUnavailable, CollisionCount: s.CollisionCount,
-		Conditions: s.Conditions, DaemonSetHash: s.UpdateRevision,
+		Conditions: s.Conditions, DaemonSetHash: s.UpdateRevision, Batches: s.Batches,
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (s *StatefulSet) ConvertTo(hub conversion.Hub) error {
 	to.Status = v1beta1.StatefulSetStatus{
 		ObservedGeneration: is.ObservedGeneration, Replicas: is.Replicas, ReadyReplicas: is.ReadyReplicas, AvailableReplicas: is.AvailableReplicas,
 		CurrentReplicas: is.CurrentReplicas, UpdatedReplicas: is.UpdatedReplicas, CurrentRevision: is.CurrentRevision, UpdateRevision: is.UpdateRevision,
-		CollisionCount: is.CollisionCount, Conditions: is.Conditions, LabelSelector: is.LabelSelector,
+		CollisionCount: is.CollisionCount, Conditions: is.Conditions, LabelSelector: is.LabelSelector, Batches: is.Batches,
 		UpdatedReadyReplicas: kept.Status.UpdatedReadyReplicas, UpdatedAvailableReplicas: kept.Status.UpdatedAvailableReplicas, VolumeClaims: kept.Status.VolumeClaims,
 	}
 	return nil
@@ -76,7 +76,7 @@ func (s *StatefulSet) ConvertFrom(hub conversion.Hub) error {
 	s.Status = StatefulSetStatus{
 		ObservedGeneration: is.ObservedGeneration, Replicas: is.Replicas, ReadyReplicas: is.ReadyReplicas, AvailableReplicas: is.AvailableReplicas,
 		CurrentReplicas: is.CurrentReplicas, UpdatedReplicas: is.UpdatedReplicas, CurrentRevision: is.CurrentRevision, UpdateRevision: is.UpdateRevision,
-		CollisionCount: is.CollisionCount, Conditions: is.Conditions, LabelSelector: is.LabelSelector,
+		CollisionCount: is.CollisionCount, Conditions: is.Conditions, LabelSelector: is.LabelSelector, Batches: is.Batches,
 	}
 	return putBetaFields(s, betaFields{
 		VolumeClaimUpdateStrategy: from.Spec.VolumeClaimUpdateStrategy, ReserveOrdinals: from.Spec.ReserveOrdinals, Lifecycle: from.Spec.Lifecycle,

@@ -26,6 +26,7 @@ const AnnotationProgressiveCreate = "daemonset.kruise.io/progressive-create-pod"
 // +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="CONTAINERS",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].name`
 // +kubebuilder:printcolumn:name="IMAGES",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].image`
+// +kubebuilder:printcolumn:name="BATCH",type=string,priority=1,JSONPath=`.status.batches.batch`,description="the batch of the update, and how many there are"
 type DaemonSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -90,4 +91,6 @@ type DaemonSetStatus struct {
 	Conditions []appsv1.DaemonSetCondition `json:"conditions,omitempty"`
 	// DaemonSetHash is the newest revision.
 	DaemonSetHash string `json:"daemonSetHash,omitempty"`
+	// Batches says how far an update in batches is.
+	Batches *v1beta1.BatchStatus `json:"batches,omitempty"`
 }

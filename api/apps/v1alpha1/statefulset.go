@@ -22,6 +22,7 @@ import (
 // +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="CONTAINERS",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].name`
 // +kubebuilder:printcolumn:name="IMAGES",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].image`
+// +kubebuilder:printcolumn:name="BATCH",type=string,priority=1,JSONPath=`.status.batches.batch`,description="the batch of the update, and how many there are"
 type StatefulSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -90,4 +91,6 @@ type StatefulSetStatus struct {
 	Conditions []appsv1.StatefulSetCondition `json:"conditions,omitempty"`
 	// LabelSelector is the selector, as text for kubectl and autoscalers.
 	LabelSelector string `json:"labelSelector,omitempty"`
+	// Batches says how far an update in batches is.
+	Batches *v1beta1.BatchStatus `json:"batches,omitempty"`
 }

@@ -27,6 +27,7 @@ type IntOrString = intstr.IntOrString
 // +kubebuilder:printcolumn:name="CONTAINERS",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].name`
 // +kubebuilder:printcolumn:name="IMAGES",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].image`
 // +kubebuilder:printcolumn:name="SELECTOR",type=string,priority=1,JSONPath=`.status.labelSelector`
+// +kubebuilder:printcolumn:name="BATCH",type=string,priority=1,JSONPath=`.status.batches.batch`,description="the batch of the update, and how many there are"
 type CloneSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -157,6 +158,8 @@ type CloneSetRollingUpdateStrategy struct {
 	ScatterStrategy []UpdateScatterTerm `json:"scatterStrategy,omitempty"`
 	// InPlaceUpdateStrategy is how pods are updated in place.
 	InPlaceUpdateStrategy *InPlaceUpdateStrategy `json:"inPlaceUpdateStrategy,omitempty"`
+	// Batches divides the update into batches.
+	Batches *UpdateBatches `json:"batches,omitempty"`
 }
 
 // UpdatePriorityStrategy says which pods are updated first: by order, or by weight.
@@ -229,6 +232,8 @@ type CloneSetStatus struct {
 	Conditions []CloneSetCondition `json:"conditions,omitempty"`
 	// LabelSelector is the selector as text: the scale subresource shows it.
 	LabelSelector string `json:"labelSelector,omitempty"`
+	// Batches says how far an update in batches is.
+	Batches *BatchStatus `json:"batches,omitempty"`
 }
 
 // CloneSetCondition is one aspect of a CloneSet.

@@ -21,6 +21,7 @@ import (
 // +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="CONTAINERS",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].name`
 // +kubebuilder:printcolumn:name="IMAGES",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].image`
+// +kubebuilder:printcolumn:name="BATCH",type=string,priority=1,JSONPath=`.status.batches.batch`,description="the batch of the update, and how many there are"
 type DaemonSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -122,6 +123,8 @@ type DaemonSetRollingUpdateStrategy struct {
 	Partition *IntOrString `json:"partition,omitempty"`
 	// Paused leaves every pod at its revision.
 	Paused *bool `json:"paused,omitempty"`
+	// Batches divides the update into batches.
+	Batches *UpdateBatches `json:"batches,omitempty"`
 }
 
 // DaemonSetStatus is the observed state of a DaemonSet. All numbers count nodes.
@@ -148,4 +151,6 @@ type DaemonSetStatus struct {
 	Conditions []appsv1.DaemonSetCondition `json:"conditions,omitempty"`
 	// UpdateRevision is the newest revision.
 	UpdateRevision string `json:"updateRevision,omitempty"`
+	// Batches says how far an update in batches is.
+	Batches *BatchStatus `json:"batches,omitempty"`
 }

@@ -25,6 +25,7 @@ const AnnotationOwnedBySet = "apps.kruise.io/owned-by-asts"
 // +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="CONTAINERS",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].name`
 // +kubebuilder:printcolumn:name="IMAGES",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].image`
+// +kubebuilder:printcolumn:name="BATCH",type=string,priority=1,JSONPath=`.status.batches.batch`,description="the batch of the update, and how many there are"
 type StatefulSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -187,6 +188,8 @@ type StatefulSetRollingUpdateStrategy struct {
 	InPlaceUpdateStrategy *InPlaceUpdateStrategy `json:"inPlaceUpdateStrategy,omitempty"`
 	// MinReadySeconds is how long a pod has to be ready to be available; at most 300.
 	MinReadySeconds *int32 `json:"minReadySeconds,omitempty"`
+	// Batches divides the update into batches.
+	Batches *UpdateBatches `json:"batches,omitempty"`
 }
 
 // UnorderedUpdateStrategy says which pods are updated first.
@@ -227,6 +230,8 @@ type StatefulSetStatus struct {
 	LabelSelector string `json:"labelSelector,omitempty"`
 	// VolumeClaims tells for each claim template how many claims follow it.
 	VolumeClaims []VolumeClaimStatus `json:"volumeClaims,omitempty"`
+	// Batches says how far an update in batches is.
+	Batches *BatchStatus `json:"batches,omitempty"`
 }
 
 // The types of conditions of a StatefulSet.

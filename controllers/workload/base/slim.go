@@ -64,6 +64,8 @@ func slimPod(p *corev1.Pod) *corev1.Pod {
 	kept.Status = corev1.PodStatus{
 		ObservedGeneration: p.Status.ObservedGeneration, Phase: p.Status.Phase, Reason: p.Status.Reason, Conditions: p.Status.Conditions,
 		ContainerStatuses: p.Status.ContainerStatuses,
+		// Of init containers it matters only that one can't run.
+		InitContainerStatuses: slices.Clip(slices.DeleteFunc(p.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Waiting == nil })),
 	}
 	for i := range kept.Status.ContainerStatuses {
 		s := &kept.Status.ContainerStatuses[i]

@@ -110,6 +110,9 @@ func (l *syncContext) inTurn(c counts, members []member) []member {
 			out = append(out, byName[p.Name])
 		}
 	}
+	if l.want.divided { // otherwise the pods of a batch could wait for a pod that none will update
+		slices.SortStableFunc(out, unavailableFirst)
+	}
 	return c.turn(out)
 }
 

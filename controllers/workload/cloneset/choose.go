@@ -196,6 +196,17 @@ func (c counts) turn(members []member) []member {
 	return out
 }
 
+// unavailableFirst sorts pods that are not available first.
+func unavailableFirst(a, b member) int {
+	switch {
+	case a.available == b.available:
+		return 0
+	case b.available:
+		return -1
+	}
+	return 1
+}
+
 // startedFirst returns members with the started updates first.
 func startedFirst(members []member) []member {
 	members = slices.Clone(members)

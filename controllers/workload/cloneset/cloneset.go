@@ -109,11 +109,11 @@ func (r *Reconciler) work(ctx context.Context, set *v1beta1.CloneSet) (time.Dura
 	return l.After(), errors.Join(err, statusErr)
 }
 
-// spec returns the spec of a CloneSet.
+// spec returns what a CloneSet is to be: its spec, and the batches that are released.
 func spec(o client.Object) any {
 	set, ok := o.(*v1beta1.CloneSet)
 	if !ok {
 		return nil
 	}
-	return set.Spec
+	return []any{set.Spec, set.Annotations[v1beta1.AnnotationNextBatch]}
 }

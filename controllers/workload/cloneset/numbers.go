@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 )
 
 // want is the desired state of a CloneSet, in numbers of pods.
@@ -22,6 +23,9 @@ type want struct {
 	// paused keeps every pod at its revision, and so does onDelete: only a user's deletion brings the
 	// update revision.
 	paused, onDelete bool
+	// stopped keeps every pod at its revision, too: too many pods of a batch have failed. divided: the
+	// update goes in batches.
+	stopped, divided bool
 	// excludePreparing does not count pods whose deletion a hook blocks.
 	excludePreparing bool
 }
@@ -64,6 +68,16 @@ func newWant(s *v1beta1.CloneSetSpec) (want, error) {
 		w.toCreate = read("scaleStrategy.maxUnavailable", m, zero, true)
 	}
 	return w, err
+}
+
+// divide returns what is wanted within the limits of a batch, and the decision about it. It leaves at
+// most as many pods at their revision as have another one: those that are updated would go back.
+func (w want) divide(b *v1beta1.UpdateBatches, was *v1beta1.BatchStatus, u batch.Update, p batch.Pods) (want, batch.Decision) {
+	u.Partition, u.Paused, p.Wanted = w.partition, w.paused, w.replicas
+	d := batch.Decide(b, was, u, p)
+	w.partition = max(w.partition, min(d.Partition, w.replicas-p.Updated))
+	w.stopped, w.divided = d.Stopped, d.Status != nil
+	return w, d
 }
 
 // tally counts the active pods of one revision: not ended, and not being deleted.
@@ -128,9 +142,13 @@ func (w want) decide(old, updated tally) counts {
 	c.replace = min(old.markedAvailable+updated.markedAvailable, c.spare)
 	c.spare -= c.replace
 
-	if !w.paused && !w.onDelete {
+	if !w.paused && !w.onDelete && !w.stopped {
 		// Pods that count as updated go on, although the old pods that take their place are not there yet.
-		c.forward = max(old.total()-w.partition, min(old.preparingUpdate, w.replicas-w.partition-updated.total()), 0)
+		room := w.replicas - w.partition - updated.total()
+		c.forward = max(old.total()-w.partition, min(old.preparingUpdate, room), 0)
+		if w.divided { // broken pods before missing ones, which may wait for the broken ones
+			c.forward = max(c.forward, min(old.unavailable, room))
+		}
 		c.back = min(max(updated.total()-(w.replicas-w.partition), 0), max(w.partition-old.total(), 0))
 	}
 	missing := max(w.replicas-stay, 0)
@@ -140,7 +158,7 @@ func (w want) decide(old, updated tally) counts {
 	target := w.replicas + w.surge(marked, unavailable, c.forward+c.back)
 	switch gone := c.replace + old.markedUnavailable + updated.markedUnavailable; {
 	case total < target:
-		c.create(w, target-total, keepsOld)
+		c.create(w, target-total, keepsOld, getsUpdated)
 		if limit := max(w.toCreate-unavailable, 0); c.createOld+c.createNew > limit {
 			c.createOld = min(c.createOld, limit)
 			c.createNew = limit - c.createOld
@@ -164,9 +182,13 @@ func (w want) surge(marked, unavailable, moves int) int {
 	return min(n, w.maxSurge)
 }
 
-// create divides new pods between the revisions: the partition is filled first. old is how many of
-// it there are.
-func (c *counts) create(w want, n, old int) {
+// create divides new pods between the revisions: the partition is filled first. In batches the batch is
+// filled first, since pods that are missing may be missing because of the old revision. There are old and
+// updated ones of them.
+func (c *counts) create(w want, n, old, updated int) {
 	c.createOld = min(n, max(w.partition-old, 0))
+	if w.divided {
+		c.createOld = n - min(n, max(w.replicas-w.partition-updated, 0))
+	}
 	c.createNew = n - c.createOld
 }

@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 )
 
 // Numbers of a spec are read as OpenKruise reads them.
@@ -177,6 +179,41 @@ type machine struct {
 	counts bool
 	turns  bool // a strategy says whose turn it is
 	wrong  bool // the sums said that no pod has to be chosen, but a pod was chosen
+
+	revision int // the update revision
+	batches  *v1beta1.UpdateBatches
+	status   *v1beta1.BatchStatus
+	released string
+	failed   map[string]bool // updated pods that can't run
+	overlap  string          // a batch began before the one before it served
+}
+
+// divide does what a reconcile does, and reports whether a batch has begun.
+func (m *machine) divide() bool {
+	var p batch.Pods
+	for _, pod := range m.pods {
+		if !pod.updated {
+			continue
+		}
+		p.Updated++
+		if pod.available {
+			p.Available++
+		} else if m.failed[pod.name] {
+			p.Failed = append(p.Failed, pod.name)
+		}
+	}
+	p.Reached = p.Updated
+	was := m.status
+	var d batch.Decision
+	m.want, d = m.want.divide(m.batches, was, batch.Update{Revision: fmt.Sprint("r", m.revision), Before: "r", Released: m.released, Now: time.Unix(1e9, 0)}, p)
+	m.status = d.Status
+	if was == nil || m.status == nil || was.Revision != m.status.Revision || was.Number == m.status.Number {
+		return m.status != nil && (was == nil || was.Revision != m.status.Revision)
+	}
+	if ends := batch.Ends(m.batches.Sizes, m.want.replicas); was.Reason != v1beta1.BatchDone && int(was.Number) <= len(ends) && p.Available < ends[was.Number-1] {
+		m.overlap = fmt.Sprintf("batch %s follows %s: %+v", m.status.Batch, was.Batch, p)
+	}
+	return true
 }
 
 func (m *machine) available() int {
@@ -206,6 +243,9 @@ func (m *machine) find(name string) *member {
 
 // reconcile does what is decided, and reports whether that was anything.
 func (m *machine) reconcile() bool {
+	own := m.want
+	defer func() { m.want = own }()
+	began := m.divide()
 	for i := range m.pods {
 		p := &m.pods[i]
 		p.inPlace, p.recallable = m.inPlace, p.preparing && !p.marked && !m.final
@@ -239,9 +279,15 @@ func (m *machine) reconcile() bool {
 		m.pods = slices.DeleteFunc(m.pods, func(p member) bool { return p.name == d.name })
 	}
 	if m.turns {
+		if m.want.divided {
+			slices.SortStableFunc(members, unavailableFirst)
+		}
 		members = c.turn(members)
 	}
 	moved := c.moved(members)
+	if n := len(moved.inPlace) + len(moved.mark); n > 0 && m.status != nil && m.status.Failed > 1 && m.status.Reason != v1beta1.BatchDone {
+		m.overlap = "pods are updated although too many have failed"
+	}
 	if did {
 		m.callOff(moved.waiting().waits)
 		return true
@@ -259,7 +305,7 @@ func (m *machine) reconcile() bool {
 	for _, p := range moved.mark {
 		m.find(p.name).marked = true
 	}
-	return m.callOff(moved.inPlace) || did || len(moved.mark) > 0
+	return m.callOff(moved.inPlace) || did || began || len(moved.mark) > 0
 }
 
 // callOff ends the updates that hooks hold back, except those of some pods, and reports whether there
@@ -284,7 +330,7 @@ func TestRollouts(t *testing.T) {
 			excludePreparing: rapid.Bool().Draw(rt, "exclude preparing"),
 			replicas:         rapid.IntRange(0, 12).Draw(rt, "replicas"), maxUnavailable: rapid.IntRange(0, 4).Draw(rt, "maxUnavailable"), maxSurge: rapid.IntRange(0, 4).Draw(rt, "maxSurge"),
 			toCreate: 100,
-		}}
+		}, failed: map[string]bool{}}
 		if m.want.maxUnavailable+m.want.maxSurge == 0 {
 			m.want.maxUnavailable = 1
 		}
@@ -297,6 +343,9 @@ func TestRollouts(t *testing.T) {
 		work := func(rt *rapid.T) bool {
 			before, had, floor := m.available(), m.count(), m.want.replicas-m.want.maxUnavailable
 			did := m.reconcile()
+			if m.overlap != "" {
+				rt.Fatalf("%s: %+v", m.overlap, m.pods)
+			}
 			if m.wrong {
 				rt.Fatalf("the sums say that no pod has to be chosen, but a pod was chosen: %+v", m.pods)
 			}
@@ -330,13 +379,27 @@ func TestRollouts(t *testing.T) {
 			},
 			"partition": func(rt *rapid.T) { m.want.partition = rapid.IntRange(0, m.want.replicas).Draw(rt, "partition") },
 			"pause":     func(rt *rapid.T) { m.want.paused = !m.want.paused },
+			"fail":      func(rt *rapid.T) { m.failed[pod(rt).name] = true },
+			"recover":   func(*rapid.T) { clear(m.failed) },
+			"divide":    func(rt *rapid.T) { m.batches = drawBatches(rt) },
+			"forget":    func(*rapid.T) { m.status = nil },
+			"next batch": func(*rapid.T) {
+				if m.status != nil {
+					m.released = batch.Release(m.status.Revision, m.status.Number+1)
+				}
+			},
 			"release": func(*rapid.T) { // of another revision: no pod has it yet
+				m.revision++
 				for i := range m.pods {
 					m.pods[i].updated = false
 				}
 			},
 		})
 		m.want.paused = false
+		clear(m.failed)
+		if m.batches != nil {
+			m.batches.Auto = true
+		}
 		for range 1000 {
 			for steps := 0; work(rt); steps++ {
 				if steps > 100 {
@@ -367,6 +430,16 @@ func TestRollouts(t *testing.T) {
 			rt.Fatalf("in the end %d pods, %d of them old: %+v", len(m.pods), old, m.want)
 		}
 	})
+}
+
+// drawBatches draws batches of one failed pod at most; nil: none.
+func drawBatches(rt *rapid.T) *v1beta1.UpdateBatches {
+	percent, number := intstr.FromString, intstr.FromInt32
+	sizes := rapid.SampledFrom([][]intstr.IntOrString{nil, {percent("30%"), percent("70%")}, {number(1)}, {number(2), percent("50%"), number(1)}, {percent("100%")}}).Draw(rt, "sizes")
+	if sizes == nil {
+		return nil
+	}
+	return &v1beta1.UpdateBatches{Sizes: sizes, Auto: rapid.Bool().Draw(rt, "auto"), MaxFailed: new(number(1))}
 }
 
 // A deletion that a hook holds back causes no other deletion. It is taken back when more pods are

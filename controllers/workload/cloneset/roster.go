@@ -29,8 +29,9 @@ type roster struct {
 	order, loose []*entry
 	// soon are the pods that become available by time alone, without an event.
 	soon map[*entry]struct{}
-	// unsettled are active pods that may have unfinished steps.
-	unsettled map[*entry]struct{}
+	// unsettled are active pods that may have unfinished steps, and failed are updated pods that have
+	// failed.
+	unsettled, failed map[*entry]struct{}
 
 	claims claims
 }
@@ -56,6 +57,8 @@ type facts struct {
 	ready bool
 	// stranger: the selector no longer matches the pod.
 	stranger bool
+	// failed: the pod is updated and has failed, or had and is not available since.
+	failed   bool
 	revision string // hash
 	rank     podorder.Rank
 	// due is when the pod becomes available by time alone; zero means never.
@@ -90,7 +93,7 @@ func (s served) with(c served) served {
 
 func newRoster() *roster {
 	return &roster{
-		entries: map[types.UID]*entry{}, crowds: map[string][]*entry{}, soon: map[*entry]struct{}{}, unsettled: map[*entry]struct{}{},
+		entries: map[types.UID]*entry{}, crowds: map[string][]*entry{}, soon: map[*entry]struct{}{}, unsettled: map[*entry]struct{}{}, failed: map[*entry]struct{}{},
 		sums: sums{revisions: map[string]int{}},
 	}
 }
@@ -137,6 +140,7 @@ func (r *roster) put(p *corev1.Pod, is facts) {
 		r.count(e, -1)
 		r.claims.stale = r.claims.stale || e.active != is.active || !e.pod.DeletionTimestamp.Equal(p.DeletionTimestamp)
 	}
+	is.failed = is.failed || e.failed && is.updated && !is.available
 	moves := e.place() != is.place()
 	if moves {
 		r.leave(e)
@@ -149,6 +153,7 @@ func (r *roster) put(p *corev1.Pod, is facts) {
 	r.loosen(e)
 	keep(r.soon, e, e.active && !e.due.IsZero())
 	keep(r.unsettled, e, e.active)
+	keep(r.failed, e, e.active && e.failed)
 }
 
 // drop removes a deleted pod.
@@ -163,6 +168,7 @@ func (r *roster) drop(uid types.UID) {
 	delete(r.entries, uid)
 	delete(r.soon, e)
 	delete(r.unsettled, e)
+	delete(r.failed, e)
 	e.facts, e.gone = facts{}, true // remaining pointers to the entry must not keep the pod
 	r.claims.stale = true
 	if len(r.order)+len(r.loose) > 2*len(r.entries)+maxPodsPerReconcile {
@@ -309,5 +315,15 @@ func (r *roster) ids() map[string]time.Time {
 		}
 		out[e.pod.Labels[v1beta1.LabelInstanceID]] = ends
 	}
+	return out
+}
+
+// failedPods returns the names of the updated pods that have failed, sorted.
+func (r *roster) failedPods() []string {
+	var out []string
+	for e := range r.failed {
+		out = append(out, e.name)
+	}
+	slices.Sort(out)
 	return out
 }

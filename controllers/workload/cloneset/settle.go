@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
@@ -53,5 +54,6 @@ func (l *syncContext) writeStatus(ctx context.Context, failed error) (time.Durat
 	if err := l.Objects.Status().Update(ctx, set); client.IgnoreNotFound(err) != nil {
 		return 0, fmt.Errorf("the status of CloneSet %s/%s: %w", l.set.Namespace, l.set.Name, err)
 	}
+	batch.Tell(l.Events, l.set, l.set.Status.Batches, now.Batches)
 	return 0, nil
 }

@@ -63,6 +63,7 @@ func (l *syncContext) status(failed error) v1beta1.CloneSetStatus {
 		ObservedGeneration: l.set.Generation, UpdateRevision: l.updated.Name, CurrentRevision: l.current.Name, CollisionCount: l.history.Collisions,
 		ExpectedUpdatedReplicas: int32(l.want.replicas - l.want.partition), //nolint:gosec // both were int32
 		LabelSelector:           metav1.FormatLabelSelector(l.set.Spec.Selector),
+		Batches:                 l.batch.Status,
 	}
 	// When all wanted pods have the update revision, that revision is the current one.
 	if is.UpdatedReplicas == is.Replicas && int(is.Replicas) == l.want.replicas {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
@@ -38,6 +39,7 @@ type syncContext struct {
 	current, updated *appsv1.ControllerRevision
 
 	roster *roster
+	batch  batch.Decision
 	plans  *inplace.Plans
 
 	client podclient.Client
@@ -77,7 +79,24 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.CloneSet) 
 	if err := l.readRevisions(ctx); err != nil {
 		return nil, err
 	}
-	return l, l.readPods()
+	if err := l.readPods(); err != nil {
+		return nil, err
+	}
+	l.divide()
+	return l, nil
+}
+
+// divide decides how far the batches go.
+func (l *syncContext) divide() {
+	var b *v1beta1.UpdateBatches
+	if u := l.set.Spec.UpdateStrategy.RollingUpdate; u != nil {
+		b = u.Batches
+	}
+	updated := int(l.roster.sums.renewed.replicas)
+	l.want, l.batch = l.want.divide(b, l.set.Status.Batches, batch.Update{
+		Revision: l.updated.Name, Before: l.current.Name, Released: l.set.Annotations[v1beta1.AnnotationNextBatch], Now: l.at,
+	}, batch.Pods{Reached: updated, Updated: updated, Available: int(l.roster.sums.renewed.available), Failed: l.roster.failedPods()})
+	l.RequeueAfter(l.batch.After)
 }
 
 // check returns an error for a spec that cannot be followed.
@@ -98,6 +117,7 @@ func check(s *v1beta1.CloneSetSpec) error {
 	unknown := base.OneOf(update.Child("type"), s.UpdateStrategy.Type, v1beta1.CloneSetUpdateStrategyTypes())
 	if u := s.UpdateStrategy.RollingUpdate; u != nil {
 		unknown = append(unknown, base.OneOf(update.Child("rollingUpdate", "podUpdatePolicy"), u.PodUpdatePolicy, v1beta1.PodUpdatePolicies())...)
+		unknown = append(unknown, batch.Validate(update.Child("rollingUpdate", "batches"), u.Batches, s.UpdateStrategy.Type == v1beta1.CloneSetOnDelete)...)
 		if _, err := podorder.NewPriority(u.PriorityStrategy); err != nil {
 			return fmt.Errorf("spec.updateStrategy.rollingUpdate.priorityStrategy.%w", err)
 		}
@@ -158,6 +178,7 @@ func (l *syncContext) judge(p *corev1.Pod) facts {
 	f.preparingUpdate = l.options.CountPreparingUpdate && f.held
 	f.begun = f.held || !inplace.Open(p)
 	f.inPlace = l.plan(p, l.target(f.member)) != nil
+	f.failed = f.updated && batch.Failed(p, f.available, l.set.Status.Batches)
 	return f
 }
 

@@ -111,11 +111,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 	return base.Result(ctx, l.After(), errors.Join(err, statusErr))
 }
 
-// spec returns the spec of a DaemonSet.
+// spec returns what a DaemonSet is to be: its spec, and the batches that are released.
 func spec(o client.Object) any {
 	set, ok := o.(*v1beta1.DaemonSet)
 	if !ok {
 		return nil
 	}
-	return set.Spec
+	return []any{set.Spec, set.Annotations[v1beta1.AnnotationNextBatch]}
 }

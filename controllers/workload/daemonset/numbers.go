@@ -8,6 +8,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1alpha1"
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 )
 
 // want is the desired state of a DaemonSet, in numbers of nodes.
@@ -59,6 +60,19 @@ func newWant(set *v1beta1.DaemonSet, nodes int) (want, error) {
 	w.partition = min(read("updateStrategy.rollingUpdate.partition", u.Partition, 0), nodes)
 	w.maxPodsPerReconcile = max(read("burstReplicas", s.BurstReplicas, 250), 1)
 	return w, err
+}
+
+// divide returns what is wanted within the limits of a batch, and the decision about it. A batch has
+// nodes that the selector chooses.
+func (w want) divide(b *v1beta1.UpdateBatches, was *v1beta1.BatchStatus, u batch.Update, s *sums, failed []string) (want, batch.Decision) {
+	wanted := min(s.reachable, s.running)
+	u.Partition = wanted - w.reachable(s)
+	d := batch.Decide(b, was, u, batch.Pods{Wanted: wanted, Reached: s.renewed, Updated: s.renewed, Available: s.renewedAvailable, Failed: failed})
+	if d.Status != nil {
+		w.partition = max(w.partition, s.running-(wanted-d.Partition))
+	}
+	w.moves = w.moves && !d.Stopped
+	return w, d
 }
 
 // place is a node with its pods of a DaemonSet, by name; "" means none.

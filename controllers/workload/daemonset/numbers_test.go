@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -14,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 )
 
 // A node runs a pod where its template, its taints and its affinity let it, and keeps
@@ -61,6 +63,46 @@ type machine struct {
 	born   int
 	beside bool // a pod was created beside one on its way out
 	wrong  bool // sums said that there was nothing to do, and there was
+
+	revision int // the newest
+	batches  *v1beta1.UpdateBatches
+	status   *v1beta1.BatchStatus
+	released string
+	failed   map[string]bool // updated pods that can't run
+	overlap  string          // a batch began before the one before it served
+}
+
+func (m *machine) sums() *sums {
+	var s sums
+	for _, at := range m.places {
+		s.add(&facts{place: *at, failed: at.updated != "" && !at.updatedAvailable && m.failed[at.updated]}, 1)
+	}
+	return &s
+}
+
+// divide does what a reconcile does, and reports whether a batch has begun.
+func (m *machine) divide() bool {
+	s, was := m.sums(), m.status
+	var failed []string
+	for _, at := range m.places {
+		if at.runs && at.selected && m.failed[at.updated] && !at.updatedAvailable {
+			failed = append(failed, at.updated)
+		}
+	}
+	before := ""
+	if s.olds > 0 {
+		before = "r"
+	}
+	var d batch.Decision
+	m.want, d = m.want.divide(m.batches, was, batch.Update{Revision: fmt.Sprint("r", m.revision), Before: before, Paused: !m.want.moves, Released: m.released, Now: time.Unix(1e9, 0)}, s, failed)
+	m.status = d.Status
+	if was == nil || m.status == nil || was.Revision != m.status.Revision || was.Number == m.status.Number {
+		return m.status != nil && (was == nil || was.Revision != m.status.Revision)
+	}
+	if ends := batch.Ends(m.batches.Sizes, s.reachable); was.Reason != v1beta1.BatchDone && int(was.Number) <= len(ends) && s.renewedAvailable < ends[was.Number-1] {
+		m.overlap = fmt.Sprintf("batch %s follows %s: %+v", m.status.Batch, was.Batch, s)
+	}
+	return true
 }
 
 func (m *machine) at(node string) *place {
@@ -99,12 +141,11 @@ func (m *machine) having() (pods, surging int) {
 
 // reconcile does what is decided, and reports whether that was anything.
 func (m *machine) reconcile() bool {
+	own := m.want
+	defer func() { m.want = own }()
+	began := m.divide()
 	p := m.want.decide(m.places)
-	var s sums
-	for _, at := range m.places {
-		s.add(&facts{place: *at}, 1)
-	}
-	m.wrong = m.wrong || m.want.idle(&s) && len(p.create)+len(p.remove)+len(p.update) > 0
+	m.wrong = m.wrong || m.want.idle(m.sums()) && len(p.create)+len(p.remove)+len(p.update) > 0
 	for _, name := range p.remove {
 		for _, at := range m.places {
 			switch name {
@@ -114,6 +155,9 @@ func (m *machine) reconcile() bool {
 				at.updated, at.updatedAvailable, at.occupied = "", false, true
 			}
 		}
+	}
+	if m.status != nil && m.status.Failed > 1 && m.status.Reason != v1beta1.BatchDone && len(p.update) > 0 {
+		m.overlap = "pods are updated although too many have failed"
 	}
 	for _, name := range p.update {
 		for _, at := range m.places {
@@ -127,7 +171,7 @@ func (m *machine) reconcile() bool {
 		m.beside = m.beside || m.at(node).occupied
 		m.at(node).updated = fmt.Sprint("pod", m.born)
 	}
-	return len(p.create)+len(p.remove)+len(p.update) > 0
+	return began || len(p.create)+len(p.remove)+len(p.update) > 0
 }
 
 // Whatever users, kubelets and chance do: we take no more nodes' pods out of service
@@ -139,7 +183,7 @@ func TestRollouts(t *testing.T) {
 		inPlace := rapid.Bool().Draw(rt, "in place")
 		m := &machine{want: want{
 			maxUnavailable: rapid.IntRange(0, 3).Draw(rt, "maxUnavailable"), maxSurge: rapid.IntRange(0, 3).Draw(rt, "maxSurge"), maxPodsPerReconcile: rapid.IntRange(1, 20).Draw(rt, "burst"), moves: true,
-		}}
+		}, failed: map[string]bool{}}
 		if m.want.maxUnavailable+m.want.maxSurge == 0 {
 			m.want.maxUnavailable = 1
 		}
@@ -158,6 +202,9 @@ func TestRollouts(t *testing.T) {
 			did := m.reconcile()
 			if now := m.available(); now < before && now < nodes-m.want.maxUnavailable {
 				rt.Fatalf("%d available nodes became %d of %d, of which %d may be unavailable: %s", before, now, nodes, m.want.maxUnavailable, m)
+			}
+			if m.overlap != "" {
+				rt.Fatalf("%s: %s", m.overlap, m)
 			}
 			if m.wrong {
 				rt.Fatalf("by its sums there is nothing to do: %+v, %s", m.want, m)
@@ -183,7 +230,18 @@ func TestRollouts(t *testing.T) {
 			"tainted":   func(rt *rapid.T) { p := any(rt); p.runs = !p.runs; p.stays = p.runs || rapid.Bool().Draw(rt, "stays") },
 			"partition": func(rt *rapid.T) { m.want.partition = rapid.IntRange(0, len(m.places)).Draw(rt, "partition") },
 			"pause":     func(*rapid.T) { m.want.moves = !m.want.moves },
+			"select":    func(rt *rapid.T) { p := any(rt); p.selected = !p.selected },
+			"fail":      func(rt *rapid.T) { m.failed[any(rt).updated] = true },
+			"recover":   func(*rapid.T) { clear(m.failed) },
+			"divide":    func(rt *rapid.T) { m.batches = drawBatches(rt) },
+			"forget":    func(*rapid.T) { m.status = nil },
+			"next batch": func(*rapid.T) {
+				if m.status != nil {
+					m.released = batch.Release(m.status.Revision, m.status.Number+1)
+				}
+			},
 			"release": func(*rapid.T) { // of another revision: no pod has it yet
+				m.revision++
 				for _, p := range m.places {
 					if p.old == "" {
 						p.old, p.oldAvailable, p.updated, p.updatedAvailable = p.updated, p.updatedAvailable, "", false
@@ -192,6 +250,13 @@ func TestRollouts(t *testing.T) {
 			},
 		})
 		m.want.moves, m.want.partition = true, 0
+		clear(m.failed)
+		if m.batches != nil {
+			m.batches.Auto = true
+		}
+		for _, p := range m.places {
+			p.selected = true
+		}
 		for range 200 {
 			for steps := 0; work(rt); steps++ {
 				if steps > 100 {
@@ -211,6 +276,16 @@ func TestRollouts(t *testing.T) {
 			}
 		}
 	})
+}
+
+// drawBatches draws batches of one failed pod at most; nil: none.
+func drawBatches(rt *rapid.T) *v1beta1.UpdateBatches {
+	percent, number := intstr.FromString, intstr.FromInt32
+	sizes := rapid.SampledFrom([][]intstr.IntOrString{nil, {percent("30%"), percent("70%")}, {number(1)}, {number(2), percent("50%"), number(1)}, {percent("100%")}}).Draw(rt, "sizes")
+	if sizes == nil {
+		return nil
+	}
+	return &v1beta1.UpdateBatches{Sizes: sizes, Auto: rapid.Bool().Draw(rt, "auto"), MaxFailed: new(number(1))}
 }
 
 // Those nodes come to the new revision that are selected, less the partition: those

@@ -49,6 +49,8 @@ type facts struct {
 	place
 	// ready: a pod is ready, but perhaps not long enough to be available.
 	ready bool
+	// failed: the updated pod has failed, or had and is not available since.
+	failed bool
 	// due is when to evaluate the node again without a change; zero means never.
 	due time.Time
 }
@@ -158,7 +160,9 @@ func hashOf(p *corev1.Pod) string { return revision.Hash(p.Labels[revision.Label
 // judge evaluates a node again, and updates the sums.
 func (r *roster) judge(e *entry, judge func(*entry) facts) {
 	r.sums.add(&e.facts, -1)
-	e.facts = judge(e)
+	is := judge(e)
+	is.failed = is.failed || e.failed && is.updated != "" && is.updated == e.updated && !is.updatedAvailable
+	e.facts = is
 	r.sums.add(&e.facts, 1)
 	delete(r.soon, e)
 	if !e.due.IsZero() {
@@ -186,8 +190,10 @@ type sums struct {
 	// running nodes should run a pod; filled of them have one. An empty node can get a pod.
 	running, filled, empty int
 	// reachable nodes should run a pod and are selected; renewed of them have a pod of the
-	// newest revision.
-	reachable, renewed int
+	// newest revision, and renewedAvailable an available one.
+	reachable, renewed, renewedAvailable int
+	// failed are those of them whose updated pod has failed.
+	failed int
 	// olds have a pod of another revision. On poor ones that pod is not available. Surging ones
 	// also have a pod of the newest revision.
 	olds, poor, surging int
@@ -216,6 +222,8 @@ func (s *sums) add(f *facts, by int) {
 		{&s.crowded, len(f.leaving()) > 0},
 		{&s.reachable, f.runs && f.selected},
 		{&s.renewed, f.runs && f.selected && f.updated != ""},
+		{&s.renewedAvailable, f.runs && f.selected && f.updatedAvailable},
+		{&s.failed, f.runs && f.selected && f.failed},
 		{&s.updated, f.runs && f.updated != ""},
 		{&s.misscheduled, !f.runs && has},
 		{&s.ready, f.runs && f.ready},
@@ -225,4 +233,19 @@ func (s *sums) add(f *facts, by int) {
 			*c.n += by
 		}
 	}
+}
+
+// failedPods returns the names of the updated pods that have failed, sorted.
+func (r *roster) failedPods() []string {
+	if r.sums.failed == 0 {
+		return nil
+	}
+	var out []string
+	for _, e := range r.entries {
+		if e.failed && e.runs && e.selected {
+			out = append(out, e.updated)
+		}
+	}
+	slices.Sort(out)
+	return out
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
@@ -63,7 +64,7 @@ func (l *syncContext) status() v1beta1.DaemonSetStatus {
 	n := func(n int) int32 { return int32(n) } //nolint:gosec // of nodes
 	return v1beta1.DaemonSetStatus{
 		ObservedGeneration: l.set.Generation, UpdateRevision: revision.Hash(l.history.Updated.Name), CollisionCount: l.history.Collisions,
-		Conditions:             l.conditions(),
+		Conditions: l.conditions(), Batches: l.batch.Status,
 		DesiredNumberScheduled: n(s.running), CurrentNumberScheduled: n(s.filled), UpdatedNumberScheduled: n(s.updated), NumberMisscheduled: n(s.misscheduled),
 		NumberReady: n(s.ready), NumberAvailable: n(s.available), NumberUnavailable: n(s.running - s.available),
 	}
@@ -107,5 +108,6 @@ func (l *syncContext) writeStatus(ctx context.Context) (time.Duration, error) {
 	if err := l.Objects.Status().Update(ctx, set); client.IgnoreNotFound(err) != nil {
 		return 0, fmt.Errorf("its status: %w", err)
 	}
+	batch.Tell(l.Events, l.set, l.set.Status.Batches, is.Batches)
 	return 0, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
@@ -33,6 +34,7 @@ type syncContext struct {
 	fit     fit
 	chosen  labels.Selector // selects the nodes whose pods are updated
 	plans   *inplace.Plans
+	batch   batch.Decision
 
 	base.Timer
 }
@@ -57,8 +59,34 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.DaemonSet)
 	}
 	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return r.Owned.Since(m, set) }
 	l.RequeueAfter(l.roster.sync(b, since, r.nodes, l.judge, l.client.Now))
-	l.want, err = newWant(set, l.roster.sums.running)
-	return l, err
+	if l.want, err = newWant(set, l.roster.sums.running); err != nil {
+		return nil, err
+	}
+	l.divide()
+	return l, nil
+}
+
+// divide decides how far the batches go.
+func (l *syncContext) divide() {
+	u := l.set.Spec.UpdateStrategy.RollingUpdate
+	if u == nil {
+		return
+	}
+	l.want, l.batch = l.want.divide(u.Batches, l.set.Status.Batches, batch.Update{
+		Revision: l.history.Updated.Name, Before: l.before(), Paused: u.Paused != nil && *u.Paused,
+		Released: l.set.Annotations[v1beta1.AnnotationNextBatch], Now: l.client.Now,
+	}, &l.roster.sums, l.roster.failedPods())
+	l.RequeueAfter(l.batch.After)
+}
+
+// before returns the newest other revision that pods have; "": there is none.
+func (l *syncContext) before() string {
+	for _, r := range slices.Backward(l.history.Revisions) {
+		if r.Name != l.history.Updated.Name && l.roster.sums.revisions[revision.Hash(r.Name)] > 0 {
+			return r.Name
+		}
+	}
+	return ""
 }
 
 // hooks returns the hooks that DaemonSets support, which is only PreDelete. OpenKruise ignores
@@ -82,6 +110,7 @@ func check(set *v1beta1.DaemonSet) error {
 	unknown := base.OneOf(update.Child("type"), set.Spec.UpdateStrategy.Type, v1beta1.DaemonSetUpdateStrategyTypes())
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil {
 		unknown = append(unknown, base.OneOf(update.Child("rollingUpdate", "rollingUpdateType"), u.Type, v1beta1.DaemonSetRollingUpdateTypes())...)
+		unknown = append(unknown, batch.Validate(update.Child("rollingUpdate", "batches"), u.Batches, set.Spec.UpdateStrategy.Type == v1beta1.DaemonSetOnDelete)...)
 	}
 	if len(unknown) > 0 {
 		return unknown.ToAggregate() //nolint:wrapcheck // it names the fields
@@ -136,6 +165,7 @@ func (l *syncContext) put(f *facts, p *corev1.Pod) {
 		f.surplus = append(f.surplus, p.Name)
 	case updated && f.updated == "":
 		f.updated, f.updatedAvailable = p.Name, available
+		f.failed = batch.Failed(p, available, l.set.Status.Batches)
 		f.ready = f.ready || podclient.Ready(p)
 	case !updated && f.old == "":
 		f.old, f.oldAvailable, f.inPlace = p.Name, available, l.plan(p) != nil

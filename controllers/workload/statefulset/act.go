@@ -220,11 +220,11 @@ func (l *syncContext) update(ctx context.Context, members []member) error {
 // there are first such pods.
 func (l *syncContext) notUpdatableError() error {
 	s := l.roster.sums
-	if s.notUpdatable == 0 || l.want.paused || l.want.onDelete || l.want.moves(s.outdated) == 0 {
+	if s.notUpdatable == 0 || l.want.still() || l.want.moves(s.outdated, s.broken, s.reached) == 0 {
 		return nil
 	}
 	i := slices.IndexFunc(l.roster.order, func(e *entry) bool {
-		return e.kept && e.live() && l.want.notUpdatable(e.member) && (l.want.unordered || e.position >= l.want.partition)
+		return e.kept && e.live() && l.want.notUpdatable(e.member) && !l.want.stays(e.position)
 	})
 	if i < 0 {
 		return nil

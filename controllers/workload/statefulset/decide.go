@@ -60,6 +60,9 @@ type sums struct {
 	outdated, undersized, broken int
 	// notUpdatable are outdated pods that InPlaceOnly keeps at their revision.
 	notUpdatable int
+	// reached are live kept pods with the update revision. renewed are those of them that are not in a
+	// partition by position, and renewedAvailable the available ones of these.
+	reached, renewed, renewedAvailable int
 }
 
 // add adds a member to the counts if by is 1, or removes it if by is -1.
@@ -81,8 +84,17 @@ func (s *sums) add(m *member, w want, by int) {
 	if m.marked {
 		s.marked += by
 	}
+	if m.updated {
+		s.reached += by
+	}
+	if m.updated && !w.stays(m.position) {
+		s.renewed += by
+		if m.available { // claims that grow later are no part of the batch
+			s.renewedAvailable += by
+		}
+	}
 	switch {
-	case !w.unordered && m.position < w.partition, m.updated && !m.undersized:
+	case w.stays(m.position), m.updated && !m.undersized:
 		return
 	case m.updated:
 		s.undersized += by
@@ -101,19 +113,24 @@ func (w want) notUpdatable(m member) bool {
 	return w.inPlaceOnly && !m.updated && !m.inPlace && !m.undersized
 }
 
-// moves returns how many outdated pods have to come to the update revision. The partition by
-// position is no part of them.
-func (w want) moves(outdated int) int {
-	if w.unordered {
-		return max(outdated-w.partition, 0)
+// moves returns how many of the outdated pods have to come to the update revision. The partition by
+// position is no part of them. A batch that has room takes broken pods before pods that are missing:
+// those may wait for the broken ones.
+func (w want) moves(outdated, broken, updated int) int {
+	if !w.unordered {
+		return outdated
 	}
-	return outdated
+	n := max(outdated-w.partition, 0)
+	if w.divided {
+		n = max(n, min(broken, w.ordinals.Count()-w.partition-updated))
+	}
+	return n
 }
 
 // idle reports whether decide has nothing to do.
 func (w want) idle(s sums) bool {
 	spare := w.maxUnavailable - (w.ordinals.Count() - s.available)
-	still := w.paused || w.onDelete || w.moves(s.outdated)+s.undersized == 0 || spare <= 0 && s.broken == 0
+	still := w.still() || w.moves(s.outdated, s.broken, s.reached)+s.undersized == 0 || spare <= 0 && s.broken == 0
 	return s.kept == w.ordinals.Count() && s.condemned+s.ended+s.marked == 0 && still
 }
 
@@ -133,7 +150,7 @@ func (w want) decide(members []member, order func([]member) []member) plan {
 	}
 	left := w.newBudget(members)
 	w.replaceMarked(&p, members, &left)
-	if !w.paused && !w.onDelete {
+	if !w.still() {
 		w.move(&p, w.candidates(members, order), &left, blocker)
 	}
 	return p
@@ -194,21 +211,17 @@ func (w want) createInOrder(p *plan, members []member) (complete bool, blocker i
 	if next >= w.ordinals.Count() {
 		return true, -1
 	}
-	p.create = append(p.create, creation{w.ordinals.At(next), w.getsCurrentRevision(members, next, 0)})
+	p.create = append(p.create, creation{w.ordinals.At(next), w.getsCurrentRevision(members, next, nil)})
 	return false, next
 }
 
 // createInParallel creates the missing pods, as far as the scale strategy allows, and removes all that
 // have ended. A pod that waits for its creation does not hold back a removal.
 func (w want) createInParallel(p *plan, members []member) {
-	next, away, old := 0, 0, 0
+	next, away := 0, 0
 	missing := func(until int) {
 		for ; next < until && away < w.toCreate && len(p.create) < maxPodsPerReconcile; next++ {
-			c := creation{w.ordinals.At(next), w.getsCurrentRevision(members, next, old)}
-			if c.old {
-				old++
-			}
-			p.create = append(p.create, c)
+			p.create = append(p.create, creation{w.ordinals.At(next), w.getsCurrentRevision(members, next, p.create)})
 			away++
 		}
 		next = until
@@ -229,20 +242,29 @@ func (w want) createInParallel(p *plan, members []member) {
 	missing(w.ordinals.Count())
 }
 
-// reconcile do.
-func (w want) getsCurrentRevision(members []member, position, planned int) bool {
+// getsCurrentRevision reports whether a new pod gets the current revision: the partition is filled
+// before pods get the update revision. In batches it is the other way round, since pods that are missing
+// may be missing because of the current one. created are the earlier creations of this reconcile.
+func (w want) getsCurrentRevision(members []member, position int, created []creation) bool {
 	if w.onDelete || w.partition == 0 {
 		return false
 	}
 	if !w.unordered {
-		return position < w.partition
+		return w.stays(position)
 	}
+	n := map[bool]int{} // by whether they have the current revision
 	for _, m := range members {
-		if m.kept && m.live() && !m.updated {
-			planned++
+		if m.kept && m.live() {
+			n[!m.updated]++
 		}
 	}
-	return planned < w.partition
+	for _, c := range created {
+		n[c.old]++
+	}
+	if w.divided {
+		return n[false] >= w.ordinals.Count()-w.partition
+	}
+	return n[true] < w.partition
 }
 
 // scaleDown removes condemned pods, the highest ordinal first. With OrderedReady it removes one at a
@@ -288,11 +310,18 @@ func (w want) replaceMarked(p *plan, members []member, b *budget) {
 // candidates returns the pods that may be updated, in their order.
 func (w want) candidates(members []member, order func([]member) []member) []member {
 	var out, waiting []member
+	broken, updated := 0, 0
 	for _, m := range slices.Backward(members) {
+		if m.kept && m.live() && m.updated {
+			updated++
+		}
 		switch {
-		case !m.kept || !w.unordered && m.position < w.partition:
+		case !m.kept || w.stays(m.position):
 		case w.unordered && m.live() && !m.updated:
 			waiting = append(waiting, m)
+			if !m.available {
+				broken++
+			}
 		default:
 			out = append(out, m)
 		}
@@ -300,7 +329,11 @@ func (w want) candidates(members []member, order func([]member) []member) []memb
 	if !w.unordered {
 		return out
 	}
-	return append(out, order(waiting)[:w.moves(len(waiting))]...)
+	waiting = order(waiting)
+	if w.divided { // otherwise the pods of a batch could wait for a pod that none will update
+		slices.SortStableFunc(waiting, unavailableFirst)
+	}
+	return append(out, waiting[:w.moves(len(waiting), broken, updated)]...)
 }
 
 // move brings candidates to the update revision. Pods that are not available do not wait for pods
@@ -332,4 +365,18 @@ func (w want) move(p *plan, candidates []member, b *budget, blocker int) {
 		}
 		b.spend(m)
 	}
+}
+
+// unavailableFirst sorts started updates first, then pods that are not available.
+func unavailableFirst(a, b member) int {
+	rank := func(m member) int {
+		switch {
+		case m.begun:
+			return 0
+		case !m.available:
+			return 1
+		}
+		return 2
+	}
+	return rank(a) - rank(b)
 }

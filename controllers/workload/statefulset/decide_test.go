@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/ordinal"
 )
 
@@ -90,6 +92,10 @@ type machine struct {
 	hooked, waits   map[int]bool // ordinals whose deletion, and whose update in place, a hook holds back
 	size            int          // of the claims that the templates want
 	sizes           map[int]int  // of the claims that there are, by ordinal: they are never lost
+	own             int          // the partition of the spec; want has that of the batch, too
+	batches         *v1beta1.UpdateBatches
+	status          *v1beta1.BatchStatus
+	released        string
 }
 
 type modelPod struct {
@@ -155,10 +161,11 @@ func (m *machine) count(is func(member) bool) (n int) {
 // be decided.
 func (m *machine) reconcile() (did bool, problem string) {
 	members := m.members()
-	var s sums
-	for i := range members {
-		s.add(&members[i], m.want, 1)
+	began, problem := m.divide(members)
+	if problem != "" {
+		return false, problem
 	}
+	s := m.sums(members)
 	p := m.want.decide(members, func(waiting []member) []member {
 		slices.SortStableFunc(waiting, func(a, b member) int {
 			switch {
@@ -220,7 +227,65 @@ func (m *machine) reconcile() (did bool, problem string) {
 			pod.begun, pod.preparing, did = false, false, true
 		}
 	}
-	return did, ""
+	return did || began, ""
+}
+
+func (m *machine) sums(members []member) sums {
+	var s sums
+	for i := range members {
+		s.add(&members[i], m.want, 1)
+	}
+	return s
+}
+
+// divide divides the update into batches. It reports whether a batch has begun or changed, and returns
+// what is wrong with that.
+func (m *machine) divide(members []member) (began bool, problem string) {
+	d := divider{want: m.want, batches: m.batches, was: m.status, update: batch.Update{
+		Revision: fmt.Sprint(m.update), Before: fmt.Sprint(m.current), Partition: m.own, Paused: m.want.paused, Released: m.released, Now: time.Unix(1e9, 0),
+	}}
+	d.want.partition, d.want.ahead, d.want.divided, d.want.stopped = m.own, nil, false, false
+	w, decision := d.divide(func(w want) ([]member, sums, []string) {
+		m.want = w
+		return members, m.sums(members), m.failed()
+	})
+	was := m.status
+	m.want, m.status = w, decision.Status
+	if was == nil || decision.Status == nil || was.Revision != decision.Status.Revision {
+		return decision.Status != nil, ""
+	}
+	if was.Number == decision.Status.Number || was.Reason == v1beta1.BatchDone {
+		return len(was.Ahead) < len(decision.Status.Ahead), ""
+	}
+	if ends := batch.Ends(m.batches.Sizes, m.want.ordinals.Count()); int(was.Number) <= len(ends) {
+		return true, m.overlap(members, ends[was.Number-1], was)
+	}
+	return true, "" // scaling has left fewer batches
+}
+
+// overlap returns what is wrong with a batch that begins after one that ends at a number of pods.
+func (m *machine) overlap(members []member, end int, was *v1beta1.BatchStatus) string {
+	serving := 0
+	for _, p := range members {
+		if p.kept && p.live() && p.updated && p.available {
+			serving++
+		}
+	}
+	if serving < end {
+		return fmt.Sprintf("batch %d follows %s, and %d of its %d pods serve", m.status.Number, was.Batch, serving, end)
+	}
+	return ""
+}
+
+// failed returns the updated pods that can't run.
+func (m *machine) failed() []string {
+	var out []string
+	for _, p := range m.members() {
+		if p.updated && p.kept && p.live() && !p.ready && m.bad[m.update] {
+			out = append(out, p.name)
+		}
+	}
+	return out
 }
 
 // forbidden returns what a plan must not have.
@@ -231,7 +296,7 @@ func (m *machine) forbidden(members []member, p plan) string {
 		if !kept {
 			return fmt.Sprintf("ordinal %d is not wanted", c.ordinal)
 		}
-		if !w.unordered && c.old != (at < w.partition && !w.onDelete) {
+		if !w.unordered && c.old != (w.stays(at) && !w.onDelete) {
 			return fmt.Sprintf("position %d of partition %d gets the wrong revision", at, w.partition)
 		}
 		lower := 0
@@ -258,7 +323,9 @@ func (m *machine) forbidden(members []member, p plan) string {
 		switch {
 		case w.paused || w.onDelete:
 			return fmt.Sprintf("%s is updated although it is paused", u.name)
-		case !w.unordered && u.position < w.partition:
+		case m.status != nil && m.status.Reason != v1beta1.BatchDone && len(m.failed()) > 1:
+			return fmt.Sprintf("%s is updated although two pods have failed", u.name)
+		case w.stays(u.position), !w.unordered && u.position < m.own:
 			return fmt.Sprintf("%s is updated although it is in the partition", u.name)
 		}
 	}
@@ -279,13 +346,18 @@ func (m *machine) forbidden(members []member, p plan) string {
 		}
 	}
 	if w.unordered {
-		old := 0
+		old, updated := 0, 0
 		for _, o := range members {
-			if o.kept && o.live() && !o.updated {
+			switch {
+			case !o.kept || !o.live():
+			case o.updated:
+				updated++
+			default:
 				old++
 			}
 		}
-		if moves := len(p.replace) + len(p.update); moves > max(old-w.partition, 0) {
+		// A batch may take broken pods instead of missing ones, as many as it has room for.
+		if moves := len(p.replace) + len(p.update); moves > max(old-w.partition, 0) && (!w.divided || moves+updated > w.ordinals.Count()-w.partition) {
 			return fmt.Sprintf("%d of %d old pods move, and %d are to stay", moves, old, w.partition)
 		}
 	}
@@ -363,9 +435,16 @@ func TestRollouts(t *testing.T) {
 			"hold":      func(rt *rapid.T) { n, _ := pod(rt); m.waits[n] = true },
 			"let go":    func(rt *rapid.T) { n, _ := pod(rt); delete(m.waits, n) },
 			"scale":     scale,
-			"partition": func(rt *rapid.T) { m.want.partition = rapid.IntRange(0, 8).Draw(rt, "partition") },
+			"partition": func(rt *rapid.T) { m.own = rapid.IntRange(0, 8).Draw(rt, "partition") },
 			"pause":     func(*rapid.T) { m.want.paused = !m.want.paused },
-			"grow":      func(*rapid.T) { m.size++ },
+			"divide":    func(rt *rapid.T) { m.batches = drawBatches(rt) },
+			"next batch": func(*rapid.T) {
+				if m.status != nil {
+					m.released = batch.Release(m.status.Revision, m.status.Number+1)
+				}
+			},
+			"forget": func(*rapid.T) { m.status = nil }, // the status is lost
+			"grow":   func(*rapid.T) { m.size++ },
 			"release": func(rt *rapid.T) {
 				m.release()
 				m.bad[m.update] = rapid.IntRange(0, 2).Draw(rt, "bad") == 0
@@ -378,12 +457,15 @@ func TestRollouts(t *testing.T) {
 			},
 		})
 		m.want.paused = false
+		if m.batches != nil {
+			m.batches.Auto = true
+		}
 		if m.bad[m.update] || m.bad[m.current] {
 			m.release()
-			m.want.partition = 0
+			m.own = 0
 		}
 		if slices.ContainsFunc(slices.Collect(maps.Values(m.pods)), func(p *modelPod) bool { return m.bad[p.revision] }) {
-			m.want.partition = 0
+			m.own = 0
 		}
 		claims := maps.Clone(m.sizes)
 		m.end(rt, work, become)
@@ -393,6 +475,16 @@ func TestRollouts(t *testing.T) {
 			}
 		}
 	})
+}
+
+// drawBatches draws batches of one failed pod at most; nil: none.
+func drawBatches(rt *rapid.T) *v1beta1.UpdateBatches {
+	percent, number := intstr.FromString, intstr.FromInt32
+	sizes := rapid.SampledFrom([][]intstr.IntOrString{nil, {percent("30%"), percent("70%")}, {number(1)}, {number(2), percent("50%"), number(1)}, {percent("100%")}}).Draw(rt, "sizes")
+	if sizes == nil {
+		return nil
+	}
+	return &v1beta1.UpdateBatches{Sizes: sizes, Auto: rapid.Bool().Draw(rt, "auto"), MaxFailed: new(number(1))}
 }
 
 // end leaves the machine alone until it comes to rest, and checks that it is as wanted.
@@ -431,10 +523,11 @@ func (m *machine) end(rt *rapid.T, work func(*rapid.T) bool, become func(*modelP
 			break
 		}
 	}
+	m.want.partition = m.own // the last batch leaves no more
 	members, old := m.members(), 0
 	for _, p := range members {
 		if !p.kept || !p.available || p.marked || p.undersized && (m.want.unordered && p.updated || !m.want.unordered && p.position >= m.want.partition) {
-			rt.Fatalf("in the end: %+v of %+v", p, m.want)
+			rt.Fatalf("in the end: %+v of %+v in %+v, %+v", p, m.want, m.status, members)
 		}
 		if !p.updated {
 			if old++; !m.want.unordered && p.position >= m.want.partition {

@@ -3,6 +3,7 @@ package statefulset
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/ordinal"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
 )
@@ -29,10 +31,22 @@ type want struct {
 	// paused keeps every pod at its revision, and so does onDelete: only a user's deletion brings the
 	// update revision.
 	paused, onDelete bool
+	// stopped: too many pods of a batch have failed. divided: the update goes in batches.
+	stopped, divided bool
+	// ahead are positions in the partition, sorted, whose pods are updated all the same.
+	ahead []int
 	// inPlaceOnly: a pod that cannot be updated in place stays at its revision.
 	inPlaceOnly bool
 	// resize: claims grow before the update of their pod.
 	resize bool
+}
+
+// still reports whether no pod comes to the update revision now.
+func (w want) still() bool { return w.paused || w.onDelete || w.stopped }
+
+// stays reports whether the pod at a position stays at its revision because of the partition.
+func (w want) stays(position int) bool {
+	return !w.unordered && position < w.partition && !slices.Contains(w.ahead, position)
 }
 
 // rolling returns the settings of rolling updates; never nil.
@@ -136,7 +150,7 @@ func check(s *v1beta1.StatefulSetSpec) error {
 	return nil
 }
 
-// enums returns an error for each field with an unknown value.
+// enums returns an error for each field with an unknown value, and for batches that cannot be followed.
 func enums(s *v1beta1.StatefulSetSpec) field.ErrorList {
 	spec := field.NewPath("spec")
 	update := spec.Child("updateStrategy")
@@ -144,6 +158,7 @@ func enums(s *v1beta1.StatefulSetSpec) field.ErrorList {
 	all = append(all, base.OneOf(update.Child("type"), s.UpdateStrategy.Type, v1beta1.StatefulSetUpdateStrategyTypes())...)
 	all = append(all, base.OneOf(update.Child("rollingUpdate", "podUpdatePolicy"), rolling(s).PodUpdatePolicy, v1beta1.PodUpdatePolicies())...)
 	all = append(all, base.OneOf(spec.Child("volumeClaimUpdateStrategy", "type"), s.VolumeClaimUpdateStrategy.Type, v1beta1.VolumeClaimUpdateTypes())...)
+	all = append(all, batch.Validate(update.Child("rollingUpdate", "batches"), rolling(s).Batches, s.UpdateStrategy.Type == v1beta1.StatefulSetOnDelete)...)
 	if r := s.PersistentVolumeClaimRetentionPolicy; r != nil {
 		path := spec.Child("persistentVolumeClaimRetentionPolicy")
 		all = append(all, base.OneOf(path.Child("whenDeleted"), r.WhenDeleted, v1beta1.ClaimRetentions())...)

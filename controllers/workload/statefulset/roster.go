@@ -2,6 +2,7 @@ package statefulset
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,8 +31,9 @@ type roster struct {
 	// pods that may have unfinished steps. unclaimed are pods whose claims are missing, or have other
 	// owners than they should.
 	soon, unsettled, unclaimed map[*entry]struct{}
-	// unselected are active pods that are not of the StatefulSet any more.
-	unselected map[*entry]struct{}
+	// unselected are active pods that are not of the StatefulSet any more, and failed are updated pods
+	// that have failed.
+	unselected, failed map[*entry]struct{}
 }
 
 // basis is the input of all facts, apart from the pods and their claims. If it changes, all facts are
@@ -39,6 +41,8 @@ type roster struct {
 type basis struct {
 	generation, specs         int64
 	current, updated, history string // names of revisions
+	partition                 int
+	ahead                     string // positions
 }
 
 // entry is a pod. The entry stays the same while the pod changes.
@@ -55,6 +59,8 @@ type facts struct {
 	// started: the pod has a phase. revision is its hash.
 	started  bool
 	revision string
+	// failed: the pod is updated and has failed, or had and is not available since.
+	failed bool
 	// due is when the pod becomes available by time alone; zero means never.
 	due time.Time
 	// claims are the facts about its claims, by template.
@@ -90,7 +96,7 @@ func (c *counts) add(f *facts, by int32) {
 func newRoster() *roster {
 	return &roster{
 		entries: map[types.UID]*entry{}, revisions: map[string]int{}, soon: map[*entry]struct{}{}, unsettled: map[*entry]struct{}{},
-		unclaimed: map[*entry]struct{}{}, unselected: map[*entry]struct{}{},
+		unclaimed: map[*entry]struct{}{}, unselected: map[*entry]struct{}{}, failed: map[*entry]struct{}{},
 	}
 }
 
@@ -157,6 +163,7 @@ func (r *roster) put(p *corev1.Pod, in rosterInput) {
 		}
 	} else {
 		r.count(e, in.want, -1)
+		is.failed = is.failed || e.failed && is.updated && !is.available && !is.terminating
 		e.facts = is
 	}
 	r.count(e, in.want, 1)
@@ -164,6 +171,7 @@ func (r *roster) put(p *corev1.Pod, in rosterInput) {
 	keep(r.unsettled, e, e.live() && !e.stranger)
 	keep(r.unclaimed, e, needsClaims(&e.facts))
 	keep(r.unselected, e, e.stranger && e.live())
+	keep(r.failed, e, e.failed && e.kept && !e.stranger)
 }
 
 // drop removes a deleted pod.
@@ -177,7 +185,7 @@ func (r *roster) drop(uid types.UID, w want) {
 	if i := slices.Index(r.order, e); i >= 0 {
 		r.order = slices.Delete(r.order, i, i+1)
 	}
-	for _, set := range []map[*entry]struct{}{r.soon, r.unsettled, r.unclaimed, r.unselected} {
+	for _, set := range []map[*entry]struct{}{r.soon, r.unsettled, r.unclaimed, r.unselected, r.failed} {
 		delete(set, e)
 	}
 }
@@ -235,6 +243,16 @@ func (r *roster) released() []*corev1.Pod {
 	var out []*corev1.Pod
 	for e := range r.unselected {
 		out = append(out, e.pod)
+	}
+	return out
+}
+
+// failedPods returns the names of the updated pods that have failed, the highest ordinal first.
+func (r *roster) failedPods() []string {
+	all := slices.SortedFunc(maps.Keys(r.failed), func(a, b *entry) int { return byOrdinal(b, a) })
+	var out []string
+	for _, e := range all {
+		out = append(out, e.name)
 	}
 	return out
 }

@@ -123,11 +123,11 @@ func (r *Reconciler) work(ctx context.Context, set *v1beta1.StatefulSet) (time.D
 	return l.After(), errors.Join(err, statusErr)
 }
 
-// spec returns the spec of a StatefulSet.
+// spec returns what a StatefulSet is to be: its spec, and the batches that are released.
 func spec(o client.Object) any {
 	set, ok := o.(*v1beta1.StatefulSet)
 	if !ok {
 		return nil
 	}
-	return set.Spec
+	return []any{set.Spec, set.Annotations[v1beta1.AnnotationNextBatch]}
 }

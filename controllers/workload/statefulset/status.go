@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 )
 
 // reasonRefused is the reason for a spec that is not followed.
@@ -68,6 +69,7 @@ func (l *syncContext) writeStatus(ctx context.Context) (time.Duration, error) {
 	if err := l.Objects.Status().Update(ctx, set); client.IgnoreNotFound(err) != nil {
 		return 0, fmt.Errorf("the status of StatefulSet %s/%s: %w", l.set.Namespace, l.set.Name, err)
 	}
+	batch.Tell(l.Events, l.set, l.set.Status.Batches, now.Batches)
 	return 0, nil
 }
 
@@ -79,7 +81,7 @@ func (l *syncContext) status() v1beta1.StatefulSetStatus {
 		ObservedGeneration: l.set.Generation, Replicas: n.replicas, ReadyReplicas: n.ready, AvailableReplicas: n.available,
 		CurrentReplicas: n.current, UpdatedReplicas: n.updated, UpdatedReadyReplicas: n.updatedReady, UpdatedAvailableReplicas: n.updatedAvailable,
 		CurrentRevision: l.current.Name, UpdateRevision: l.updated.Name, CollisionCount: l.history.Collisions,
-		LabelSelector: metav1.FormatLabelSelector(l.set.Spec.Selector), Conditions: l.conditions(),
+		LabelSelector: metav1.FormatLabelSelector(l.set.Spec.Selector), Conditions: l.conditions(), Batches: l.batch.Status,
 	}
 	// With a partition all wanted pods have to be there: otherwise those in it would lose their revision
 	// while they are gone.

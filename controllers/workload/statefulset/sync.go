@@ -16,6 +16,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
 	"github.com/keelson-io/keelson/controllers/workload/ordinal"
@@ -40,6 +41,7 @@ type syncContext struct {
 	current, updated *appsv1.ControllerRevision
 
 	roster *roster
+	batch  batch.Decision
 	plans  *inplace.Plans
 
 	client podclient.Client
@@ -70,16 +72,31 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.StatefulSe
 	if err := l.readRevisions(ctx); err != nil {
 		return nil, err
 	}
-	b := basis{generation: set.Generation, specs: r.Specs.Changes(set), current: l.current.Name, updated: l.updated.Name}
+	l.readPods(ctx)
+	return l, nil
+}
+
+// readPods reads the changes of the pods and their claims, and decides how far the batches go. Facts
+// depend on the partition, and a batch on the facts: if it moves the partition, all is read again.
+func (l *syncContext) readPods(ctx context.Context) {
+	b := basis{generation: l.set.Generation, specs: l.Specs.Changes(l.set), current: l.current.Name, updated: l.updated.Name}
 	for _, r := range l.history.Revisions {
 		b.history += r.Name + " "
 	}
-	l.RequeueAfter(l.roster.sync(rosterInput{
-		basis: b, want: l.want, now: l.at, claimed: r.claims.take(client.ObjectKeyFromObject(set)),
-		judge: func(p *corev1.Pod) facts { return l.judge(ctx, p) },
-		since: func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return l.Owned.Since(m, set) },
-	}))
-	return l, nil
+	d := divider{want: l.want, batches: l.rolling.Batches, was: l.set.Status.Batches, update: batch.Update{
+		Revision: l.updated.Name, Before: l.current.Name, Partition: l.want.partition, Paused: l.want.paused, Released: l.set.Annotations[v1beta1.AnnotationNextBatch], Now: l.at,
+	}}
+	l.want, l.batch = d.divide(func(w want) ([]member, sums, []string) {
+		l.want = w
+		b.partition, b.ahead = w.partition, fmt.Sprint(w.ahead)
+		l.RequeueAfter(l.roster.sync(rosterInput{
+			basis: b, want: w, now: l.at, claimed: l.Reconciler.claims.take(client.ObjectKeyFromObject(l.set)),
+			judge: func(p *corev1.Pod) facts { return l.judge(ctx, p) },
+			since: func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return l.Owned.Since(m, l.set) },
+		}))
+		return l.roster.members(), l.roster.sums, l.roster.failedPods()
+	})
+	l.RequeueAfter(l.batch.After)
 }
 
 // readRevisions finds the revision of the template, and creates it if it is missing.
@@ -118,6 +135,7 @@ func (l *syncContext) judge(ctx context.Context, p *corev1.Pod) facts {
 	f.inPlace = !f.updated && l.plan(p) != nil
 	l.judgeClaims(ctx, &f)
 	f.available = f.serving && !f.resizing
+	f.failed = f.updated && !f.terminating && batch.Failed(p, f.available, l.set.Status.Batches)
 	return f
 }
 

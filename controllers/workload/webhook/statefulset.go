@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/ordinal"
 )
@@ -59,6 +60,7 @@ func validateStatefulSetUpdate(spec *field.Path, s *v1beta1.StatefulSetSpec, par
 	if u == nil {
 		return all
 	}
+	all = append(all, batch.Validate(update.Child("rollingUpdate", "batches"), u.Batches, s.UpdateStrategy.Type == v1beta1.StatefulSetOnDelete)...)
 	path := update.Child("rollingUpdate")
 	if s.UpdateStrategy.Type == v1beta1.StatefulSetOnDelete {
 		all = append(all, field.Invalid(path, s.UpdateStrategy.Type, "only allowed for updateStrategy 'RollingUpdate'"))

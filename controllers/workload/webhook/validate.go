@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 )
 
@@ -37,6 +38,7 @@ func validateCloneSet(is, was *v1beta1.CloneSet) field.ErrorList {
 		u = &v1beta1.CloneSetRollingUpdateStrategy{}
 	}
 	all = append(all, validateRolling(update.Child("rollingUpdate"), u)...)
+	all = append(all, batch.Validate(update.Child("rollingUpdate", "batches"), u.Batches, is.Spec.UpdateStrategy.Type == v1beta1.CloneSetOnDelete)...)
 	if was == nil {
 		return all
 	}
@@ -99,6 +101,7 @@ func validateDaemonSet(is, was *v1beta1.DaemonSet) field.ErrorList {
 		path := update.Child("rollingUpdate")
 		all = append(all, move(path, u.Partition, u.MaxUnavailable, u.MaxSurge)...)
 		all = append(all, base.OneOf(path.Child("rollingUpdateType"), u.Type, v1beta1.DaemonSetRollingUpdateTypes())...)
+		all = append(all, batch.Validate(path.Child("batches"), u.Batches, is.Spec.UpdateStrategy.Type == v1beta1.DaemonSetOnDelete)...)
 		if u.Selector != nil {
 			all = append(all, metav1validation.ValidateLabelSelector(u.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
 		}
