@@ -28,7 +28,7 @@ func ofConfiguration() []catalogued {
 	return slices.Concat(
 		heldConfiguration(),
 		heldAutoscalers(), warnedConfiguration(), warnedAutoscalers(), warnedBudgets(),
-		[]catalogued{loosened(".spec.minAvailable", "<"), loosened(".spec.maxUnavailable", ">")}, warnedQuotas(), warnedMonitoring(),
+		[]catalogued{loosened("budget-minimum-lowered", ".spec.minAvailable", "<"), loosened("budget-maximum-raised", ".spec.maxUnavailable", ">")}, warnedQuotas(), warnedMonitoring(),
 	)
 }
 
@@ -264,9 +264,9 @@ w.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue('') && w
 
 // loosened returns a rule on an amount of a budget, which is a number or a percentage. A change from one
 // to the other is not compared.
-func loosened(path, sign string) catalogued {
+func loosened(name, path, sign string) catalogued {
 	return catalogued{
-		name: "budget-loosened", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: []string{"PodDisruptionBudget"}, on: []v1alpha1.Event{v1alpha1.OnChange},
+		name: name, effect: v1alpha1.EffectWarn, group: policyGroup, kinds: []string{"PodDisruptionBudget"}, on: []v1alpha1.Event{v1alpha1.OnChange},
 		because: "drains may evict more pods at once than before: a quorum, or what the load needs, may be lost",
 		fix:     "check how many pods have to run at any time",
 		source:  budgetPage,

@@ -2,6 +2,13 @@ package catalogue
 
 import "github.com/keelson-io/keelson/api/v1alpha1"
 
+// argumentOrVariable returns a condition on a container: it gains an argument, called n, or a variable,
+// called e, gets another value.
+func argumentOrVariable(argument, variable string) string {
+	return `new != null && new != old && (type(new) == list ? new.exists(n, ` + argument + ` && !(old != null && n in old)) : ` +
+		newPod(containersOf("is")+`.exists(c, `+listAt("c.?env")+`.exists(e, e.?value.orValue('') == new && (`+variable+`)))`) + `)`
+}
+
 // ofWays returns rules on settings of pods that change where data comes from or goes, and that no limit
 // of the pod shows: sources of files, arguments, variables and mounts.
 func ofWays() []catalogued {
@@ -63,37 +70,19 @@ func ofWays() []catalogued {
 			because: "the program no longer checks whose certificate it is shown: anyone on the way can answer, and read what is sent",
 			fix:     "mount the certificate of the authority that the server has, and keep the check",
 			source:  "https://cwe.mitre.org/data/definitions/295.html",
-			when: `new != null && new != old && ` + newPod(containersOf("is")+`.exists(c, `+listAt("c.?env")+`.exists(e, e.?value.orValue('') == new &&
-(e.?name.orValue('') in ['NODE_TLS_REJECT_UNAUTHORIZED', 'PYTHONHTTPSVERIFY'] && new == '0' ||
-e.?name.orValue('') in ['GIT_SSL_NO_VERIFY', 'VAULT_SKIP_VERIFY'] && new in ['1', 'true'])))`),
-			paths: inContainers(".env[*].value"),
-		},
-		{
-			name: "tls-verification-off", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChangeCreate(),
-			because: "the program no longer checks whose certificate it is shown: anyone on the way can answer, and read what is sent",
-			fix:     "mount the certificate of the authority that the server has, and keep the check",
-			source:  "https://cwe.mitre.org/data/definitions/295.html",
-			when: `new != null && [r'^--?([a-z-]*insecure-skip-(tls-)?verify|[a-z-]*insecure-tls|[a-z-]*skip-tls-verify|[a-z-]*tls-skip-verify)(=true)?$'].exists(off,
-new.exists(n, n.matches(off) && !(old != null && n in old)))`,
-			paths: inContainers(".args"),
+			when: argumentOrVariable(`n.matches(r'^--?([a-z-]*insecure-skip-(tls-)?verify|[a-z-]*insecure-tls|[a-z-]*skip-tls-verify|[a-z-]*tls-skip-verify)(=true)?$')`,
+				`e.?name.orValue('') in ['NODE_TLS_REJECT_UNAUTHORIZED', 'PYTHONHTTPSVERIFY'] && new == '0' ||
+e.?name.orValue('') in ['GIT_SSL_NO_VERIFY', 'VAULT_SKIP_VERIFY'] && new in ['1', 'true']`),
+			paths: append(inContainers(".args"), inContainers(".env[*].value")...),
 		},
 		{
 			name: "anonymous-access", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChangeCreate(),
 			because: "the program lets in who does not log in, with the rights of its own account or of the role that is set for them",
 			fix:     "let users log in, or let only a proxy that knows them reach the program",
 			source:  "https://cwe.mitre.org/data/definitions/306.html",
-			when: `new != null && new.exists(n, n.matches('^--?(enable-skip-login|disable-auth|no-auth|anonymous-auth=true|auth-enabled=false|enable-skip-login=true)$') &&
-!(old != null && n in old))`,
-			paths: inContainers(".args"),
-		},
-		{
-			name: "anonymous-access", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChangeCreate(),
-			because: "the program lets in who does not log in, with the rights of its own account or of the role that is set for them",
-			fix:     "let users log in, or let only a proxy that knows them reach the program",
-			source:  "https://cwe.mitre.org/data/definitions/306.html",
-			when: `new != null && new != old && new == 'true' && ` + newPod(containersOf("is")+`.exists(c, `+listAt("c.?env")+`.exists(e, e.?value.orValue('') == new &&
-e.?name.orValue('').matches('^GF_AUTH_ANONYMOUS_ENABLED$|(?i)(allow|enable)_anonymous')))`),
-			paths: inContainers(".env[*].value"),
+			when: argumentOrVariable(`n.matches('^--?(enable-skip-login(=true)?|disable-auth|no-auth|anonymous-auth=true|auth-enabled=false)$')`,
+				`new == 'true' && e.?name.orValue('').matches('^GF_AUTH_ANONYMOUS_ENABLED$|(?i)(allow|enable)_anonymous')`),
+			paths: append(inContainers(".args"), inContainers(".env[*].value")...),
 		},
 		{
 			name: "leader-election-off", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
