@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
@@ -57,4 +58,41 @@ func TestWorkloadStatefulSet(t *testing.T) {
 	native.Spec = appsv1.StatefulSetSpec{Selector: set.Spec.Selector, Template: set.Spec.Template}
 	s.create(native)
 	s.keelson("status", "db").want(t, 2).says(t, "has several workloads db: say asts/db or sts/db")
+}
+
+// An update in batches as a person sees and steers it: it waits, is released, and a second time stops at
+// pods that can't run.
+func TestWorkloadBatches(t *testing.T) {
+	s := newShop(t)
+	s.run()
+	set := cloneSet(s.namespace)
+	s.create(set)
+	s.keelson("status", "web", "--watch", "--timeout", "3m").want(t, 0)
+	s.keelson("next-batch", "web").want(t, 2).says(t, "the update of CloneSet workloadbatches/web is not divided: it has no spec.updateStrategy.rollingUpdate.batches")
+	s.change(func(spec *v1beta1.CloneSetSpec) {
+		spec.UpdateStrategy.RollingUpdate.Batches = &v1beta1.UpdateBatches{Sizes: []intstr.IntOrString{intstr.FromInt32(1), intstr.FromInt32(1)}}
+	})
+	s.keelson("next-batch", "web").want(t, 2).says(t, "has no update in batches")
+	image := func(is string) {
+		t.Helper()
+		s.change(func(spec *v1beta1.CloneSetSpec) { spec.Template.Spec.Containers[0].Image = is })
+	}
+	waits := func(batch string, reason v1beta1.BatchReason) {
+		t.Helper()
+		until(t, batch+" "+string(reason), func() bool {
+			is := s.get().Status.Batches
+			return is != nil && is.Batch == batch && is.Reason == reason
+		})
+	}
+	image("web:v2")
+	waits("1/3", v1beta1.BatchApproval)
+	s.keelson("status", "web").want(t, 1).says(t, "Progressing: batch 1/3: the next batch begins after 'keelson workload next-batch'", "\nbatch: 1/3 since ")
+	s.keelson("next-batch", "web").want(t, 0).says(t, "CloneSet workloadbatches/web: batch 2 of revision web-")
+	waits("2/3", v1beta1.BatchApproval)
+	s.keelson("next-batch", "web", "--all", "-o", "json").want(t, 0).says(t, `"batch": "2/3"`, `"released": 2147483647`)
+	s.keelson("status", "web", "--watch", "--timeout", "3m").want(t, 0).says(t, "Healthy\n")
+	s.keelson("next-batch", "web").want(t, 2).says(t, "the update of CloneSet workloadbatches/web is done: batch 3/3")
+	if got := s.images(); got["web:v2"] != 3 {
+		t.Errorf("%v", got)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	kruisev1alpha1 "github.com/keelson-io/keelson/api/apps/v1alpha1"
+	kruise "github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
@@ -69,6 +70,9 @@ func workloadHealth(kind workloadKind, live map[string]any) Result {
 			return degraded("%s", strings.Join(nonEmpty(c.reason, c.message), ": "))
 		}
 	}
+	if r, goesOn := batchHealth(live); goesOn {
+		return r
+	}
 	n, err := kind.numbers(live)
 	if err != nil {
 		return Result{Health: v1alpha1.HealthUnknown, Message: err.Error()}
@@ -107,6 +111,27 @@ func workloadHealth(kind workloadKind, live map[string]any) Result {
 		return Result{Health: v1alpha1.HealthHealthy, Message: n.standing()}
 	}
 	return Result{Health: v1alpha1.HealthHealthy}
+}
+
+// batchHealth returns the health of an update in batches that is not done. An update that has reached
+// the partition of its spec is judged like any other.
+func batchHealth(live map[string]any) (r Result, goesOn bool) {
+	if strategyOf(live, "batches") == nil {
+		return Result{}, false
+	}
+	status, _ := live["status"].(map[string]any)
+	is, _ := status["batches"].(map[string]any)
+	said := fmt.Sprintf("batch %s: %s", textAt(is, "batch"), textAt(is, "message"))
+	switch reason := kruise.BatchReason(textAt(is, "reason")); reason {
+	case kruise.BatchFailed:
+		return degraded("%s", said), true
+	case "", kruise.BatchDone, kruise.BatchPartition:
+		return Result{}, false
+	case kruise.BatchUpdating, kruise.BatchPaused, kruise.BatchInterval, kruise.BatchApproval:
+		return progressing("%s", said), true
+	default:
+		return Result{Health: v1alpha1.HealthUnknown, Message: fmt.Sprintf("%s (reason %s is not known)", said, reason)}, true
+	}
 }
 
 // failures returns the conditions that say that a controller cannot go on.

@@ -45,7 +45,19 @@ func TestWorkloadHealth(t *testing.T) {
 		"Unseen":     {"Without observedGeneration the numbers may be of any generation.", clone + "}}}, status: {" + all + "}}", progressing, "its controller has not seen it yet"},
 		"Old":        {"The numbers are of the previous spec.", clone + "}}}, status: {observedGeneration: 2, " + all + "}}", progressing, "its controller has not seen generation 3 yet, but 2"},
 		"OldFailure": {"The new spec may repair the failure.", clone + "}}}, status: {observedGeneration: 2, conditions: [{type: FailedScale, status: 'True', reason: SpecRefused}]}}", progressing, "its controller has not seen generation 3 yet, but 2"},
-		"Updates":    {"Pods are still to be updated.", clone + status + five + "expectedUpdatedReplicas: 5, updatedReplicas: 3, updatedAvailableReplicas: 3}}", progressing, "3 of 5 pods updated"},
+		"BatchGoesOn": {
+			"A batch is at its end, and the next one waits.", clone + "batches: {sizes: [2]}" + status + five + "expectedUpdatedReplicas: 2, updatedReplicas: 2, updatedAvailableReplicas: 2, batches: {batch: 1/2, reason: Approval, message: the next batch begins after}}}",
+			progressing, "batch 1/2: the next batch begins after",
+		},
+		"BatchFails": {
+			"The update is stopped, and the pods are named.", stateful + "batches: {sizes: [2]}" + status + five + "updatedReplicas: 2, batches: {batch: 1/2, reason: Failed, message: 'failed: a-4; maxFailed is 0'}}}",
+			degraded, "batch 1/2: failed: a-4; maxFailed is 0",
+		},
+		"BatchOfAnotherController": {"A reason that is not known says nothing.", clone + "batches: {sizes: [2]}" + status + all + ", batches: {batch: 1/2, reason: Elsewhere, message: a}}}", unknown, "batch 1/2: a (reason Elsewhere is not known)"},
+		"BatchAtAPartition":        {"The partition of the spec is the end for now.", clone + "partition: 3, batches: {sizes: [2]}" + status + five + "expectedUpdatedReplicas: 2, updatedReplicas: 2, updatedAvailableReplicas: 2, batches: {batch: 2/2, reason: Partition}}}", healthy, "2 of 5 pods updated: partition 3"},
+		"BatchesDone":              {"All are updated.", clone + "batches: {sizes: [2]}" + status + all + ", batches: {batch: 2/2, reason: Done, message: all}}}", healthy, ""},
+		"BatchesGone":              {"A status of batches that git no longer wants is old.", clone + status + all + ", batches: {batch: 1/2, reason: Failed}}}", healthy, ""},
+		"Updates":                  {"Pods are still to be updated.", clone + status + five + "expectedUpdatedReplicas: 5, updatedReplicas: 3, updatedAvailableReplicas: 3}}", progressing, "3 of 5 pods updated"},
 		"ToItsPartition": {
 			"The partition leaves 3 of 5 pods on the old revision.", clone + "partition: 3" + status + five + "expectedUpdatedReplicas: 2, updatedReplicas: 1, updatedAvailableReplicas: 1}}",
 			progressing, "1 of 5 pods updated, 2 are to be: partition 3",

@@ -59,7 +59,8 @@ StatefulSet and a DaemonSet of Kubernetes, asts/NAME and daemon/NAME for those
 of apps.kruise.io.
 
 For workloads that Keelson delivers, git is the source of truth: pause, resume
-and rollback are refused unless --force is given.`,
+and rollback are refused unless --force is given. next-batch is not: it only
+releases what git wants.`,
 		Example: `  keelson workload status web -n shop --watch
   keelson workload status deployment/api -n shop
   keelson workload pause cloneset/web -n shop
@@ -70,7 +71,7 @@ and rollback are refused unless --force is given.`,
 	f := cmd.PersistentFlags()
 	f.StringVarP(&o.namespace, "namespace", "n", "", "`NAMESPACE` of the workload (default: the context's)")
 	f.StringVar(&o.kind, "kind", "", "`KIND` of it, as CloneSet or deployment (default: the\none that has the name)")
-	cmd.AddCommand(newWorkloadStatus(inv, o), newWorkloadPause(inv, o), newWorkloadResume(inv, o), newWorkloadRollback(inv, o))
+	cmd.AddCommand(newWorkloadStatus(inv, o), newWorkloadPause(inv, o), newWorkloadResume(inv, o), newWorkloadRollback(inv, o), newWorkloadNextBatch(inv, o))
 	// These calls only fail for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(workloadKinds()), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("namespace", run.completeNamespaces)
@@ -190,6 +191,8 @@ type workloadObject struct {
 	policy          string
 	minReadySeconds int32
 	updated, before string // names of revisions
+	batches         *v1beta1.UpdateBatches
+	batch           *v1beta1.BatchStatus
 	pods            workloadPods
 	conditions      []workloadCondition
 }
@@ -353,13 +356,13 @@ func (s *workloadObject) ofCloneSet(o *v1beta1.CloneSet) {
 	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
 	s.policy = string(v1beta1.PodUpdateRecreate)
 	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {
-		s.partition, s.paused, s.policy = u.Partition, u.Paused, cmp.Or(string(u.PodUpdatePolicy), s.policy)
+		s.partition, s.paused, s.policy, s.batches = u.Partition, u.Paused, cmp.Or(string(u.PodUpdatePolicy), s.policy), u.Batches
 	}
 	if o.Spec.UpdateStrategy.Type == v1beta1.CloneSetOnDelete {
 		s.policy = string(v1beta1.CloneSetOnDelete)
 	}
 	is := &o.Status
-	s.updated, s.before = is.UpdateRevision, is.CurrentRevision
+	s.updated, s.before, s.batch = is.UpdateRevision, is.CurrentRevision, is.Batches
 	s.pods = workloadPods{Wanted: wanted(o.Spec.Replicas), Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
 }
 
@@ -367,13 +370,13 @@ func (s *workloadObject) ofDaemonSet(o *v1beta1.DaemonSet) {
 	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
 	s.policy = string(v1beta1.DaemonSetStandard)
 	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {
-		s.partition, s.paused, s.policy = u.Partition, u.Paused != nil && *u.Paused, cmp.Or(string(u.Type), s.policy)
+		s.partition, s.paused, s.policy, s.batches = u.Partition, u.Paused != nil && *u.Paused, cmp.Or(string(u.Type), s.policy), u.Batches
 	}
 	if o.Spec.UpdateStrategy.Type == v1beta1.DaemonSetOnDelete {
 		s.policy = string(v1beta1.DaemonSetOnDelete)
 	}
 	is := &o.Status
-	s.updated = is.UpdateRevision
+	s.updated, s.batch = is.UpdateRevision, is.Batches
 	s.pods = workloadPods{
 		Wanted: is.DesiredNumberScheduled, Total: is.CurrentNumberScheduled, Ready: is.NumberReady, Available: is.NumberAvailable, Updated: is.UpdatedNumberScheduled,
 	}
@@ -383,7 +386,7 @@ func (s *workloadObject) ofAdvancedStatefulSet(o *v1beta1.StatefulSet) {
 	s.template, s.selector = &o.Spec.Template, o.Spec.Selector
 	s.policy = string(v1beta1.PodUpdateRecreate)
 	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {
-		s.paused, s.policy = u.Paused, cmp.Or(string(u.PodUpdatePolicy), s.policy)
+		s.paused, s.policy, s.batches = u.Paused, cmp.Or(string(u.PodUpdatePolicy), s.policy), u.Batches
 		if u.Partition != nil {
 			s.partition = new(intstr.FromInt32(*u.Partition))
 		}
@@ -395,7 +398,7 @@ func (s *workloadObject) ofAdvancedStatefulSet(o *v1beta1.StatefulSet) {
 		s.policy = string(v1beta1.StatefulSetOnDelete)
 	}
 	is := &o.Status
-	s.updated, s.before = is.UpdateRevision, is.CurrentRevision
+	s.updated, s.before, s.batch = is.UpdateRevision, is.CurrentRevision, is.Batches
 	s.pods = workloadPods{Wanted: wanted(o.Spec.Replicas), Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
 }
 

@@ -42,7 +42,8 @@ func newWorkloadStatus(inv *cli.Invocation, where *workloadOptions) *cobra.Comma
 		Short: "Show how far an update is, and what it waits for",
 		Long: `Status prints the health of a workload, by the rules that deliveries use, its
 numbers and conditions, its revisions, and the pods of each. A workload that
-reached its partition is done. A workload that was paused before that is not.
+reached its partition is done. A workload that was paused before that is not, and
+neither is one whose update in batches waits.
 
 With --watch it prints a line for each change until the workload is done, or
 failed.
@@ -99,14 +100,16 @@ type workloadReport struct {
 	Health  v1alpha1.Health `json:"health"`
 	Message string          `json:"message,omitempty"`
 	// Revision is the newest one. Before is the last one that all pods had.
-	Revision   string              `json:"revision,omitempty"`
-	Before     string              `json:"before,omitempty"`
-	Policy     string              `json:"policy"`
-	Partition  string              `json:"partition,omitempty"`
-	Paused     bool                `json:"paused"`
-	Pods       workloadPods        `json:"pods"`
-	Conditions []workloadCondition `json:"conditions"`
-	Revisions  []workloadRevision  `json:"revisions"`
+	Revision  string `json:"revision,omitempty"`
+	Before    string `json:"before,omitempty"`
+	Policy    string `json:"policy"`
+	Partition string `json:"partition,omitempty"`
+	Paused    bool   `json:"paused"`
+	// Batch is how far an update in batches is.
+	Batch      *v1beta1.BatchStatus `json:"batch,omitempty"`
+	Pods       workloadPods         `json:"pods"`
+	Conditions []workloadCondition  `json:"conditions"`
+	Revisions  []workloadRevision   `json:"revisions"`
 }
 
 // workloadRevision is a revision with its pods. A revision that was deleted from the history has no
@@ -159,7 +162,7 @@ func (w *workloads) report(ctx context.Context, found *workloadObject) (*workloa
 	component, _ := found.delivered()
 	r := &workloadReport{
 		Kind: found.kind.Kind, Namespace: found.GetNamespace(), Name: found.GetName(), Component: component, Health: h.Health, Message: h.Message,
-		Revision: found.updated, Before: found.before, Policy: found.policy, Paused: found.paused, Pods: found.pods,
+		Revision: found.updated, Before: found.before, Policy: found.policy, Paused: found.paused, Pods: found.pods, Batch: found.batch,
 		Conditions: append([]workloadCondition{}, found.conditions...), Revisions: []workloadRevision{},
 	}
 	if found.partition != nil {
@@ -279,6 +282,9 @@ func (w *workloads) workloadText(r *workloadReport) string {
 	fmt.Fprintf(&b, "%s %s/%s: %s\n", r.Kind, r.Namespace, r.Name, healthText(paint, r.Health, r.Message))
 	fmt.Fprintf(&b, "pods: %d wanted, %d there, %d ready, %d available, %d updated\n", r.Pods.Wanted, r.Pods.Total, r.Pods.Ready, r.Pods.Available, r.Pods.Updated)
 	fmt.Fprintf(&b, "update: %s\n", cli.OneLine(strings.Join(r.strategy(), ", ")))
+	if s := r.Batch; s != nil {
+		fmt.Fprintf(&b, "batch: %s since %s: %s\n", cli.OneLine(s.Batch), cli.Timestamp(&s.Since), cli.OneLine(s.Message))
+	}
 	if r.Component != "" {
 		fmt.Fprintf(&b, "delivered by Keelson: component %s\n", cli.OneLine(r.Component))
 	}

@@ -23,7 +23,9 @@ func batches(auto bool) change {
 }
 
 func atOnce(n int32) change {
-	return func(s *v1beta1.StatefulSetSpec) { s.UpdateStrategy.RollingUpdate.MaxUnavailable = new(intstr.FromInt32(n)) }
+	return func(s *v1beta1.StatefulSetSpec) {
+		s.UpdateStrategy.RollingUpdate.MaxUnavailable = new(intstr.FromInt32(n))
+	}
 }
 
 // waits waits until the update waits for something in a batch, and returns its status.
