@@ -75,6 +75,10 @@ const (
 	ConditionStalled     = "Stalled"     // present while True: needs a person
 )
 
+// ReasonBatchWaits is the reason of the conditions while a synced component is not healthy because an
+// update in batches waits for a release or an interval. Otherwise the reason is the value of Sync.
+const ReasonBatchWaits = "BatchWaits"
+
 // DeliveryStatus is the status of one component on one cluster.
 type DeliveryStatus struct {
 	// Cluster and Component are names in the fleet repository.

@@ -22,6 +22,9 @@ type Result struct {
 	Health v1alpha1.Health
 	// Message says what is missing or wrong. For a healthy object it explains the state, if needed.
 	Message string
+	// Waits: a progressing object waits for a person or for a time, as its spec wants it. So it is never
+	// late.
+	Waits bool
 }
 
 // Of computes an object's health for its current generation: by the first matching rule, then by
@@ -163,6 +166,18 @@ func Worst(objects []Result) (v1alpha1.Health, string) {
 		}
 	}
 	return worst, message
+}
+
+// Waits reports whether objects are progressing, and all that are wait as their specs want it.
+func Waits(objects []Result) bool {
+	some := false
+	for _, o := range objects {
+		if o.Health == v1alpha1.HealthProgressing && !o.Waits {
+			return false
+		}
+		some = some || o.Waits
+	}
+	return some
 }
 
 func worse(a, b v1alpha1.Health) bool {

@@ -127,8 +127,10 @@ func batchHealth(live map[string]any) (r Result, goesOn bool) {
 		return degraded("%s", said), true
 	case "", kruise.BatchDone, kruise.BatchPartition:
 		return Result{}, false
-	case kruise.BatchUpdating, kruise.BatchPaused, kruise.BatchInterval, kruise.BatchApproval:
+	case kruise.BatchUpdating:
 		return progressing("%s", said), true
+	case kruise.BatchPaused, kruise.BatchInterval, kruise.BatchApproval:
+		return Result{Health: v1alpha1.HealthProgressing, Message: said, Waits: true}, true
 	default:
 		return Result{Health: v1alpha1.HealthUnknown, Message: fmt.Sprintf("%s (reason %s is not known)", said, reason)}, true
 	}

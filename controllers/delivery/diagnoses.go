@@ -47,7 +47,7 @@ func (d *diagnoses) of(ctx context.Context, s snapshot, p *applier.Prepared, t a
 	component := s.delivery.Component
 	is, worst := health.Worst(t.health)
 	about := t.targetHash + " " + worst
-	late := waited(d.status(component), d.now()) > t.timeout
+	late := waited(d.status(component), d.now()) > t.timeout && !health.Waits(t.health)
 	d.mu.Lock()
 	known := d.known[component]
 	if is == v1alpha1.HealthHealthy {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/health"
 	"github.com/keelson-io/keelson/controllers/delivery/hubstatus"
 	"github.com/keelson-io/keelson/controllers/delivery/queue"
 	"github.com/keelson-io/keelson/controllers/lease"
@@ -85,7 +86,11 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	if result.planned && status.Health == v1alpha1.HealthProgressing {
 		// No event would show that the timeout has passed, or that a pod does not start.
 		late := waited(*status, a.now())
-		a.queue.AddAfter(component, min(a.diagnoses.nextPodCheck(component), max(result.timeout-late, 0)+time.Second))
+		after := a.diagnoses.nextPodCheck(component)
+		if !health.Waits(result.health) {
+			after = min(after, max(result.timeout-late, 0)+time.Second)
+		}
+		a.queue.AddAfter(component, after)
 	}
 	if err != nil && !errors.Is(err, applier.ErrStale) {
 		a.log.Warn("delivery failed", "component", component, "error", err)

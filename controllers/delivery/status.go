@@ -92,6 +92,7 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	if a.wanted != nil || a.ungoverned {
 		s.Wanted = a.wanted
 	}
+	waits := a.planned && a.sync == v1alpha1.SyncSynced && health.Waits(a.health)
 	if a.planned {
 		s.Held = held(a.plan)
 		s.Warnings = warnings(before, a)
@@ -99,7 +100,7 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 		var why string
 		s.Health, why = health.Worst(a.health)
 		why = cmp.Or(a.diagnosis, why)
-		if late := waited(before, now); s.Health == v1alpha1.HealthProgressing && late > a.timeout {
+		if late := waited(before, now); s.Health == v1alpha1.HealthProgressing && late > a.timeout && !waits {
 			s.Health, why = v1alpha1.HealthDegraded, fmt.Sprintf("not healthy after %s: %s", a.timeout, why)
 		}
 		s.Message = cmp.Or(s.Message, why, a.pin.String(), a.aside)
@@ -120,7 +121,10 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	if before.Sync == v1alpha1.SyncWaiting && s.Sync != v1alpha1.SyncWaiting {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionReady) // the time to become healthy starts now
 	}
-	setConditions(&s, now)
+	if c := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady); c != nil && c.Reason == v1alpha1.ReasonBatchWaits && !waits {
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionReady) // as above
+	}
+	setConditions(&s, now, waits)
 	return s
 }
 
@@ -208,10 +212,14 @@ func warnings(before v1alpha1.DeliveryStatus, a attempt) []v1alpha1.ChangeWarnin
 
 // setConditions follows kstatus: Ready is always present, Reconciling and Stalled only while they
 // are True.
-func setConditions(s *v1alpha1.DeliveryStatus, now time.Time) {
+func setConditions(s *v1alpha1.DeliveryStatus, now time.Time, waits bool) {
+	reason := string(s.Sync)
+	if waits {
+		reason = v1alpha1.ReasonBatchWaits
+	}
 	set := func(kind string, on metav1.ConditionStatus) {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type: kind, Status: on, Reason: string(s.Sync), Message: s.Message, LastTransitionTime: metav1.NewTime(now),
+			Type: kind, Status: on, Reason: reason, Message: s.Message, LastTransitionTime: metav1.NewTime(now),
 		})
 	}
 	ready := s.Sync == v1alpha1.SyncSynced && s.Health == v1alpha1.HealthHealthy || s.Sync == v1alpha1.SyncAbsent

@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ func TestNext(t *testing.T) {
 	web := differ.ID{Group: "apps", Kind: "Deployment", Namespace: "prod", Name: "web"}
 	healthy := []health.Result{{ID: web, Health: v1alpha1.HealthHealthy}}
 	progressing := []health.Result{{ID: web, Health: v1alpha1.HealthProgressing, Message: "1 of 2 ready"}}
+	waiting := []health.Result{{ID: web, Health: v1alpha1.HealthProgressing, Message: "batch 1/2", Waits: true}}
 	start := time.Unix(1_000_000, 0)
 	synced := delivery.Attempt{Sync: v1alpha1.SyncSynced, Target: "t1", Revision: "r1", Planned: true, Health: healthy}
 	before := delivery.Next(v1alpha1.DeliveryStatus{Cluster: "c", Component: "web"}, synced, start)
@@ -58,6 +60,34 @@ func TestNext(t *testing.T) {
 			},
 			apart: 2 * time.Minute, wantSync: v1alpha1.SyncSynced, wantHealth: v1alpha1.HealthDegraded, wantRevision: "r2",
 			wantMessage: "not healthy after 1m0s: Deployment.apps prod/web: 1 of 2 ready", wantConditions: []string{"Stalled"},
+		},
+		"Waits": {
+			why: "What waits for a release or an interval, as git wants it, is not late.",
+			attempts: []delivery.Attempt{
+				{Sync: v1alpha1.SyncSynced, Target: "t2", Revision: "r2", Planned: true, Health: waiting},
+				{Sync: v1alpha1.SyncSynced, Target: "t2", Revision: "r2", Planned: true, Health: waiting},
+			},
+			apart: 2 * time.Minute, wantSync: v1alpha1.SyncSynced, wantHealth: v1alpha1.HealthProgressing, wantRevision: "r2",
+			wantMessage: "Deployment.apps prod/web: batch 1/2", wantConditions: []string{"Reconciling"},
+		},
+		"GoesOn": {
+			why: "When it goes on, its time to become healthy starts anew.",
+			attempts: []delivery.Attempt{
+				{Sync: v1alpha1.SyncSynced, Target: "t2", Revision: "r2", Planned: true, Health: waiting},
+				{Sync: v1alpha1.SyncSynced, Target: "t2", Revision: "r2", Planned: true, Health: waiting},
+				{Sync: v1alpha1.SyncSynced, Target: "t2", Revision: "r2", Planned: true, Health: progressing},
+			},
+			apart: 2 * time.Minute, wantSync: v1alpha1.SyncSynced, wantHealth: v1alpha1.HealthProgressing, wantRevision: "r2",
+			wantMessage: "Deployment.apps prod/web: 1 of 2 ready", wantConditions: []string{"Reconciling"},
+		},
+		"WaitsAndFails": {
+			why: "Another object of the component is late all the same.",
+			attempts: []delivery.Attempt{
+				{Sync: v1alpha1.SyncSynced, Target: "t2", Revision: "r2", Planned: true, Health: slices.Concat(waiting, progressing)},
+				{Sync: v1alpha1.SyncSynced, Target: "t2", Revision: "r2", Planned: true, Health: slices.Concat(waiting, progressing)},
+			},
+			apart: 2 * time.Minute, wantSync: v1alpha1.SyncSynced, wantHealth: v1alpha1.HealthDegraded, wantRevision: "r2",
+			wantMessage: "not healthy after 1m0s: Deployment.apps prod/web: batch 1/2", wantConditions: []string{"Stalled"},
 		},
 		"Blocked": {
 			why:      "A mistake in git says nothing about the health of what runs: it stays known.",
