@@ -92,7 +92,6 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	if a.wanted != nil || a.ungoverned {
 		s.Wanted = a.wanted
 	}
-	waits := a.planned && a.sync == v1alpha1.SyncSynced && health.Waits(a.health)
 	if a.planned {
 		s.Held = held(a.plan)
 		s.Warnings = warnings(before, a)
@@ -100,7 +99,7 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 		var why string
 		s.Health, why = health.Worst(a.health)
 		why = cmp.Or(a.diagnosis, why)
-		if late := waited(before, now); s.Health == v1alpha1.HealthProgressing && late > a.timeout && !waits {
+		if s.Health == v1alpha1.HealthProgressing && waited(before, now) > a.timeout && !a.waits() && !batchWaited(before) {
 			s.Health, why = v1alpha1.HealthDegraded, fmt.Sprintf("not healthy after %s: %s", a.timeout, why)
 		}
 		s.Message = cmp.Or(s.Message, why, a.pin.String(), a.aside)
@@ -118,13 +117,10 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 			Deleted: int32(o.Deleted), Restored: int32(o.Restored), //nolint:gosec // as above
 		}
 	}
-	if before.Sync == v1alpha1.SyncWaiting && s.Sync != v1alpha1.SyncWaiting {
+	if batchWaited(before) && !a.waits() || before.Sync == v1alpha1.SyncWaiting && s.Sync != v1alpha1.SyncWaiting {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionReady) // the time to become healthy starts now
 	}
-	if c := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady); c != nil && c.Reason == v1alpha1.ReasonBatchWaits && !waits {
-		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionReady) // as above
-	}
-	setConditions(&s, now, waits)
+	setConditions(&s, now, a.waits())
 	return s
 }
 
@@ -136,6 +132,18 @@ func leaveOut(s *v1alpha1.DeliveryStatus, a attempt) {
 	if a.waits != "" && (a.keeps.TargetHash == "" || a.keeps.Removing()) { // there is no target, or no longer
 		s.TargetHash = ""
 	}
+}
+
+// waits reports whether the component is synced, and an update in batches waits for a release or an
+// interval.
+func (a *attempt) waits() bool {
+	return a.planned && a.sync == v1alpha1.SyncSynced && health.Waits(a.health)
+}
+
+// batchWaited reports whether an update in batches waited for a release or an interval.
+func batchWaited(s v1alpha1.DeliveryStatus) bool {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
+	return c != nil && c.Reason == v1alpha1.ReasonBatchWaits
 }
 
 // waited returns how long a delivery has not been ready.
