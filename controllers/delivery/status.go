@@ -99,7 +99,7 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 		var why string
 		s.Health, why = health.Worst(a.health)
 		why = cmp.Or(a.diagnosis, why)
-		if s.Health == v1alpha1.HealthProgressing && waited(before, now) > a.timeout && !a.waits() && !batchWaited(before) {
+		if s.Health == v1alpha1.HealthProgressing && waited(before, now) > a.timeout && !a.batchWaits() && !batchWaited(before) {
 			s.Health, why = v1alpha1.HealthDegraded, fmt.Sprintf("not healthy after %s: %s", a.timeout, why)
 		}
 		s.Message = cmp.Or(s.Message, why, a.pin.String(), a.aside)
@@ -117,10 +117,10 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 			Deleted: int32(o.Deleted), Restored: int32(o.Restored), //nolint:gosec // as above
 		}
 	}
-	if batchWaited(before) && !a.waits() || before.Sync == v1alpha1.SyncWaiting && s.Sync != v1alpha1.SyncWaiting {
+	if batchWaited(before) && !a.batchWaits() || before.Sync == v1alpha1.SyncWaiting && s.Sync != v1alpha1.SyncWaiting {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionReady) // the time to become healthy starts now
 	}
-	setConditions(&s, now, a.waits())
+	setConditions(&s, now, a.batchWaits())
 	return s
 }
 
@@ -134,13 +134,13 @@ func leaveOut(s *v1alpha1.DeliveryStatus, a attempt) {
 	}
 }
 
-// waits reports whether the component is synced, and an update in batches waits for a release or an
+// batchWaits reports whether the component is synced, and an update in batches waits for a release or an
 // interval.
-func (a *attempt) waits() bool {
+func (a *attempt) batchWaits() bool {
 	return a.planned && a.sync == v1alpha1.SyncSynced && health.Waits(a.health)
 }
 
-// batchWaited reports whether an update in batches waited for a release or an interval.
+// batchWaited reports whether that was so when the status was made.
 func batchWaited(s v1alpha1.DeliveryStatus) bool {
 	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
 	return c != nil && c.Reason == v1alpha1.ReasonBatchWaits
