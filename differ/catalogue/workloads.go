@@ -208,6 +208,16 @@ object.spec.?replicas.orValue(1) > 1 && int(new) >= object.spec.?replicas.orValu
 			when:    gainedField, paths: []string{".spec.paused", ".spec.updateStrategy.paused", ".spec.updateStrategy.rollingUpdate.paused"},
 		},
 		{
+			name: "update-batches-lost", effect: v1alpha1.EffectWarn, kinds: []string{"CloneSet", "StatefulSet", "DaemonSet"}, on: changeRemove(),
+			because: "an update that stops after its first batch today goes through all pods, as fast as maxUnavailable lets it",
+			fix:     "keep a first batch that is small enough to lose",
+			source:  "https://github.com/keelson-io/keelson/blob/main/docs/guides/workloads-in-place.md",
+			// All at once is what no batches mean, too.
+			when: `[live, object].map(o, o == null ? [] : o.spec.?updateStrategy.?rollingUpdate.?batches.?sizes.orValue([])).map(s, s == ['100%'] ? [] : s)
+.exists(s, s != []) && object.spec.?updateStrategy.?rollingUpdate.?batches.?sizes.orValue([]) in [[], ['100%']]`,
+			paths: []string{".spec.updateStrategy.rollingUpdate.batches", ".spec.updateStrategy.rollingUpdate.batches.sizes"},
+		},
+		{
 			name: "no-min-ready-time", effect: v1alpha1.EffectWarn, kinds: serving(), on: changeRemove(),
 			because: "an update goes on as soon as a new pod is ready, even if the pod fails a moment later",
 			fix:     "keep minReadySeconds above the time in which a broken version fails",

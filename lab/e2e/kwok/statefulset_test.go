@@ -119,6 +119,35 @@ func TestStatefulSetMaxUnavailable(t *testing.T) {
 	}
 }
 
+// A batch begins when all pods of the batches before it are updated and serve, also with reserved ordinals
+// and a first ordinal.
+func TestStatefulSetBatches(t *testing.T) {
+	n := begin(t)
+	spec := `podManagementPolicy: Parallel; ordinals: {start: 1}; reserveOrdinals: [4, "7-8"]; replicas: 10`
+	const rolling = "podUpdatePolicy: InPlaceIfPossible, maxUnavailable: 3, batches: {sizes: [1, 30%, 60%], auto: true}"
+	n.Apply(statefulSet("db:v1", spec, rolling))
+	n.SettledStatefulSet("db", 10, 10)
+	r := n.follow()
+	n.Apply(statefulSet("db:v2", spec, rolling))
+	n.Until(asts, "done", func(s workloadtest.Status) bool { return s.Batches.Reason == "Done" })
+	n.SettledStatefulSet("db", 10, 10)
+	updated := runs("db:v2")
+	ends, serving := []int{1, 4, 10}, func(p *corev1.Pod) bool { return updated(p) && serves(p) }
+	before := 0
+	r.replay(func(now world, _ watch.Event) {
+		is := now.count(updated)
+		for _, end := range ends {
+			if before <= end && is > end && now.count(serving) < end {
+				t.Errorf("a pod after the first %d is updated, while %d of these serve", end, now.count(serving))
+			}
+		}
+		before = is
+	})
+	if order := r.order(updated); len(order) != 10 || order[0] != "db-13" {
+		t.Errorf("they are updated in the order %v", order)
+	}
+}
+
 // OrderedReady goes on only while all pods before it are available. A pod below that breaks stops
 // creation, update and scale-down; a pod above that a bad revision broke is replaced once the template
 // is taken back.

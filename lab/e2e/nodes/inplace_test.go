@@ -138,11 +138,7 @@ func TestStatefulSet(t *testing.T) {
 	n.gated(before)
 	updated := map[string]time.Time{}
 	for name, p := range byName(n.Pods("web")) {
-		var state struct{ UpdateTimestamp time.Time }
-		if err := json.Unmarshal([]byte(p.Annotations["apps.kruise.io/inplace-update-state"]), &state); err != nil {
-			t.Fatal(err)
-		}
-		updated[name] = state.UpdateTimestamp
+		updated[name] = n.updatedAt(p)
 	}
 	if updated["web-2"].After(updated["web-1"]) || updated["web-1"].After(updated["web-0"]) {
 		t.Errorf("%v", updated)
@@ -245,4 +241,61 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 	if answers["v1"] == 0 || answers["v2"] == 0 {
 		t.Error("the clients didn't see both versions: this shows nothing")
 	}
+}
+
+// Six pods in batches of 30 % and 70 % are two and four, the highest ordinals first, in place. A batch whose
+// image crashes stops at its first failed pod and is taken back; the other pods are not touched.
+func TestBatches(t *testing.T) {
+	n := begin(t)
+	const set = "statefulsets.apps.kruise.io/web"
+	n.apply(strings.NewReplacer("kind: CloneSet", "kind: StatefulSet", "  replicas: 4\n", "  replicas: 6\n  serviceName: web\n  podManagementPolicy: Parallel\n",
+		"maxUnavailable: 1}", "maxUnavailable: 2, minReadySeconds: 2, batches: {sizes: [30%, 70%], auto: true, interval: 2s}}",
+		"    spec:\n", "    spec:\n      readinessGates: [{conditionType: InPlaceUpdateReady}]\n").Replace(web))
+	n.SettledStatefulSet("web", 6, 6)
+	before := byName(n.Pods("web"))
+	n.listen()
+	n.image(set, "web:v2")
+	first := n.Until(set, "at its first batch", func(s workloadtest.Status) bool { return s.Batches.Reason == "Interval" })
+	if first.Batches.Batch != "1/2" || first.UpdatedReplicas != 2 {
+		t.Errorf("%+v", first)
+	}
+	n.Until(set, "done", func(s workloadtest.Status) bool { return s.Batches.Reason == "Done" })
+	n.SettledStatefulSet("web", 6, 6)
+	n.kept("web", "web:v2", before)
+	n.gated(before)
+	updated := map[string]time.Time{}
+	for name, p := range byName(n.Pods("web")) {
+		updated[name] = n.updatedAt(p)
+	}
+	for _, low := range []string{"web-0", "web-1", "web-2", "web-3"} {
+		if since := updated[low].Sub(updated["web-4"]); since < 3*time.Second { // minReadySeconds and the interval, in whole seconds
+			t.Errorf("%s was updated %s after the first batch", low, since)
+		}
+	}
+
+	before = byName(n.Pods("web"))
+	n.image(set, "crash:v1")
+	failed := n.Until(set, "stopped", func(s workloadtest.Status) bool { return s.Batches.Reason == "Failed" })
+	if failed.Batches.Batch != "1/2" || !strings.Contains(failed.Batches.Message, "web-") || failed.AvailableReplicas < 4 {
+		t.Errorf("%+v", failed)
+	}
+	n.image(set, "web:v2")
+	n.Until(set, "taken back", func(s workloadtest.Status) bool { return s.Batches.Reason == "Done" })
+	n.SettledStatefulSet("web", 6, 6)
+	for name, is := range byName(n.Pods("web")) {
+		was, broken := before[name], name == "web-4" || name == "web-5"
+		if is.UID != was.UID || !broken && workloadtest.Containers(is)["web"].RestartCount != workloadtest.Containers(was)["web"].RestartCount {
+			t.Errorf("%s was touched", name)
+		}
+	}
+}
+
+// updatedAt returns when the last update in place of a pod began.
+func (n *test) updatedAt(p corev1.Pod) time.Time {
+	n.Helper()
+	var state struct{ UpdateTimestamp time.Time }
+	if err := json.Unmarshal([]byte(p.Annotations["apps.kruise.io/inplace-update-state"]), &state); err != nil {
+		n.Fatal(err)
+	}
+	return state.UpdateTimestamp
 }

@@ -151,6 +151,7 @@ type Status struct {
 	UpdatedReplicas, UpdatedReadyReplicas, UpdatedAvailableReplicas int64
 	ExpectedUpdatedReplicas                                         int64
 	CurrentRevision, UpdateRevision                                 string
+	Batches                                                         struct{ Batch, Reason, Message string }
 	// Fields of a DaemonSet, whose UpdateRevision is a hash.
 	DesiredNumberScheduled, CurrentNumberScheduled, UpdatedNumberScheduled int64
 	NumberReady, NumberAvailable, NumberUnavailable, NumberMisscheduled    int64
