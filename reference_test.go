@@ -83,7 +83,7 @@ func readPage(t *testing.T, name string) string {
 
 // statusTypes are the types whose constants are values of a status.
 func statusTypes() []string {
-	return []string{"Sync", "Health", "RolloutPhase", "CheckState", "ProbeOutcome", "CloneSetConditionType", "LifecycleState", "PodConditionType"}
+	return []string{"Sync", "Health", "RolloutPhase", "CheckState", "ProbeOutcome", "CloneSetConditionType", "LifecycleState", "PodConditionType", "BatchReason"}
 }
 
 // noStatuses are texts in the form of a reason that are something else.
@@ -93,10 +93,12 @@ func noStatuses() map[string]string {
 		"a kind": "CloneSet ClusterRole ClusterRoleBinding ConfigMap CustomResourceDefinition DaemonSet DaemonSets HorizontalPodAutoscaler " +
 			"PersistentVolumeClaim PodList PodTemplate ProbeResult ReplicaSet ReplicationController RoleBinding ScaledObject " +
 			"SelfSubjectAccessReview StatefulSet VerticalPodAutoscaler",
-		"a kind of file: files.md":            "ChartSource MetaConfig",
-		"a value of a spec":                   "InPlaceIfPossible InPlaceOnly OnDelete ReCreate RollingUpdate RuntimeDefault RequestsOnly LoadBalancer",
-		"a condition or reason of Kubernetes": "ContainerCreating FailureTarget ImagePullBackOff PodInitializing ReplicaFailure SuccessCriteriaMet",
-		"a feature of client-go":              "ClientWatchDecoding",
+		"a kind of file: files.md": "ChartSource MetaConfig",
+		"a value of a spec":        "InPlaceIfPossible InPlaceOnly OnDelete ReCreate RollingUpdate RuntimeDefault RequestsOnly LoadBalancer",
+		"a condition or reason of Kubernetes": "ContainerCreating FailureTarget ImagePullBackOff PodInitializing ReplicaFailure SuccessCriteriaMet " +
+			"CrashLoopBackOff ErrImagePull ErrImageNeverPull InvalidImageName ImageInspectError RegistryUnavailable SignatureValidationFailed " +
+			"CreateContainerConfigError CreateContainerError RunContainerError PreStartHookError PostStartHookError",
+		"a feature of client-go": "ClientWatchDecoding",
 	} {
 		for text := range strings.FieldsSeq(texts) {
 			reasons[text] = reason
