@@ -70,12 +70,13 @@ func workloadHealth(kind workloadKind, live map[string]any) Result {
 			return degraded("%s", strings.Join(nonEmpty(c.reason, c.message), ": "))
 		}
 	}
-	if r, goesOn := batchHealth(live); goesOn {
-		return r
-	}
 	n, err := kind.numbers(live)
 	if err != nil {
 		return Result{Health: v1alpha1.HealthUnknown, Message: err.Error()}
+	}
+	if r, goesOn := batchHealth(live); goesOn {
+		r.Waits = r.Waits && n.available >= n.serving // what does not serve is late all the same
+		return r
 	}
 	paused, _ := strategyOf(live, "paused").(bool)
 	chosen := progressOf(live)

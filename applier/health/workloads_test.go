@@ -258,6 +258,29 @@ func TestWorkloadHealthByRule(t *testing.T) {
 	}
 }
 
+// An update in batches that waits as its spec wants it is not late, as long as the workload serves.
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	for why, c := range map[string]struct {
+		available, reason string
+		want              bool
+	}{
+		"It waits for a release, and all pods serve.":     {"5", "Approval", true},
+		"It waits for a release, and pods are down.":      {"4", "Approval", false},
+		"It is paused, and all pods serve.":               {"5", "Paused", true},
+		"Pods are updated, which must not take too long.": {"5", "Updating", false},
+	} {
+		r := healthOf(t, health.Rules{}, "{apiVersion: apps.kruise.io/v1beta1, kind: CloneSet, metadata: {name: a, generation: 3}, spec: {replicas: 5, updateStrategy: {rollingUpdate: {batches: {sizes: [2]}}}}, "+
+			"status: {observedGeneration: 3, replicas: 5, updatedReplicas: 2, availableReplicas: "+c.available+", batches: {batch: 1/2, message: m, reason: "+c.reason+"}}}")
+		if r.Health != v1alpha1.HealthProgressing || health.Waits([]health.Result{{Health: v1alpha1.HealthHealthy}, r}) != c.want {
+			t.Errorf("%s %+v", why, r)
+		}
+	}
+	if health.Waits(nil) || health.Waits([]health.Result{{Health: v1alpha1.HealthProgressing}}) {
+		t.Error("nothing waits")
+	}
+}
+
 // Of a whole in which all is healthy the first note is told, and what is worse goes
 // before it.
 func TestWorstTellsWhereItStands(t *testing.T) {

@@ -60,7 +60,9 @@ type workload struct {
 	replicas, maxUnavailable, maxSurge int
 	// settings are the other fields of its spec, and of its rolling updates, as parts of JSON.
 	settings, rolling string
-	chance            *rand.Rand
+	// ends are how many pods are updated at the end of each batch; nil: updates are not divided.
+	ends   []int
+	chance *rand.Rand
 }
 
 // newWorkload draws a workload: half of them are CloneSets, and the others StatefulSets, in order or
@@ -77,6 +79,10 @@ func newWorkload(i int, chance *rand.Rand) *workload {
 	policy := []string{"OrderedReady", "Parallel"}[chance.IntN(2)]
 	if policy == "OrderedReady" {
 		w.maxUnavailable = 1
+	}
+	if chance.IntN(2) == 0 {
+		w.ends = []int{1, min(1+(w.replicas+1)/2, w.replicas), w.replicas}
+		w.rolling += `, "batches": {"sizes": [1, "50%", "50%"], "auto": true}`
 	}
 	w.settings = fmt.Sprintf(`"podManagementPolicy": %q, "serviceName": %q, "ordinals": {"start": %d}, "reserveOrdinals": [%d],`, policy, w.name, chance.IntN(2), 1+chance.IntN(4))
 	return w
@@ -287,6 +293,9 @@ func (c *workloadFleet) judge(mark int64, promised map[string]*workload) {
 		}
 		name := pod.Labels["app"]
 		b, before := promised[name], tallies[name]
+		if problem := overlap(b, pods, pod); problem != "" && e.Type != watch.Deleted {
+			c.out.violate("%s: pod %s: %s", name, pod.Name, problem)
+		}
 		after := before.less(pods[pod.UID])
 		if e.Type == watch.Deleted {
 			delete(pods, pod.UID)
@@ -313,6 +322,28 @@ func (c *workloadFleet) judge(mark int64, promised map[string]*workload) {
 	if judged == 0 || c.kills < c.out.number/workloads {
 		must.Failf("%d writes judged, %d kills: this shows nothing", judged, c.kills)
 	}
+}
+
+// overlap returns what is wrong with a pod that comes to a new image: pods of the batches before it do not
+// serve. pods are the states before.
+func overlap(b *workload, pods map[types.UID]*corev1.Pod, pod *corev1.Pod) string {
+	image := pod.Spec.Containers[0].Image
+	if was := pods[pod.UID]; b == nil || b.ends == nil || image == "web:v0" || was != nil && was.Spec.Containers[0].Image == image {
+		return ""
+	}
+	updated, serving := 0, 0
+	for _, p := range pods {
+		if p.Labels["app"] == b.name && p.Spec.Containers[0].Image == image && p.DeletionTimestamp == nil {
+			updated++
+			serving += podTally{}.more(p).available
+		}
+	}
+	for _, end := range b.ends {
+		if updated == end && serving < end {
+			return fmt.Sprintf("it follows a batch of %d pods with %s, of which %d serve", end, image, serving)
+		}
+	}
+	return ""
 }
 
 // ours returns the resourceVersions of pods that Keelson wrote.

@@ -26,8 +26,9 @@ func newWorkloadNextBatch(inv *cli.Invocation, o *workloadOptions) *cobra.Comman
 		Short: "Let the next batch of an update begin",
 		Long: `Next-batch releases the next batch of a workload whose update is divided by
 spec.updateStrategy.rollingUpdate.batches, and waits for that: 'keelson workload
-status' says so. The release is an annotation that names the revision and the
-batch. It ends with that revision.
+status' says so. The release is an annotation that names the update and the
+batch. It is for this update alone: an update that comes later, to the same
+revision too, waits again.
 
 With --all it releases all batches of the revision, also before the current one
 is complete. Each still waits for the one before, for its interval, and for
@@ -114,7 +115,7 @@ func (s *workloadObject) releasable(all bool) error {
 func (w *workloads) release(ctx context.Context, found *workloadObject, upTo int32) error {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"resourceVersion": found.GetResourceVersion(),
-		"annotations":     map[string]any{v1beta1.AnnotationNextBatch: batch.Release(found.batch.Revision, upTo)},
+		"annotations":     map[string]any{v1beta1.AnnotationNextBatch: batch.Release(found.batch, upTo)},
 	}})
 	if err != nil {
 		return fmt.Errorf("%s: %w", found.title(), err)

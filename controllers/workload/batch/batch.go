@@ -4,6 +4,7 @@
 package batch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -47,6 +48,8 @@ type Pods struct {
 	// Reached is how many pods have the update revision. Updated are those of them that count for the
 	// batch, and Available the available ones of these.
 	Reached, Updated, Available int
+	// Old is how many of the wanted pods have another revision.
+	Old int
 	// Failed are the names of updated pods that have failed, sorted.
 	Failed []string
 }
@@ -160,7 +163,7 @@ func Decide(b *v1beta1.UpdateBatches, was *v1beta1.BatchStatus, u Update, p Pods
 		return Decision{}
 	}
 	ends := Ends(b.Sizes, p.Wanted)
-	s := begin(ends, was, u, p)
+	s := begin(b, ends, was, u, p)
 	if s == nil {
 		return Decision{}
 	}
@@ -169,12 +172,13 @@ func Decide(b *v1beta1.UpdateBatches, was *v1beta1.BatchStatus, u Update, p Pods
 	if s.Reason == v1beta1.BatchDone {
 		return d // pods that fail later, or come later, are no part of the update
 	}
+	s.Reached = max(s.Reached, int32(p.Reached)) //nolint:gosec // of pods
 	end := p.Wanted - max(d.Partition, min(u.Partition, p.Wanted))
 	complete := p.Updated >= end && p.Available >= end
-	if !complete {
+	if now := wholeSecond(u.Now); !complete {
 		s.CompleteSince = nil
-	} else if s.CompleteSince == nil {
-		s.CompleteSince = new(wholeSecond(u.Now))
+	} else if s.CompleteSince == nil || now.Before(s.CompleteSince) { // a clock went back
+		s.CompleteSince = &now
 	}
 	s.Failed, s.FailedPods = int32(len(p.Failed)), p.Failed[:min(len(p.Failed), maxNamed)] //nolint:gosec // of pods
 	last, allowed := int(s.Number) >= len(ends), maxFailed(b, p.Wanted)
@@ -183,10 +187,10 @@ func Decide(b *v1beta1.UpdateBatches, was *v1beta1.BatchStatus, u Update, p Pods
 		left = s.CompleteSince.Add(b.Interval.Duration).Sub(u.Now)
 	}
 	switch {
-	case len(p.Failed) > allowed:
+	case len(p.Failed) > allowed && !back(s):
 		d.Stopped = true
 		wait(s, v1beta1.BatchFailed, "failed: %s; maxFailed is %d", named(p.Failed), allowed)
-	case u.Paused && !(complete && last && u.Partition <= d.Partition):
+	case u.Paused && (!complete || !last || u.Partition > d.Partition):
 		wait(s, v1beta1.BatchPaused, "paused, with %d of %d pods updated", min(p.Updated, end), end)
 	case !complete:
 		wait(s, v1beta1.BatchUpdating, "%d of %d pods updated, %d available", min(p.Updated, end), end, min(p.Available, end))
@@ -198,7 +202,7 @@ func Decide(b *v1beta1.UpdateBatches, was *v1beta1.BatchStatus, u Update, p Pods
 	case left > 0:
 		d.After = left
 		wait(s, v1beta1.BatchInterval, "the interval ends at %s", u.Now.Add(left).UTC().Format(time.RFC3339))
-	case !b.Auto && !released(u, s.Number+1):
+	case !b.Auto && !released(u, s, s.Number+1):
 		wait(s, v1beta1.BatchApproval, "the next batch begins after 'keelson workload next-batch'")
 	default:
 		s.Number, s.Since, s.CompleteSince = s.Number+1, wholeSecond(u.Now), nil
@@ -216,28 +220,59 @@ func wholeSecond(t time.Time) metav1.Time {
 }
 
 // begin returns the status of the batch that goes on, or of the first one; nil: no update is divided.
-func begin(ends []int, was *v1beta1.BatchStatus, u Update, p Pods) *v1beta1.BatchStatus {
-	whole := u.Before == "" || u.Before == u.Revision
-	s := &v1beta1.BatchStatus{Revision: u.Revision, From: u.Before, Since: wholeSecond(u.Now), Number: 1}
+func begin(b *v1beta1.UpdateBatches, ends []int, was *v1beta1.BatchStatus, u Update, p Pods) *v1beta1.BatchStatus {
+	now, last := wholeSecond(u.Now), int32(len(ends)) //nolint:gosec // at most maxSizes and one more
+	s := &v1beta1.BatchStatus{Revision: u.Revision, From: u.Before, Started: now, Since: now}
+	same := was != nil && was.Revision == u.Revision
 	switch {
-	case was != nil && was.Revision == u.Revision:
-		if s = was.DeepCopy(); s.Reason == v1beta1.BatchDone {
-			s.Number = int32(len(ends)) //nolint:gosec // at most maxSizes and one more
-		}
-	case was != nil && was.From != "" && was.From == u.Revision: // back to where the pods came from
-		s.Number, s.From = int32(len(ends)), "" //nolint:gosec // at most maxSizes and one more
-	case whole:
+	case same && was.Reason == v1beta1.BatchDone && p.Old == 0:
+		s = was.DeepCopy()
+		s.Number = last
+	case same && was.Reason != v1beta1.BatchDone && was.Sizes == sizesOf(b):
+		s = was.DeepCopy()
+	case same && was.Reason != v1beta1.BatchDone && back(was):
+		s = was.DeepCopy()
+		s.Number = last
+	case !same && was != nil && was.From != "" && was.From == u.Revision: // back to where the pods came from
+		s.Number, s.From = last, ""
+	case !same && (u.Before == "" || u.Before == u.Revision):
 		return nil
+	case same:
+		s = was.DeepCopy() // with other sizes, or more pods than those that were updated
+		s.Number, s.Since, s.From, s.Reason = through(ends, p.Reached), now, cmp.Or(was.From, u.Before), v1beta1.BatchUpdating
 	default:
+		s.Number = through(ends, p.Reached)
+		if int(s.Number) < len(ends) && endOf(ends, s.Number) < p.Reached {
+			s.Number++ // the status of this batch was lost
+		}
 		if was != nil && was.From != "" {
 			s.From = was.From // the revision of an update that did not end is not where pods go back to
 		}
-		for int(s.Number) < len(ends) && endOf(ends, s.Number) < p.Reached {
-			s.Number++ // pods have come through this batch already
-		}
 	}
-	s.Number = max(min(s.Number, int32(len(ends))), 1) //nolint:gosec // as above
+	s.Number, s.Sizes = max(min(s.Number, last), 1), sizesOf(b)
 	return s
+}
+
+// through returns the last batch whose pods have come to the revision, at least the first.
+func through(ends []int, reached int) int32 {
+	number := int32(1)
+	for int(number) < len(ends) && endOf(ends, number+1) <= reached {
+		number++
+	}
+	return number
+}
+
+// back reports whether an update takes pods back to the revision that they had before an update that did
+// not end.
+func back(s *v1beta1.BatchStatus) bool { return s.From == "" && s.Reason != v1beta1.BatchDone }
+
+// sizesOf returns the sizes as text.
+func sizesOf(b *v1beta1.UpdateBatches) string {
+	var all []string
+	for _, size := range b.Sizes {
+		all = append(all, size.String())
+	}
+	return strings.Join(all, " ")
 }
 
 // endOf returns how many pods are updated at the end of a batch.
@@ -259,14 +294,16 @@ func maxFailed(b *v1beta1.UpdateBatches, wanted int) int {
 	return n
 }
 
-// Release returns the value of the annotation that releases the batches of a revision up to one.
-func Release(revision string, number int32) string { return fmt.Sprintf("%s/%d", revision, number) }
+// Release returns the value of the annotation that releases the batches of an update up to one.
+func Release(of *v1beta1.BatchStatus, number int32) string {
+	return fmt.Sprintf("%s@%d/%d", of.Revision, of.Started.Unix(), number)
+}
 
-// released reports whether the annotation releases a batch.
-func released(u Update, number int32) bool {
-	revision, upTo, _ := strings.Cut(u.Released, "/")
+// released reports whether the annotation releases a batch of an update.
+func released(u Update, of *v1beta1.BatchStatus, number int32) bool {
+	update, upTo, _ := strings.Cut(u.Released, "/")
 	n, err := strconv.ParseInt(upTo, 10, 32)
-	return err == nil && revision == u.Revision && n >= int64(number)
+	return err == nil && update+"/" == strings.TrimSuffix(Release(of, 0), "0") && n >= int64(number)
 }
 
 func wait(s *v1beta1.BatchStatus, reason v1beta1.BatchReason, format string, args ...any) {

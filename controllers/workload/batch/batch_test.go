@@ -126,8 +126,12 @@ func TestDecide(t *testing.T) {
 			{"One is lost: the interval will begin again.", 30 * time.Second, pods(2, 1), nil, "1/2", v1beta1.BatchUpdating, 4, false, ""},
 			{"It begins again.", 40 * time.Second, pods(2, 2), nil, "1/2", v1beta1.BatchInterval, 4, false, "12:01:40Z"},
 			{"It is over.", 100 * time.Second, pods(2, 2), nil, "1/2", v1beta1.BatchApproval, 4, false, "next-batch"},
-			{"The batch of another revision is released.", 101 * time.Second, pods(2, 2), func(_ *v1beta1.UpdateBatches, u *batch.Update) { u.Released = batch.Release("a", 2) }, "1/2", v1beta1.BatchApproval, 4, false, ""},
-			{"This one is released; the limit is still the old one.", 102 * time.Second, pods(2, 2), func(_ *v1beta1.UpdateBatches, u *batch.Update) { u.Released = batch.Release("b", 2) }, "2/2", v1beta1.BatchUpdating, 4, false, ""},
+			{"The batch of another revision is released.", 101 * time.Second, pods(2, 2), func(_ *v1beta1.UpdateBatches, u *batch.Update) {
+				u.Released = batch.Release(&v1beta1.BatchStatus{Revision: "a", Started: metav1.NewTime(start)}, 2)
+			}, "1/2", v1beta1.BatchApproval, 4, false, ""},
+			{"This one is released; the limit is still the old one.", 102 * time.Second, pods(2, 2), func(_ *v1beta1.UpdateBatches, u *batch.Update) {
+				u.Released = batch.Release(&v1beta1.BatchStatus{Revision: "b", Started: metav1.NewTime(start)}, 2)
+			}, "2/2", v1beta1.BatchUpdating, 4, false, ""},
 			{"The status is written.", 103 * time.Second, pods(2, 2), nil, "2/2", v1beta1.BatchUpdating, 0, false, "2 of 6 pods updated"},
 			{"The partition of the spec counts, too.", 104 * time.Second, pods(5, 5), func(_ *v1beta1.UpdateBatches, u *batch.Update) { u.Partition = 1 }, "2/2", v1beta1.BatchPartition, 0, false, "partition 1"},
 			{"All serve.", 105 * time.Second, pods(6, 6), func(_ *v1beta1.UpdateBatches, u *batch.Update) { u.Partition = 0 }, "2/2", v1beta1.BatchDone, 0, false, ""},
@@ -147,6 +151,32 @@ func TestDecide(t *testing.T) {
 			{"Two pods first.", 0, pods(0, 0), nil, "1/2", v1beta1.BatchUpdating, 4, false, ""},
 			{"Another revision, although the first has not ended.", time.Second, pods(0, 0), revision("c", "b"), "1/2", v1beta1.BatchUpdating, 4, false, ""},
 			{"The way back to where all pods came from.", 2 * time.Second, pods(4, 4), revision("a", "c"), "2/2", v1beta1.BatchUpdating, 0, false, ""},
+		},
+		"BackAlthoughPodsFail": {
+			{"Two pods first.", 0, pods(0, 0), nil, "1/2", v1beta1.BatchUpdating, 4, false, ""},
+			{"A pod of the old revision, which counts as updated now, has failed for a week. The way back goes on.", time.Second, pods(4, 3, "web-0"), revision("a", "a"), "2/2", v1beta1.BatchUpdating, 0, false, ""},
+		},
+		"TheSameRevisionAgain": {
+			{"Two pods first.", 0, pods(2, 2), func(b *v1beta1.UpdateBatches, _ *batch.Update) { b.Interval = nil }, "1/2", v1beta1.BatchApproval, 4, false, ""},
+			{"All batches of this update are released.", time.Second, pods(2, 2), func(_ *v1beta1.UpdateBatches, u *batch.Update) {
+				u.Released = batch.Release(&v1beta1.BatchStatus{Revision: "b", Started: metav1.NewTime(start)}, 1<<31-1)
+			}, "2/2", v1beta1.BatchUpdating, 4, false, ""},
+			{"Back.", 2 * time.Second, pods(6, 6), revision("a", "a"), "2/2", v1beta1.BatchDone, 0, false, ""},
+			{"Once more: the release was for another update.", time.Hour, pods(2, 2), revision("b", "a"), "1/2", v1beta1.BatchApproval, 4, false, ""},
+		},
+		"MorePodsThanWereUpdated": { // a selector of nodes that was narrow, and is wide now
+			{"Two nodes are all that are wanted.", 0, batch.Pods{Wanted: 2, Reached: 2, Updated: 2, Available: 2}, func(b *v1beta1.UpdateBatches, _ *batch.Update) { b.Interval, b.Auto = nil, true }, "2/2", v1beta1.BatchDone, 0, false, ""},
+			{"A pod more, which is new, is no reason to begin again.", time.Second, batch.Pods{Wanted: 3, Reached: 2, Updated: 2, Available: 2}, nil, "2/2", v1beta1.BatchDone, 0, false, ""},
+			{"Now there are eight more with the old revision.", time.Minute, batch.Pods{Wanted: 10, Reached: 2, Updated: 2, Available: 2, Old: 8}, nil, "1/2", v1beta1.BatchUpdating, 7, false, "2 of 3"},
+		},
+		"OtherSizes": {
+			{"A small batch.", 0, batch.Pods{Wanted: 100, Reached: 2, Updated: 2, Available: 2}, func(b *v1beta1.UpdateBatches, _ *batch.Update) { b.Sizes, b.Interval = sizes(2, 8, 90), nil }, "1/3", v1beta1.BatchApproval, 98, false, ""},
+			{"Larger ones: what is begun is the first of them, and no more is released.", time.Second, batch.Pods{Wanted: 100, Reached: 2, Updated: 2, Available: 2}, func(b *v1beta1.UpdateBatches, _ *batch.Update) { b.Sizes = sizes("20%", "80%") }, "1/2", v1beta1.BatchUpdating, 80, false, "2 of 20"},
+			{"A smaller one: it is complete, and waits.", 2 * time.Second, batch.Pods{Wanted: 100, Reached: 20, Updated: 20, Available: 20}, func(b *v1beta1.UpdateBatches, _ *batch.Update) { b.Sizes = sizes(1) }, "1/2", v1beta1.BatchApproval, 99, false, ""},
+		},
+		"AClockThatWentBack": {
+			{"The interval begins.", time.Hour, pods(2, 2), nil, "1/2", v1beta1.BatchInterval, 4, false, ""},
+			{"It is an hour earlier: the interval begins anew.", 0, pods(2, 2), nil, "1/2", v1beta1.BatchInterval, 4, false, "12:01:00Z"},
 		},
 		"Lost": {
 			{"The status was lost when three pods were updated: the batch that they are in goes on.", 0, pods(3, 3), nil, "2/2", v1beta1.BatchUpdating, 0, false, "3 of 6"},
@@ -211,7 +241,7 @@ func TestDecideAnything(t *testing.T) {
 		}
 		u := batch.Update{
 			Revision: names.Draw(rt, "update"), Before: names.Draw(rt, "before"), Partition: n("partition"), Paused: rapid.Bool().Draw(rt, "paused"),
-			Released: rapid.SampledFrom([]string{"", "a/2", "b/99999999999999999999", "a/-1", "/", "b/2/3"}).Draw(rt, "released"), Now: start,
+			Released: rapid.SampledFrom([]string{"", "a/2", "b@1/99999999999999999999", "a@-62135596800/2", "/", "b@1/2/3"}).Draw(rt, "released"), Now: start,
 		}
 		p := batch.Pods{Wanted: n("wanted"), Updated: n("updated"), Available: n("available"), Reached: n("reached"), Failed: make([]string, n("failed"))}
 		d := batch.Decide(b, was, u, p)
@@ -238,9 +268,16 @@ func TestFailed(t *testing.T) {
 	}
 	inInit := pod("")
 	inInit.Status.InitContainerStatuses = pod("CrashLoopBackOff").Status.ContainerStatuses
+	// An update in place has begun, and the kubelet still reports the container of before.
+	before := pod("CrashLoopBackOff")
+	before.Annotations = map[string]string{v1beta1.AnnotationInPlaceState: `{"revision":"b","updateTimestamp":"2026-01-01T12:00:00Z","lastContainerStatuses":{"web":{"imageID":"old"}}}`}
+	before.Spec.Containers = []corev1.Container{{Name: "web", Image: "web:v2"}}
+	before.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", Image: "web:v1", ImageID: "old", State: before.Status.ContainerStatuses[1].State}}
+	pulls := before.DeepCopy()
+	pulls.Status.ContainerStatuses[0].State.Waiting.Reason, pulls.Status.ContainerStatuses[0].Image = "ImagePullBackOff", "web:v2"
 	ended := pod("")
 	ended.Status.Phase = corev1.PodFailed
-	had := &v1beta1.BatchStatus{FailedPods: []string{"web-1"}}
+	had := &v1beta1.BatchStatus{Revision: "b", FailedPods: []string{"web-1"}}
 	for name, c := range map[string]struct {
 		pod       *corev1.Pod
 		available bool
@@ -249,12 +286,14 @@ func TestFailed(t *testing.T) {
 	}{
 		"Starts": {pod("ContainerCreating"), false, nil, false}, "Runs": {pod(""), false, nil, false},
 		"Crashes": {pod("CrashLoopBackOff"), false, nil, true}, "NoImage": {pod("ImagePullBackOff"), false, nil, true},
+		"StillTheOldContainer": {before, false, nil, false}, "NoNewImage": {pulls, false, nil, true},
 		"CrashesInInit": {inInit, false, nil, true}, "Ended": {ended, false, nil, true},
+		"OfAnotherUpdate":    {pod(""), false, &v1beta1.BatchStatus{Revision: "a", FailedPods: []string{"web-1"}}, false},
 		"BetweenTwoAttempts": {pod(""), false, had, true}, "Serves": {pod(""), true, had, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := batch.Failed(c.pod, c.available, c.was); got != c.want {
+			if got := batch.Failed(c.pod, c.available, "b", c.was); got != c.want {
 				t.Errorf("failed: %v", got)
 			}
 		})

@@ -8,38 +8,65 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/inplace"
 )
 
-// failing returns the reasons for which a kubelet lets a container wait that it can't run. The names
-// are those of Kubernetes' pkg/kubelet: kuberuntime, images and container.
-func failing() map[string]bool {
+// noImage returns the reasons for which a kubelet lets a container wait whose image it can't get, and
+// broken those for which it can't run it. The names are those of Kubernetes' pkg/kubelet: images,
+// kuberuntime and container.
+func noImage() map[string]bool {
 	return map[string]bool{
-		"CrashLoopBackOff": true, "ErrImagePull": true, "ImagePullBackOff": true, "ErrImageNeverPull": true, "InvalidImageName": true,
+		"ErrImagePull": true, "ImagePullBackOff": true, "ErrImageNeverPull": true, "InvalidImageName": true,
 		"ImageInspectError": true, "RegistryUnavailable": true, "SignatureValidationFailed": true,
-		"CreateContainerConfigError": true, "CreateContainerError": true, "RunContainerError": true, "PreStartHookError": true, "PostStartHookError": true,
 	}
 }
 
-// Failing reports whether a pod has failed, or a container of it waits because it can't run.
-func Failing(pod *corev1.Pod) bool {
+func broken() map[string]bool {
+	return map[string]bool{
+		"CrashLoopBackOff": true, "CreateContainerConfigError": true, "CreateContainerError": true, "RunContainerError": true,
+		"PreStartHookError": true, "PostStartHookError": true,
+	}
+}
+
+// Failed reports whether a pod of the update revision counts as failed: its kubelet can't run a container
+// of it. One that has failed counts until it is available: between two attempts its containers run. was is
+// the status of the update to the revision, or of an earlier one; nil: there is none.
+func Failed(pod *corev1.Pod, available bool, revision string, was *v1beta1.BatchStatus) bool {
+	if available {
+		return false
+	}
+	return failing(pod) || was != nil && was.Revision == revision && slices.Contains(was.FailedPods, pod.Name)
+}
+
+func failing(pod *corev1.Pod) bool {
 	if pod.Status.Phase == corev1.PodFailed {
 		return true
 	}
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			if w := statuses[i].State.Waiting; w != nil && failing()[w.Reason] {
-				return true
-			}
+	updated := inplace.Complete(pod) // otherwise a container may still be that of the revision before
+	image := map[string]string{}
+	for i := range pod.Spec.Containers {
+		image[pod.Spec.Containers[i].Name] = pod.Spec.Containers[i].Image
+	}
+	for i := range pod.Status.InitContainerStatuses {
+		if reason := waitsFor(&pod.Status.InitContainerStatuses[i]); noImage()[reason] || broken()[reason] {
+			return true
+		}
+	}
+	for i := range pod.Status.ContainerStatuses {
+		s := &pod.Status.ContainerStatuses[i]
+		// A container that waits for its image has the name of the image in its status.
+		if reason := waitsFor(s); broken()[reason] && updated || noImage()[reason] && (updated || s.Image == image[s.Name]) {
+			return true
 		}
 	}
 	return false
 }
 
-// Failed reports whether an updated pod counts as failed. One that has failed counts until it is
-// available: between two attempts its containers run. was is the status of the update; nil: there is
-// none.
-func Failed(pod *corev1.Pod, available bool, was *v1beta1.BatchStatus) bool {
-	return !available && (Failing(pod) || was != nil && slices.Contains(was.FailedPods, pod.Name))
+func waitsFor(s *corev1.ContainerStatus) string {
+	if s.State.Waiting == nil {
+		return ""
+	}
+	return s.State.Waiting.Reason
 }
 
 // Tell records an event when a batch begins, and when failed pods stop the update.
@@ -48,7 +75,7 @@ func Tell(recorder events.EventRecorder, of runtime.Object, was, is *v1beta1.Bat
 		was = &v1beta1.BatchStatus{}
 	}
 	switch {
-	case is == nil:
+	case is == nil || is.Reason == v1beta1.BatchDone:
 	case is.Reason == v1beta1.BatchFailed && was.Reason != v1beta1.BatchFailed:
 		recorder.Eventf(of, nil, corev1.EventTypeWarning, "BatchFailed", "Updating", "batch %s of revision %s is stopped: %s", is.Batch, is.Revision, is.Message)
 	case is.Number != was.Number || is.Revision != was.Revision:

@@ -39,7 +39,7 @@ func TestBatches(t *testing.T) {
 	w.settled(6, 2)
 	set := w.get()
 	before := set.DeepCopy()
-	metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1beta1.AnnotationNextBatch, batch.Release(first.Revision, 2))
+	metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1beta1.AnnotationNextBatch, batch.Release(first, 2))
 	if err := w.client.Patch(t.Context(), set, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}

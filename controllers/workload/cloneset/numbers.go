@@ -187,7 +187,10 @@ func (w want) surge(marked, unavailable, moves int) int {
 // updated ones of them.
 func (c *counts) create(w want, n, old, updated int) {
 	c.createOld = min(n, max(w.partition-old, 0))
-	if w.divided {
+	switch {
+	case w.stopped: // what can't run spreads no further
+		c.createOld = n
+	case w.divided:
 		c.createOld = n - min(n, max(w.replicas-w.partition-updated, 0))
 	}
 	c.createNew = n - c.createOld

@@ -99,6 +99,17 @@ func TestCountPreparingUpdate(t *testing.T) {
 	}
 }
 
+// While an update is stopped, new pods get the old revision: the new one can't run.
+func TestStoppedNumbers(t *testing.T) {
+	t.Parallel()
+	for partition, replicas := range map[int]int{7: 100, 0: 20} {
+		w := want{replicas: replicas, partition: partition, maxUnavailable: 3, toCreate: 100, divided: true, stopped: true}
+		if c := w.decide(tally{available: 7}, tally{unavailable: 3}); c.createNew != 0 || c.createOld != replicas-10 {
+			t.Errorf("partition %d: %+v", partition, c)
+		}
+	}
+}
+
 // An update that has begun goes on before another begins, although the pod of the other one serves
 // less.
 func TestBegunFirst(t *testing.T) {
@@ -193,6 +204,7 @@ func (m *machine) divide() bool {
 	var p batch.Pods
 	for _, pod := range m.pods {
 		if !pod.updated {
+			p.Old++
 			continue
 		}
 		p.Updated++
@@ -210,7 +222,7 @@ func (m *machine) divide() bool {
 	if was == nil || m.status == nil || was.Revision != m.status.Revision || was.Number == m.status.Number {
 		return m.status != nil && (was == nil || was.Revision != m.status.Revision)
 	}
-	if ends := batch.Ends(m.batches.Sizes, m.want.replicas); was.Reason != v1beta1.BatchDone && int(was.Number) <= len(ends) && p.Available < ends[was.Number-1] {
+	if ends := batch.Ends(m.batches.Sizes, m.want.replicas); was.Reason != v1beta1.BatchDone && was.Sizes == m.status.Sizes && int(was.Number) <= len(ends) && p.Available < ends[was.Number-1] {
 		m.overlap = fmt.Sprintf("batch %s follows %s: %+v", m.status.Batch, was.Batch, p)
 	}
 	return true
@@ -385,7 +397,7 @@ func TestRollouts(t *testing.T) {
 			"forget":    func(*rapid.T) { m.status = nil },
 			"next batch": func(*rapid.T) {
 				if m.status != nil {
-					m.released = batch.Release(m.status.Revision, m.status.Number+1)
+					m.released = batch.Release(m.status, m.status.Number+1)
 				}
 			},
 			"release": func(*rapid.T) { // of another revision: no pod has it yet

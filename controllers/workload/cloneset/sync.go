@@ -94,9 +94,18 @@ func (l *syncContext) divide() {
 	}
 	updated := int(l.roster.sums.renewed.replicas)
 	l.want, l.batch = l.want.divide(b, l.set.Status.Batches, batch.Update{
-		Revision: l.updated.Name, Before: l.current.Name, Released: l.set.Annotations[v1beta1.AnnotationNextBatch], Now: l.at,
-	}, batch.Pods{Reached: updated, Updated: updated, Available: int(l.roster.sums.renewed.available), Failed: l.roster.failedPods()})
+		Revision: l.updated.Name, Before: l.before(), Released: l.set.Annotations[v1beta1.AnnotationNextBatch], Now: l.at,
+	}, batch.Pods{Reached: updated, Updated: updated, Available: int(l.roster.sums.renewed.available), Old: int(l.roster.sums.all.replicas) - updated, Failed: l.roster.failedPods()})
 	l.RequeueAfter(l.batch.After)
+}
+
+// before returns the revision that pods have beside the update revision: the current one, or the newest
+// that pods have if the status does not tell.
+func (l *syncContext) before() string {
+	if l.current.Name != l.updated.Name {
+		return l.current.Name
+	}
+	return l.history.Before(func(hash string) bool { return l.roster.sums.revisions[hash] > 0 })
 }
 
 // check returns an error for a spec that cannot be followed.
@@ -178,7 +187,7 @@ func (l *syncContext) judge(p *corev1.Pod) facts {
 	f.preparingUpdate = l.options.CountPreparingUpdate && f.held
 	f.begun = f.held || !inplace.Open(p)
 	f.inPlace = l.plan(p, l.target(f.member)) != nil
-	f.failed = f.updated && batch.Failed(p, f.available, l.set.Status.Batches)
+	f.failed = f.updated && batch.Failed(p, f.available, l.updated.Name, l.set.Status.Batches)
 	return f
 }
 

@@ -24,6 +24,8 @@ type want struct {
 	// progressive applies the partition to creation as well: that many nodes get no pod of the
 	// newest revision.
 	progressive bool
+	// divided: the update goes in batches.
+	divided bool
 }
 
 // newWant parses a DaemonSet for a number of nodes that should run a pod. It returns an error
@@ -67,8 +69,8 @@ func newWant(set *v1beta1.DaemonSet, nodes int) (want, error) {
 func (w want) divide(b *v1beta1.UpdateBatches, was *v1beta1.BatchStatus, u batch.Update, s *sums, failed []string) (want, batch.Decision) {
 	wanted := min(s.reachable, s.running)
 	u.Partition = wanted - w.reachable(s)
-	d := batch.Decide(b, was, u, batch.Pods{Wanted: wanted, Reached: s.renewed, Updated: s.renewed, Available: s.renewedAvailable, Failed: failed})
-	if d.Status != nil {
+	d := batch.Decide(b, was, u, batch.Pods{Wanted: wanted, Reached: s.renewed, Updated: s.renewed, Available: s.renewedAvailable, Old: s.behind, Failed: failed})
+	if w.divided = d.Status != nil; w.divided {
 		w.partition = max(w.partition, s.running-(wanted-d.Partition))
 	}
 	w.moves = w.moves && !d.Stopped
@@ -171,14 +173,18 @@ func present(pods ...string) []string {
 // as the partition says. Nodes that have the revision come first. Then come nodes without a pod,
 // which get a new one, and then nodes whose pod is not available.
 func (w want) reach(places []*place) []*place {
-	var order [4][]*place
+	var order [5][]*place
 	nodes := 0
 	for _, at := range places {
 		if at.runs {
 			nodes++
 		}
 		if at.runs && at.selected {
-			order[at.rank()] = append(order[at.rank()], at)
+			rank := at.rank()
+			if w.divided && at.occupied && rank > 0 {
+				rank = 4 // its node may be dead, and a batch of dead nodes would never end
+			}
+			order[rank] = append(order[rank], at)
 		}
 	}
 	all := slices.Concat(order[:]...)

@@ -99,7 +99,7 @@ func (m *machine) divide() bool {
 	if was == nil || m.status == nil || was.Revision != m.status.Revision || was.Number == m.status.Number {
 		return m.status != nil && (was == nil || was.Revision != m.status.Revision)
 	}
-	if ends := batch.Ends(m.batches.Sizes, s.reachable); was.Reason != v1beta1.BatchDone && int(was.Number) <= len(ends) && s.renewedAvailable < ends[was.Number-1] {
+	if ends := batch.Ends(m.batches.Sizes, s.reachable); was.Reason != v1beta1.BatchDone && was.Sizes == m.status.Sizes && int(was.Number) <= len(ends) && s.renewedAvailable < ends[was.Number-1] {
 		m.overlap = fmt.Sprintf("batch %s follows %s: %+v", m.status.Batch, was.Batch, s)
 	}
 	return true
@@ -237,7 +237,7 @@ func TestRollouts(t *testing.T) {
 			"forget":    func(*rapid.T) { m.status = nil },
 			"next batch": func(*rapid.T) {
 				if m.status != nil {
-					m.released = batch.Release(m.status.Revision, m.status.Number+1)
+					m.released = batch.Release(m.status, m.status.Number+1)
 				}
 			},
 			"release": func(*rapid.T) { // of another revision: no pod has it yet

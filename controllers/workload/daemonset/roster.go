@@ -192,8 +192,9 @@ type sums struct {
 	// reachable nodes should run a pod and are selected; renewed of them have a pod of the
 	// newest revision, and renewedAvailable an available one.
 	reachable, renewed, renewedAvailable int
-	// failed are those of them whose updated pod has failed.
-	failed int
+	// failed are those of them whose updated pod has failed, and behind those that have only a pod of
+	// another revision.
+	failed, behind int
 	// olds have a pod of another revision. On poor ones that pod is not available. Surging ones
 	// also have a pod of the newest revision.
 	olds, poor, surging int
@@ -223,6 +224,7 @@ func (s *sums) add(f *facts, by int) {
 		{&s.reachable, f.runs && f.selected},
 		{&s.renewed, f.runs && f.selected && f.updated != ""},
 		{&s.renewedAvailable, f.runs && f.selected && f.updatedAvailable},
+		{&s.behind, f.runs && f.selected && f.old != "" && f.updated == ""},
 		{&s.failed, f.runs && f.selected && f.failed},
 		{&s.updated, f.runs && f.updated != ""},
 		{&s.misscheduled, !f.runs && has},

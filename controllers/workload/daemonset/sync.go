@@ -73,20 +73,10 @@ func (l *syncContext) divide() {
 		return
 	}
 	l.want, l.batch = l.want.divide(u.Batches, l.set.Status.Batches, batch.Update{
-		Revision: l.history.Updated.Name, Before: l.before(), Paused: u.Paused != nil && *u.Paused,
+		Revision: l.history.Updated.Name, Before: l.history.Before(func(hash string) bool { return l.roster.sums.revisions[hash] > 0 }), Paused: u.Paused != nil && *u.Paused,
 		Released: l.set.Annotations[v1beta1.AnnotationNextBatch], Now: l.client.Now,
 	}, &l.roster.sums, l.roster.failedPods())
 	l.RequeueAfter(l.batch.After)
-}
-
-// before returns the newest other revision that pods have; "": there is none.
-func (l *syncContext) before() string {
-	for _, r := range slices.Backward(l.history.Revisions) {
-		if r.Name != l.history.Updated.Name && l.roster.sums.revisions[revision.Hash(r.Name)] > 0 {
-			return r.Name
-		}
-	}
-	return ""
 }
 
 // hooks returns the hooks that DaemonSets support, which is only PreDelete. OpenKruise ignores
@@ -165,7 +155,7 @@ func (l *syncContext) put(f *facts, p *corev1.Pod) {
 		f.surplus = append(f.surplus, p.Name)
 	case updated && f.updated == "":
 		f.updated, f.updatedAvailable = p.Name, available
-		f.failed = batch.Failed(p, available, l.set.Status.Batches)
+		f.failed = batch.Failed(p, available, l.history.Updated.Name, l.set.Status.Batches)
 		f.ready = f.ready || podclient.Ready(p)
 	case !updated && f.old == "":
 		f.old, f.oldAvailable, f.inPlace = p.Name, available, l.plan(p) != nil

@@ -45,6 +45,17 @@ func (h History) Named(name string) *appsv1.ControllerRevision {
 	return h.Revisions[i]
 }
 
+// Before returns the name of the newest revision but the update revision that has pods, by its hash; "":
+// there is none.
+func (h History) Before(has func(hash string) bool) string {
+	for _, r := range slices.Backward(h.Revisions) {
+		if r.Name != h.Updated.Name && has(Hash(r.Name)) {
+			return r.Name
+		}
+	}
+	return ""
+}
+
 // Of returns the revision of a pod; nil if it no longer exists.
 func (h History) Of(pod *corev1.Pod) *appsv1.ControllerRevision {
 	i := slices.IndexFunc(h.Revisions, func(r *appsv1.ControllerRevision) bool { return Has(pod, r.Name) })

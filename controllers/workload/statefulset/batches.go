@@ -16,12 +16,14 @@ type divider struct {
 	batches *v1beta1.UpdateBatches
 	was     *v1beta1.BatchStatus
 	update  batch.Update
+	// before returns [batch.Update.Before], after the pods were read.
+	before func() string
 }
 
-// divide returns what is wanted, with the limits of the batch, and the decision about it. read returns
-// the pods, their sums and the failed ones, as they are counted for what is wanted. It is called once or
-// twice, the last time with what is returned.
-func (d *divider) divide(read func(want) ([]member, sums, []string)) (want, batch.Decision) {
+// divide returns what is wanted, with the limits of the batch, and the decision about it. read reads the
+// pods, and returns their sums and the failed ones, as they are counted for what is wanted. It is called
+// once or twice, the last time with what is returned. members returns the pods that were read.
+func (d *divider) divide(read func(want) (sums, []string), members func() []member) (want, batch.Decision) {
 	w := d.want
 	if d.batches == nil {
 		read(w)
@@ -32,13 +34,14 @@ func (d *divider) divide(read func(want) ([]member, sums, []string)) (want, batc
 		w = d.limit(w, batch.Decide(d.batches, d.was, d.update, batch.Pods{Wanted: w.ordinals.Count()}))
 	}
 	for {
-		members, s, failed := read(w)
+		s, failed := read(w)
+		d.update.Before = d.before()
 		decision := batch.Decide(d.batches, d.was, d.update, batch.Pods{
-			Wanted: w.ordinals.Count(), Reached: s.reached, Updated: s.renewed, Available: s.renewedAvailable, Failed: failed,
+			Wanted: w.ordinals.Count(), Reached: s.reached, Updated: s.renewed, Available: s.renewedAvailable, Old: s.kept - s.reached, Failed: failed,
 		})
 		limited := d.limit(w, decision)
 		if limited.partition == w.partition && slices.Equal(limited.ahead, w.ahead) {
-			d.bringAhead(limited, members, &decision)
+			d.bringAhead(limited, s, members, &decision)
 			return limited, decision
 		}
 		w = limited
@@ -58,6 +61,7 @@ func (d *divider) limit(w want, decision batch.Decision) want {
 		}
 	}
 	slices.Sort(w.ahead)
+	w.ahead = slices.Compact(w.ahead) // a status may have been written by others
 	lowest := w.ordinals.Count()
 	for room := lowest - decision.Partition - len(w.ahead); room > 0; {
 		if lowest--; !slices.Contains(w.ahead, lowest) {
@@ -72,44 +76,67 @@ func (d *divider) limit(w want, decision batch.Decision) want {
 // OrderedReady, and any if no more may be unavailable. It takes the place of the lowest pod of the batch
 // that is not updated. What is added counts from the next reconcile on, when the status says so: a
 // process that ends must not forget that the pod has to come back with the new revision.
-func (d *divider) bringAhead(w want, members []member, decision *batch.Decision) {
+//
+// A pod that is missing may have been updated before it was lost. Then it keeps its place: otherwise it
+// would come back with the old revision.
+func (d *divider) bringAhead(w want, s sums, members func() []member, decision *batch.Decision) {
 	status := decision.Status
-	if w.unordered || status == nil || status.Reason != v1beta1.BatchUpdating {
+	serving := s.available >= w.ordinals.Count() && s.kept >= w.ordinals.Count()
+	if w.unordered || serving || status == nil || status.Reason != v1beta1.BatchUpdating {
 		return
 	}
-	broken, found := d.broken(w, members)
+	all := members()
+	broken, found := d.broken(w, all)
 	if !found {
 		return
 	}
-	// What is updated below that lowest pod stays in the batch.
-	updated, ready := map[int]int{}, map[int]bool{}
-	for _, m := range members {
-		if m.kept && m.live() && m.updated {
-			updated[m.position] = m.ordinal
-		}
-		ready[m.position] = ready[m.position] || m.kept && m.live() && m.ready
-	}
-	ahead := []int32{int32(broken.ordinal)} //nolint:gosec // it was one
-	for at := w.partition; at < w.ordinals.Count() && len(status.Ahead)+len(ahead) <= maxAhead; at++ {
-		ordinal, is := updated[at]
-		switch {
-		case slices.Contains(w.ahead, at):
-		case is:
-			ahead = append(ahead, int32(ordinal)) //nolint:gosec // as above
-		default:
-			status.Ahead, decision.After = append(status.Ahead, ahead...), batch.Again
-			return
-		}
+	places, lost := placesOf(all), int(status.Reached) > s.reached
+	ahead, room := d.exchange(w, places, lost)
+	if ahead = append(ahead, int32(broken.ordinal)); room && len(status.Ahead)+len(ahead) <= maxAhead { //nolint:gosec // it was one
+		status.Ahead, decision.After = append(status.Ahead, ahead...), batch.Again
+		return
 	}
 	// A pod that came ahead gives its place up if it is ready again. So does a higher one that is not
 	// updated: it may be missing, and the lower is created first.
 	for i, n := range status.Ahead {
-		at, kept := w.ordinals.Position(int(n))
-		if _, is := updated[at]; kept && !is && (ready[at] || at > broken.position) {
+		at, is := w.ordinals.Position(int(n))
+		if p := places[at]; is && !p.updated && (p.ready || at > broken.position && !lost) {
 			status.Ahead[i], decision.After = int32(broken.ordinal), batch.Again //nolint:gosec // as above
 			return
 		}
 	}
+}
+
+// exchange reports whether the batch has room for a pod that comes ahead. It returns the ordinals that
+// have to come ahead with it, to stay in the batch: those below the pod that gives up its place. If none
+// does, but one may have been lost, the batch gets larger.
+func (d *divider) exchange(w want, places map[int]place, lost bool) (ahead []int32, room bool) {
+	for at := w.partition; at < w.ordinals.Count() && len(ahead) < maxAhead; at++ {
+		p := places[at]
+		switch {
+		case slices.Contains(w.ahead, at):
+			continue
+		case !p.updated && (p.old || !lost):
+			return ahead, true
+		}
+		room = room || !p.updated
+		ahead = append(ahead, int32(w.ordinals.At(at))) //nolint:gosec // it was one
+	}
+	return ahead, room
+}
+
+// place is what is at a position: a pod with the update revision, or one that has another and lives. ready:
+// it is.
+type place struct{ updated, old, ready bool }
+
+func placesOf(members []member) map[int]place {
+	out := map[int]place{}
+	for _, m := range members {
+		if m.kept {
+			out[m.position] = place{updated: m.updated, old: m.live() && !m.updated, ready: m.live() && m.ready}
+		}
+	}
+	return out
 }
 
 // broken returns the pod that bringAhead adds.
@@ -121,7 +148,7 @@ func (d *divider) broken(w want, members []member) (member, bool) {
 			continue
 		case w.ordered && m.position != next:
 			return m, false // a pod is missing, and those above wait for it
-		case m.live() && !m.updated && !m.ready && m.position >= d.want.partition && w.stays(m.position):
+		case m.live() && !m.updated && !m.ready && m.position >= d.want.partition && w.stays(m.position) && !w.notUpdatable(m):
 			return m, true
 		case w.ordered && !m.available:
 			return m, false // the pods above wait for this one

@@ -44,7 +44,7 @@ func (w *world) release(is *v1beta1.BatchStatus) {
 	w.Helper()
 	set := w.get()
 	before := set.DeepCopy()
-	metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1beta1.AnnotationNextBatch, batch.Release(is.Revision, is.Number+1))
+	metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1beta1.AnnotationNextBatch, batch.Release(is, is.Number+1))
 	if err := w.Client.Patch(w.Context(), set, client.MergeFrom(before)); err != nil {
 		w.Fatal(err)
 	}

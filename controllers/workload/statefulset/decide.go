@@ -246,10 +246,12 @@ func (w want) createInParallel(p *plan, members []member) {
 // before pods get the update revision. In batches it is the other way round, since pods that are missing
 // may be missing because of the current one. created are the earlier creations of this reconcile.
 func (w want) getsCurrentRevision(members []member, position int, created []creation) bool {
-	if w.onDelete || w.partition == 0 {
+	switch {
+	case w.stopped && w.unordered:
+		return true // what can't run spreads no further
+	case w.onDelete || w.partition == 0:
 		return false
-	}
-	if !w.unordered {
+	case !w.unordered:
 		return w.stays(position)
 	}
 	n := map[bool]int{} // by whether they have the current revision

@@ -241,20 +241,20 @@ func (m *machine) sums(members []member) sums {
 // divide divides the update into batches. It reports whether a batch has begun or changed, and returns
 // what is wrong with that.
 func (m *machine) divide(members []member) (began bool, problem string) {
-	d := divider{want: m.want, batches: m.batches, was: m.status, update: batch.Update{
-		Revision: fmt.Sprint(m.update), Before: fmt.Sprint(m.current), Partition: m.own, Paused: m.want.paused, Released: m.released, Now: time.Unix(1e9, 0),
+	d := divider{want: m.want, batches: m.batches, was: m.status, before: func() string { return fmt.Sprint(m.current) }, update: batch.Update{
+		Revision: fmt.Sprint(m.update), Partition: m.own, Paused: m.want.paused, Released: m.released, Now: time.Unix(1e9, 0),
 	}}
 	d.want.partition, d.want.ahead, d.want.divided, d.want.stopped = m.own, nil, false, false
-	w, decision := d.divide(func(w want) ([]member, sums, []string) {
+	w, decision := d.divide(func(w want) (sums, []string) {
 		m.want = w
-		return members, m.sums(members), m.failed()
-	})
+		return m.sums(members), m.failed()
+	}, func() []member { return members })
 	was := m.status
 	m.want, m.status = w, decision.Status
 	if was == nil || decision.Status == nil || was.Revision != decision.Status.Revision {
 		return decision.Status != nil, ""
 	}
-	if was.Number == decision.Status.Number || was.Reason == v1beta1.BatchDone {
+	if was.Number == decision.Status.Number || was.Reason == v1beta1.BatchDone || was.Sizes != decision.Status.Sizes {
 		return len(was.Ahead) < len(decision.Status.Ahead), ""
 	}
 	if ends := batch.Ends(m.batches.Sizes, m.want.ordinals.Count()); int(was.Number) <= len(ends) {
@@ -323,7 +323,7 @@ func (m *machine) forbidden(members []member, p plan) string {
 		switch {
 		case w.paused || w.onDelete:
 			return fmt.Sprintf("%s is updated although it is paused", u.name)
-		case m.status != nil && m.status.Reason != v1beta1.BatchDone && len(m.failed()) > 1:
+		case m.status != nil && m.status.Reason != v1beta1.BatchDone && m.status.From != "" && len(m.failed()) > 1: // but for the way back
 			return fmt.Sprintf("%s is updated although two pods have failed", u.name)
 		case w.stays(u.position), !w.unordered && u.position < m.own:
 			return fmt.Sprintf("%s is updated although it is in the partition", u.name)
@@ -440,7 +440,7 @@ func TestRollouts(t *testing.T) {
 			"divide":    func(rt *rapid.T) { m.batches = drawBatches(rt) },
 			"next batch": func(*rapid.T) {
 				if m.status != nil {
-					m.released = batch.Release(m.status.Revision, m.status.Number+1)
+					m.released = batch.Release(m.status, m.status.Number+1)
 				}
 			},
 			"forget": func(*rapid.T) { m.status = nil }, // the status is lost
@@ -574,4 +574,40 @@ func TestPreparingIsDeleted(t *testing.T) {
 
 func selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}
+}
+
+// An updated pod that is lost comes back updated, also if an old one is broken meanwhile: the old one
+// comes into the batch beside it.
+func TestLostPodOfABatch(t *testing.T) {
+	t.Parallel()
+	for _, ordered := range []bool{true, false} {
+		var w want
+		w.ordered, w.maxUnavailable, w.toCreate = ordered, 1, 6
+		w.ordinals, _ = ordinal.Parse(&v1beta1.StatefulSetSpec{Replicas: new(int32(6))})
+		var members []member
+		for i := range 5 {
+			members = append(members, member{name: fmt.Sprint("db-", i), ordinal: i, position: i, kept: true, ready: i > 0, available: i > 0})
+		}
+		d := divider{
+			want: w, batches: &v1beta1.UpdateBatches{Sizes: []intstr.IntOrString{intstr.FromInt32(1)}}, before: func() string { return "a" },
+			was: &v1beta1.BatchStatus{Revision: "b", From: "a", Number: 1, Sizes: "1", Reached: 1, Reason: v1beta1.BatchApproval}, update: batch.Update{Revision: "b", Now: time.Unix(1e9, 0)},
+		}
+		for range 2 {
+			read := func(w want) (sums, []string) {
+				var s sums
+				for i := range members {
+					s.add(&members[i], w, 1)
+				}
+				return s, nil
+			}
+			limited, decision := d.divide(read, func() []member { return members })
+			if limited.stays(5) {
+				t.Fatalf("ordered %v: db-5 would come back with the old revision: %+v", ordered, limited)
+			}
+			d.was = decision.Status
+		}
+		if len(d.was.Ahead) != 2 {
+			t.Errorf("ordered %v: %v are ahead", ordered, d.was.Ahead)
+		}
+	}
 }

@@ -83,20 +83,29 @@ func (l *syncContext) readPods(ctx context.Context) {
 	for _, r := range l.history.Revisions {
 		b.history += r.Name + " "
 	}
-	d := divider{want: l.want, batches: l.rolling.Batches, was: l.set.Status.Batches, update: batch.Update{
-		Revision: l.updated.Name, Before: l.current.Name, Partition: l.want.partition, Paused: l.want.paused, Released: l.set.Annotations[v1beta1.AnnotationNextBatch], Now: l.at,
+	d := divider{want: l.want, batches: l.rolling.Batches, was: l.set.Status.Batches, before: l.before, update: batch.Update{
+		Revision: l.updated.Name, Partition: l.want.partition, Paused: l.want.paused, Released: l.set.Annotations[v1beta1.AnnotationNextBatch], Now: l.at,
 	}}
-	l.want, l.batch = d.divide(func(w want) ([]member, sums, []string) {
+	l.want, l.batch = d.divide(func(w want) (sums, []string) {
 		l.want = w
 		b.partition, b.ahead = w.partition, fmt.Sprint(w.ahead)
 		l.RequeueAfter(l.roster.sync(rosterInput{
-			basis: b, want: w, now: l.at, claimed: l.Reconciler.claims.take(client.ObjectKeyFromObject(l.set)),
+			basis: b, want: w, now: l.at, claimed: l.claims.take(client.ObjectKeyFromObject(l.set)),
 			judge: func(p *corev1.Pod) facts { return l.judge(ctx, p) },
 			since: func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return l.Owned.Since(m, l.set) },
 		}))
-		return l.roster.members(), l.roster.sums, l.roster.failedPods()
-	})
+		return l.roster.sums, l.roster.failedPods()
+	}, l.roster.members)
 	l.RequeueAfter(l.batch.After)
+}
+
+// before returns the revision that pods have beside the update revision, as far as the status tells. If
+// it tells nothing, that is the newest one that pods had at the last reconcile of this process, or have.
+func (l *syncContext) before() string {
+	if l.current.Name != l.updated.Name {
+		return l.current.Name
+	}
+	return l.history.Before(func(hash string) bool { return l.roster.revisions[hash] > 0 })
 }
 
 // readRevisions finds the revision of the template, and creates it if it is missing.
@@ -135,7 +144,7 @@ func (l *syncContext) judge(ctx context.Context, p *corev1.Pod) facts {
 	f.inPlace = !f.updated && l.plan(p) != nil
 	l.judgeClaims(ctx, &f)
 	f.available = f.serving && !f.resizing
-	f.failed = f.updated && !f.terminating && batch.Failed(p, f.available, l.set.Status.Batches)
+	f.failed = f.updated && !f.terminating && batch.Failed(p, f.available, l.updated.Name, l.set.Status.Batches)
 	return f
 }
 
