@@ -33,6 +33,9 @@ type ruleSearch struct {
 	trials  []Trial
 
 	list  []*rule        // rules for the object; nil until a field needs them
+	// beside has the rules whose patterns go along with a path, for the parents of fields: the fields of a
+	// container share most of their path.
+	beside map[string][]*rule
 	known map[string]any // variables of conditions that are the same for all fields
 	// answers of conditions that read no value of a field.
 	answers map[*expr.Expression]answer
@@ -53,7 +56,7 @@ type answer struct {
 func (s *ruleSearch) find(event v1alpha1.Event, w *row) (finding, bool) {
 	s.fired = s.fired[:0]
 	onlyDeny := false // on a creation, once a rule that holds or keeps has fired
-	for _, r := range s.applicable() {
+	for _, r := range s.near(w) {
 		if r.judged || onlyDeny && r.Effect != v1alpha1.EffectDeny && r.Effect != v1alpha1.EffectAllow {
 			continue
 		}
@@ -137,6 +140,29 @@ func (s *ruleSearch) applicable() []*rule {
 		}
 	}
 	return s.list
+}
+
+// near returns the applicable rules that may concern a row, in their order; nil: all.
+func (s *ruleSearch) near(w *row) []*rule {
+	if w == nil || len(w.path) == 0 {
+		return s.applicable()
+	}
+	parent := w.path[:len(w.path)-1]
+	key := parent.String()
+	found, known := s.beside[key]
+	if known {
+		return found
+	}
+	for _, r := range s.applicable() {
+		if _, ok := r.pattern.along(parent); ok {
+			found = append(found, r)
+		}
+	}
+	if s.beside == nil {
+		s.beside = map[string][]*rule{}
+	}
+	s.beside[key] = found
+	return found
 }
 
 // findJudged returns the first rule on custom resources. A condition that can't be evaluated counts
