@@ -64,8 +64,11 @@ func slimPod(p *corev1.Pod) *corev1.Pod {
 	kept.Status = corev1.PodStatus{
 		ObservedGeneration: p.Status.ObservedGeneration, Phase: p.Status.Phase, Reason: p.Status.Reason, Conditions: p.Status.Conditions,
 		ContainerStatuses: p.Status.ContainerStatuses,
-		// Of init containers it matters only that one can't run.
-		InitContainerStatuses: slices.Clip(slices.DeleteFunc(p.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Waiting == nil })),
+	}
+	for _, s := range p.Status.InitContainerStatuses {
+		if s.State.Waiting != nil { // it matters only that one can't run
+			kept.Status.InitContainerStatuses = append(kept.Status.InitContainerStatuses, corev1.ContainerStatus{Name: s.Name, State: s.State})
+		}
 	}
 	for i := range kept.Status.ContainerStatuses {
 		s := &kept.Status.ContainerStatuses[i]

@@ -272,9 +272,10 @@ func TestFailed(t *testing.T) {
 	before := pod("CrashLoopBackOff")
 	before.Annotations = map[string]string{v1beta1.AnnotationInPlaceState: `{"revision":"b","updateTimestamp":"2026-01-01T12:00:00Z","lastContainerStatuses":{"web":{"imageID":"old"}}}`}
 	before.Spec.Containers = []corev1.Container{{Name: "web", Image: "web:v2"}}
+	before.Generation, before.Status.ObservedGeneration = 2, 1
 	before.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", Image: "web:v1", ImageID: "old", State: before.Status.ContainerStatuses[1].State}}
 	pulls := before.DeepCopy()
-	pulls.Status.ContainerStatuses[0].State.Waiting.Reason, pulls.Status.ContainerStatuses[0].Image = "ImagePullBackOff", "web:v2"
+	pulls.Status.ContainerStatuses[0].State.Waiting.Reason, pulls.Status.ObservedGeneration = "ImagePullBackOff", 2
 	ended := pod("")
 	ended.Status.Phase = corev1.PodFailed
 	had := &v1beta1.BatchStatus{Revision: "b", FailedPods: []string{"web-1"}}

@@ -42,24 +42,19 @@ func failing(pod *corev1.Pod) bool {
 	if pod.Status.Phase == corev1.PodFailed {
 		return true
 	}
-	updated := inplace.Complete(pod) // otherwise a container may still be that of the revision before
-	image := map[string]string{}
-	for i := range pod.Spec.Containers {
-		image[pod.Spec.Containers[i].Name] = pod.Spec.Containers[i].Image
-	}
 	for i := range pod.Status.InitContainerStatuses {
 		if reason := waitsFor(&pod.Status.InitContainerStatuses[i]); noImage()[reason] || broken()[reason] {
 			return true
 		}
 	}
-	for i := range pod.Status.ContainerStatuses {
-		s := &pod.Status.ContainerStatuses[i]
-		// A container that waits for its image has the name of the image in its status.
-		if reason := waitsFor(s); broken()[reason] && updated || noImage()[reason] && (updated || s.Image == image[s.Name]) {
-			return true
-		}
-	}
-	return false
+	// Until an update in place is complete, a container may be that of the revision before. But the kubelet
+	// that has read the spec says of the new image that it can't get it; an old one does not tell what it read.
+	updated := inplace.Complete(pod)
+	read := pod.Status.ObservedGeneration == 0 || pod.Status.ObservedGeneration >= pod.Generation
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		reason := waitsFor(&s)
+		return broken()[reason] && updated || noImage()[reason] && (updated || read)
+	})
 }
 
 func waitsFor(s *corev1.ContainerStatus) string {
