@@ -32,11 +32,11 @@ type ruleSearch struct {
 	tracing bool
 	trials  []Trial
 
-	list  []*rule        // rules for the object; nil until a field needs them
+	list []*rule // rules for the object; nil until a field needs them
 	// beside has the rules whose patterns go along with a path, for the parents of fields: the fields of a
 	// container share most of their path.
 	beside map[string][]*rule
-	known map[string]any // variables of conditions that are the same for all fields
+	known  map[string]any // variables of conditions that are the same for all fields
 	// answers of conditions that read no value of a field.
 	answers map[*expr.Expression]answer
 }

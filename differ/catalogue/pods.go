@@ -458,6 +458,14 @@ func ofProbes() []catalogued {
 n.?livenessProbe.orValue(null) != null`), paths: []string{of + ".startupProbe"},
 		},
 		{
+			name:    "liveness-asks-readiness",
+			because: "the liveness probe asks what the readiness probe asks: a pod that only can't serve now is restarted, and all at once if they share a cause",
+			fix:     "let the liveness probe ask whether the process itself works",
+			when: `new != null && new != old && live != null && ` + newPod(containersOf("is")+`.exists(c, c.?livenessProbe.?httpGet.?path.orValue('') == new &&
+c.?readinessProbe.?httpGet.?path.orValue('') == new && c.?readinessProbe.?httpGet.?port == c.?livenessProbe.?httpGet.?port)`),
+			paths: []string{of + ".livenessProbe.httpGet.path"},
+		},
+		{
 			name: "liveness-probe-tightened", because: "the liveness probe allows half the time or less, and may restart containers that are only slow",
 			fix: "keep the time, or measure the slowest start and the longest pause under load first",
 			when: sameContainer(`o.?livenessProbe.orValue(null) != null && n.?livenessProbe.orValue(null) != null && (` + half(window) + ` ||

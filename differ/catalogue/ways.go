@@ -16,6 +16,10 @@ func ofWays() []catalogued {
 	const lowered = `o.contains('=') && n.contains('=') && o.split('=')[0] == n.split('=')[0] &&
 ['s', 'm', 'h', 'd', 'w', 'y', 'MB', 'GB', 'TB', ''].exists(u, o.matches('=[0-9]{1,9}' + u + '$') && n.matches('=[0-9]{1,9}' + u + '$') &&
 [[o, n].map(v, v.split('=')[1]).map(v, int(v.substring(0, v.size() - u.size())))].exists(v, v[1] < v[0]))`
+	const (
+		dataArgument = `r'^--?(data-?dir|dbpath|data-path|storage\.tsdb\.path|storage\.path|path\.data|data)='`
+		dataVariable = `'(?i)^(pgdata|[a-z_]*data_?(dir|path|directory)|rabbitmq_mnesia_(base|dir))$'`
+	)
 	arguments := func(side string) string { return listAt(side + ".?args") }
 	return []catalogued{
 		{
@@ -56,6 +60,17 @@ func ofWays() []catalogued {
 			// The rule default-account is about the way back.
 			when:  `!(old in ['', 'default']) && !(new in ['', 'default'])`,
 			paths: inPods(".serviceAccountName"),
+		},
+		{
+			name: "data-directory-moved", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
+			because: "the program looks for its data in another folder: unless the data is there, it starts with none, and may not write to the volume at all",
+			fix:     "move the data or its mount with the folder, and look at the pod's volumes",
+			source:  "https://www.postgresql.org/docs/current/storage-file-layout.html",
+			when: `old != null && old != new && (type(old) == list ? ` + sameContainer(arguments("o")+`.exists(o, o.matches(`+dataArgument+`) && `+
+				arguments("n")+` != [] && !`+arguments("n")+`.exists(n, n == o))`) + ` : ` +
+				sameContainer(listAt("o.?env")+`.exists(e, e.?value.orValue('') == old && e.?name.orValue('').matches(`+dataVariable+`) &&
+!`+listAt("n.?env")+`.exists(f, f.?name == e.?name && f.?value == e.?value))`) + `)`,
+			paths: append(inContainers(".args"), inContainers(".env[*].value")...),
 		},
 		{
 			name: "retention-lowered", effect: v1alpha1.EffectWarn, kinds: templated(), on: []v1alpha1.Event{v1alpha1.OnChange},
