@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -293,9 +294,7 @@ func (c *workloadFleet) judge(mark int64, promised map[string]*workload) {
 		}
 		name := pod.Labels["app"]
 		b, before := promised[name], tallies[name]
-		if problem := overlap(b, pods, pod); problem != "" && e.Type != watch.Deleted {
-			c.out.violate("%s: pod %s: %s", name, pod.Name, problem)
-		}
+		c.judgeBatch(b, pods, e.Type, pod)
 		after := before.less(pods[pod.UID])
 		if e.Type == watch.Deleted {
 			delete(pods, pod.UID)
@@ -324,12 +323,12 @@ func (c *workloadFleet) judge(mark int64, promised map[string]*workload) {
 	}
 }
 
-// overlap returns what is wrong with a pod that comes to a new image: pods of the batches before it do not
-// serve. pods are the states before.
-func overlap(b *workload, pods map[types.UID]*corev1.Pod, pod *corev1.Pod) string {
+// judgeBatch judges a pod that comes to a new image: all pods of the batches before it serve. pods are the
+// states before.
+func (c *workloadFleet) judgeBatch(b *workload, pods map[types.UID]*corev1.Pod, what watch.EventType, pod *corev1.Pod) {
 	image := pod.Spec.Containers[0].Image
-	if was := pods[pod.UID]; b == nil || b.ends == nil || image == "web:v0" || was != nil && was.Spec.Containers[0].Image == image {
-		return ""
+	if was := pods[pod.UID]; b == nil || what == watch.Deleted || image == "web:v0" || was != nil && was.Spec.Containers[0].Image == image {
+		return
 	}
 	updated, serving := 0, 0
 	for _, p := range pods {
@@ -338,12 +337,9 @@ func overlap(b *workload, pods map[types.UID]*corev1.Pod, pod *corev1.Pod) strin
 			serving += podTally{}.more(p).available
 		}
 	}
-	for _, end := range b.ends {
-		if updated == end && serving < end {
-			return fmt.Sprintf("it follows a batch of %d pods with %s, of which %d serve", end, image, serving)
-		}
+	if slices.Contains(b.ends, updated) && serving < updated {
+		c.out.violate("%s: pod %s follows a batch of %d pods with %s, of which %d serve", b.name, pod.Name, updated, image, serving)
 	}
-	return ""
 }
 
 // ours returns the resourceVersions of pods that Keelson wrote.
