@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ/expr"
 )
@@ -36,7 +38,10 @@ type ruleSearch struct {
 	// beside has the rules whose patterns go along with a path, for the parents of fields: the fields of a
 	// container share most of their path.
 	beside map[string][]*rule
-	known  map[string]any // variables of conditions that are the same for all fields
+	// lastNear are those of lastParent, the parent of the last field.
+	lastParent fieldpath.Path
+	lastNear   []*rule
+	known      map[string]any // variables of conditions that are the same for all fields
 	// answers of conditions that read no value of a field.
 	answers map[*expr.Expression]answer
 }
@@ -147,14 +152,25 @@ func (s *ruleSearch) near(w *row) []*rule {
 	if w == nil || len(w.path) == 0 {
 		return s.applicable()
 	}
-	parent := w.path[:len(w.path)-1]
-	key := parent.String()
+	if parent := w.path[:len(w.path)-1]; s.lastNear == nil || !parent.Equals(s.lastParent) { // fields of one parent follow each other
+		s.lastParent, s.lastNear = parent, s.along(parent)
+	}
+	return s.lastNear
+}
+
+// along returns the applicable rules whose patterns go along with a path.
+func (s *ruleSearch) along(path fieldpath.Path) []*rule {
+	if len(path) == 0 {
+		return s.applicable()
+	}
+	key := path.String()
 	found, known := s.beside[key]
 	if known {
 		return found
 	}
-	for _, r := range s.applicable() {
-		if _, ok := r.pattern.along(parent); ok {
+	found = []*rule{}
+	for _, r := range s.along(path[:len(path)-1]) {
+		if _, ok := r.pattern.along(path); ok {
 			found = append(found, r)
 		}
 	}

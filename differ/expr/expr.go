@@ -81,7 +81,7 @@ func makeEnvironment(variables []string) (*cel.Env, error) {
 			overloads.Matches,
 			cel.Overload(overloads.Matches, []*cel.Type{cel.StringType, cel.StringType}, cel.BoolType),
 			cel.MemberOverload(overloads.MatchesString, []*cel.Type{cel.StringType, cel.StringType}, cel.BoolType),
-			cel.SingletonBinaryBinding(matches),
+			cel.SingletonBinaryBinding((&matcher{kept: map[string]parsedPattern{}}).matches),
 		),
 		nodesFunction(),
 		cel.CrossTypeNumericComparisons(true),
@@ -122,9 +122,27 @@ func checkCalls(checked *cel.Ast, refused []string) error {
 	return err
 }
 
-// matches replaces CEL's matches, and checks the cost before the match instead of after: a regular
-// expression may be as long as the text of an object.
-func matches(text, pattern ref.Val) ref.Val {
+// keptPatterns bounds how many regular expressions a matcher keeps, and keptInstructions the size of each.
+const (
+	keptPatterns     = 500
+	keptInstructions = 500
+)
+
+// matcher replaces CEL's matches, and checks the cost before the match instead of after: a regular
+// expression may be as long as the text of an object. It keeps the first expressions, most of which stand
+// in rules. It is safe for concurrent use.
+type matcher struct {
+	mu   sync.RWMutex
+	kept map[string]parsedPattern
+}
+
+// parsedPattern is a regular expression, and the number of instructions of its program.
+type parsedPattern struct {
+	expression   *regexp.Regexp
+	instructions int
+}
+
+func (m *matcher) matches(text, pattern ref.Val) ref.Val {
 	t, ok := text.(types.String)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(text)
@@ -136,22 +154,46 @@ func matches(text, pattern ref.Val) ref.Val {
 	if len(p) > whenLength {
 		return types.NewErr("a regular expression of %d bytes: %d are allowed", len(p), whenLength)
 	}
-	parsed, err := syntax.Parse(string(p), syntax.Perl)
+	is, err := m.compile(string(p), len(t))
 	if err != nil {
 		return types.WrapErr(err)
 	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err != nil {
-		return types.WrapErr(err)
+	return types.Bool(is.MatchString(string(t)))
+}
+
+// compile returns a regular expression for a text of the given length, or an error if the match could
+// take too long.
+func (m *matcher) compile(pattern string, length int) (*regexp.Regexp, error) {
+	m.mu.RLock()
+	is, known := m.kept[pattern]
+	m.mu.RUnlock()
+	if !known {
+		parsed, err := syntax.Parse(pattern, syntax.Perl)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // it quotes the expression
+		}
+		program, err := syntax.Compile(parsed.Simplify())
+		if err != nil {
+			return nil, err //nolint:wrapcheck // as above
+		}
+		is.instructions = len(program.Inst)
 	}
-	if steps := len(program.Inst) * len(t); steps > matchSteps {
-		return types.NewErr("a regular expression takes up to %d steps on a text of %d bytes: %d are allowed", steps, len(t), matchSteps)
+	if steps := is.instructions * length; steps > matchSteps {
+		return nil, fmt.Errorf("a regular expression takes up to %d steps on a text of %d bytes: %d are allowed", steps, length, matchSteps)
 	}
-	expression, err := regexp.Compile(string(p))
-	if err != nil {
-		return types.WrapErr(err)
+	if known {
+		return is.expression, nil
 	}
-	return types.Bool(expression.MatchString(string(t)))
+	var err error
+	if is.expression, err = regexp.Compile(pattern); err != nil {
+		return nil, err //nolint:wrapcheck // as above
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.kept) < keptPatterns && is.instructions <= keptInstructions {
+		m.kept[pattern] = is
+	}
+	return is.expression, nil
 }
 
 // amount returns a quantity as a number.
