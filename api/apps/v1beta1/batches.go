@@ -25,7 +25,7 @@ type UpdateBatches struct {
 	// default 0. It is written as 90s, 5m or 1h30m.
 	//
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]{1,9}(ms|s|m|h))+$`
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,6}(ms|s|m|h))+$`
 	// +kubebuilder:validation:MaxLength=20
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// MaxFailed is how many updated pods may have failed at a time; default 0. More stop the update. A

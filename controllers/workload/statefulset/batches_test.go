@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -148,4 +149,33 @@ func TestBatchesRepair(t *testing.T) {
 	w.change(image("db:v2"))
 	w.waits("2/2", v1beta1.BatchDone)
 	w.settled(3, 3)
+}
+
+// What the controllers could not decode is refused by the API server, without a webhook: one such object
+// would make the list of all unreadable.
+func TestUnreadableBatches(t *testing.T) {
+	w := newWorld(t)
+	w.create(1)
+	for batches, readable := range map[string]bool{
+		`{"sizes": [1], "interval": "5 minutes"}`:    false,
+		`{"sizes": [1], "interval": "1d"}`:           false,
+		`{"sizes": [1], "interval": "-5m"}`:          false,
+		`{"sizes": [1], "interval": 5}`:              false,
+		`{"sizes": [99999999999]}`:                   false,
+		`{"sizes": [1], "maxFailed": 99999999999}`:   false,
+		`{"sizes": []}`:                              false,
+		`{"sizes": [1, "30%"], "interval": "1h30m"}`: true,
+		`{"sizes": [1], "interval": "9999999h"}`:     false, // too long for a duration
+		// The longest text.
+		`{"sizes": [1], "interval": "999999h999999h99999h"}`: true,
+	} {
+		patch := fmt.Appendf(nil, `{"spec": {"updateStrategy": {"rollingUpdate": {"batches": %s}}}}`, batches)
+		err := w.Client.Patch(t.Context(), w.get(), client.RawPatch(types.MergePatchType, patch))
+		if (err == nil) != readable {
+			t.Errorf("%s: %v", batches, err)
+		}
+	}
+	if b := w.get().Spec.UpdateStrategy.RollingUpdate.Batches; b == nil {
+		t.Error("nothing was written")
+	}
 }
