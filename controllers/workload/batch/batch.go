@@ -48,7 +48,7 @@ type Pods struct {
 	// Reached is how many pods have the update revision. Updated are those of them that count for the
 	// batch, and Available the available ones of these.
 	Reached, Updated, Available int
-	// Old is how many of the wanted pods have another revision.
+	// Old is how many pods have another revision, without those whose deletion a hook holds back.
 	Old int
 	// Failed are the names of updated pods that have failed, sorted.
 	Failed []string
@@ -174,7 +174,7 @@ func Decide(b *v1beta1.UpdateBatches, was *v1beta1.BatchStatus, u Update, p Pods
 	}
 	s.Reached = max(s.Reached, int32(p.Reached)) //nolint:gosec // of pods
 	end := p.Wanted - max(d.Partition, min(u.Partition, p.Wanted))
-	complete := p.Updated >= end && p.Available >= end
+	complete := p.Updated >= end && p.Available >= end && p.Old <= p.Wanted-end // surplus old ones are gone
 	if now := wholeSecond(u.Now); !complete {
 		s.CompleteSince = nil
 	} else if s.CompleteSince == nil || now.Before(s.CompleteSince) { // a clock went back

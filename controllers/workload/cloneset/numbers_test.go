@@ -204,7 +204,9 @@ func (m *machine) divide() bool {
 	var p batch.Pods
 	for _, pod := range m.pods {
 		if !pod.updated {
-			p.Old++
+			if !pod.preparing {
+				p.Old++
+			}
 			continue
 		}
 		p.Updated++
@@ -220,7 +222,7 @@ func (m *machine) divide() bool {
 	m.want, d = m.want.divide(m.batches, was, batch.Update{Revision: fmt.Sprint("r", m.revision), Before: "r", Released: m.released, Now: time.Unix(1e9, 0)}, p)
 	m.status = d.Status
 	if was == nil || m.status == nil || was.Revision != m.status.Revision || was.Number == m.status.Number {
-		return m.status != nil && (was == nil || was.Revision != m.status.Revision)
+		return m.status != nil && (was == nil || was.Revision != m.status.Revision || was.Reason == v1beta1.BatchDone && m.status.Reason != was.Reason)
 	}
 	if ends := batch.Ends(m.batches.Sizes, m.want.replicas); was.Reason != v1beta1.BatchDone && was.Sizes == m.status.Sizes && int(was.Number) <= len(ends) && p.Available < ends[was.Number-1] {
 		m.overlap = fmt.Sprintf("batch %s follows %s: %+v", m.status.Batch, was.Batch, p)
@@ -439,7 +441,7 @@ func TestRollouts(t *testing.T) {
 			}
 		}
 		if len(m.pods) != m.want.replicas || old != m.want.partition {
-			rt.Fatalf("in the end %d pods, %d of them old: %+v", len(m.pods), old, m.want)
+			rt.Fatalf("in the end %d pods, %d of them old: %+v, %+v, %+v", len(m.pods), old, m.want, m.status, m.pods)
 		}
 	})
 }

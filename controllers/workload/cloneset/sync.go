@@ -95,7 +95,7 @@ func (l *syncContext) divide() {
 	updated := int(l.roster.sums.renewed.replicas)
 	l.want, l.batch = l.want.divide(b, l.set.Status.Batches, batch.Update{
 		Revision: l.updated.Name, Before: l.before(), Released: l.set.Annotations[v1beta1.AnnotationNextBatch], Now: l.at,
-	}, batch.Pods{Reached: updated, Updated: updated, Available: int(l.roster.sums.renewed.available), Old: int(l.roster.sums.all.replicas) - updated, Failed: l.roster.failedPods()})
+	}, batch.Pods{Reached: updated, Updated: updated, Available: int(l.roster.sums.renewed.available), Old: l.roster.sums.old.total() + l.roster.sums.old.marked(), Failed: l.roster.failedPods()})
 	l.RequeueAfter(l.batch.After)
 }
 

@@ -97,7 +97,7 @@ func (m *machine) divide() bool {
 	m.want, d = m.want.divide(m.batches, was, batch.Update{Revision: fmt.Sprint("r", m.revision), Before: before, Paused: !m.want.moves, Released: m.released, Now: time.Unix(1e9, 0)}, s, failed)
 	m.status = d.Status
 	if was == nil || m.status == nil || was.Revision != m.status.Revision || was.Number == m.status.Number {
-		return m.status != nil && (was == nil || was.Revision != m.status.Revision)
+		return m.status != nil && (was == nil || was.Revision != m.status.Revision || was.Reason == v1beta1.BatchDone && m.status.Reason != was.Reason)
 	}
 	if ends := batch.Ends(m.batches.Sizes, s.reachable); was.Reason != v1beta1.BatchDone && was.Sizes == m.status.Sizes && int(was.Number) <= len(ends) && s.renewedAvailable < ends[was.Number-1] {
 		m.overlap = fmt.Sprintf("batch %s follows %s: %+v", m.status.Batch, was.Batch, s)

@@ -255,7 +255,7 @@ func (m *machine) divide(members []member) (began bool, problem string) {
 		return decision.Status != nil, ""
 	}
 	if was.Number == decision.Status.Number || was.Reason == v1beta1.BatchDone || was.Sizes != decision.Status.Sizes {
-		return len(was.Ahead) < len(decision.Status.Ahead), ""
+		return !slices.Equal(was.Ahead, decision.Status.Ahead) || was.Reason == v1beta1.BatchDone && decision.Status.Reason != was.Reason, ""
 	}
 	if ends := batch.Ends(m.batches.Sizes, m.want.ordinals.Count()); int(was.Number) <= len(ends) {
 		return true, m.overlap(members, ends[was.Number-1], was)
