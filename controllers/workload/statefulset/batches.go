@@ -119,21 +119,21 @@ func (d *divider) exchange(w want, places map[int]place, lost bool) (ahead []int
 		case !p.updated && (p.old || !lost):
 			return ahead, true
 		}
-		room = room || !p.updated
+		room = room || !p.updated || !p.live
 		ahead = append(ahead, int32(w.ordinals.At(at))) //nolint:gosec // it was one
 	}
 	return ahead, room
 }
 
-// place is what is at a position: a pod with the update revision, or one that has another and lives. ready:
-// it is.
-type place struct{ updated, old, ready bool }
+// place is the pod at a position: whether it has the update revision, lives, lives with another revision,
+// and is ready. The zero place has none.
+type place struct{ updated, live, old, ready bool }
 
 func placesOf(members []member) map[int]place {
 	out := map[int]place{}
 	for _, m := range members {
 		if m.kept {
-			out[m.position] = place{updated: m.updated, old: m.live() && !m.updated, ready: m.live() && m.ready}
+			out[m.position] = place{updated: m.updated, live: m.live(), old: m.live() && !m.updated, ready: m.live() && m.ready}
 		}
 	}
 	return out

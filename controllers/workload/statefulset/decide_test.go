@@ -531,7 +531,7 @@ func (m *machine) end(rt *rapid.T, work func(*rapid.T) bool, become func(*modelP
 		}
 		if !p.updated {
 			if old++; !m.want.unordered && p.position >= m.want.partition {
-				rt.Fatalf("in the end old: %+v of %+v", p, m.want)
+				rt.Fatalf("in the end old: %+v of %+v in %+v, %+v", p, m.want, m.status, members)
 			}
 		}
 	}
