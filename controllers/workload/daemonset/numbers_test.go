@@ -315,6 +315,21 @@ func TestReach(t *testing.T) {
 	}
 }
 
+// In batches, a node whose pod can't go comes last: it may be dead, and the batch would never end.
+func TestReachInBatches(t *testing.T) {
+	t.Parallel()
+	var places []*place
+	for _, node := range []string{"a", "b", "c", "d"} {
+		places = append(places, &place{node: node, runs: true, selected: true, old: node, oldAvailable: node != "a", occupied: node == "a"})
+	}
+	for divided, first := range map[bool]string{false: "a", true: "b"} {
+		w := want{partition: 3, divided: divided}
+		if reach := w.reach(places); len(reach) != 1 || reach[0].node != first {
+			t.Errorf("divided %v: %+v", divided, reach)
+		}
+	}
+}
+
 // One look creates, deletes and updates no more than burstReplicas says, which may be a
 // percentage of the nodes that run a pod; one at least, or nothing would ever happen.
 func TestBurstReplicas(t *testing.T) {
