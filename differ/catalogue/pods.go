@@ -432,6 +432,14 @@ new.split('@')[0].substring(0, new.split('@')[0].lastIndexOf(':')) && ` + olderT
 	}
 }
 
+// asks returns an expression: the path that the liveness probe of a container asks, or the empty text.
+func asks(container string) string { return container + `.?livenessProbe.?httpGet.?path.orValue('')` }
+
+// asked returns an expression: the same of its readiness probe.
+func asked(container string) string {
+	return container + `.?readinessProbe.?httpGet.?path.orValue('')`
+}
+
 // ofProbes returns the rules on the probes of containers.
 func ofProbes() []catalogued {
 	const of, probes = ".spec.template.spec.containers[*]", kubernetesDocs + "tasks/configure-pod-container/configure-liveness-readiness-startup-probes/"
@@ -461,8 +469,9 @@ n.?livenessProbe.orValue(null) != null`), paths: []string{of + ".startupProbe"},
 			name:    "liveness-asks-readiness",
 			because: "the liveness probe asks what the readiness probe asks: a pod that only can't serve now is restarted, and all at once if they share a cause",
 			fix:     "let the liveness probe ask whether the process itself works",
-			when: `new != null && new != old && live != null && ` + newPod(containersOf("is")+`.exists(c, c.?livenessProbe.?httpGet.?path.orValue('') == new &&
-c.?readinessProbe.?httpGet.?path.orValue('') == new && c.?readinessProbe.?httpGet.?port == c.?livenessProbe.?httpGet.?port)`),
+			// Probes that asked the same before, and move together, are as they were.
+			when: `new != null && new != old && ` + sameContainer(asks("n")+` == new && `+asked("n")+` == new &&
+n.?readinessProbe.?httpGet.?port == n.?livenessProbe.?httpGet.?port && `+asks("o")+` != `+asked("o")),
 			paths: []string{of + ".livenessProbe.httpGet.path"},
 		},
 		{
