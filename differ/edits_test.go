@@ -39,7 +39,11 @@ func TestEdits(t *testing.T) {
 	}
 	for _, list := range []string{"first", "second", "third"} {
 		dangerous, harmless := editsOf(t, list+"/dangerous", rules), editsOf(t, list+"/harmless", rules)
+		missed := 0
 		for name, seen := range dangerous {
+			if seen == "" {
+				missed++
+			}
 			if reason := unseen()[list+"/"+name]; (seen == "") != (reason != "") {
 				t.Errorf("dangerous edit %s/%s: seen %q, and the reason not to see it is %q", list, name, seen, reason)
 			}
@@ -53,6 +57,7 @@ func TestEdits(t *testing.T) {
 				warned++
 			}
 		}
+		t.Logf("%s: %d of %d dangerous edits are seen, and %d of %d harmless ones are warned of", list, len(dangerous)-missed, len(dangerous), warned, len(harmless))
 		if warned > 4 || len(harmless) < 40 || len(dangerous) < 60 {
 			t.Errorf("%s: %d of %d harmless edits are warned of, and there are %d dangerous ones: at most 4 of 40, and 60", list, warned, len(harmless), len(dangerous))
 		}

@@ -113,7 +113,7 @@ func warnedConfiguration() []catalogued {
 		},
 		{
 			name: "ingress-snippets-allowed", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: addChange(),
-			because: "whoever may write an Ingress can run directives of nginx in the controller, and read its token and the Secrets that it reads",
+			because: "a client that may write an Ingress can run directives of nginx in the controller, and read its token and the Secrets that it reads",
 			fix:     "keep snippets off, and set what they would in the controller's own configuration",
 			source:  "https://nvd.nist.gov/vuln/detail/CVE-2021-25742",
 			when:    `new == 'true' && old != 'true'`, paths: []string{`.data["allow-snippet-annotations"]`},

@@ -279,6 +279,21 @@ func (w *workloads) find(ctx context.Context, given, kind string) (*workloadObje
 	return nil, w.none(ctx, name, kinds)
 }
 
+// change finds a workload and changes it, again if a controller changed it meanwhile.
+func (w *workloads) change(ctx context.Context, name, kind string, change func(*workloadObject) error) error {
+	var err error
+	for range writeTries {
+		var found *workloadObject
+		if found, err = w.find(ctx, name, kind); err != nil {
+			return err
+		}
+		if err = change(found); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return err
+}
+
 // none returns an error that lists the existing workloads.
 func (w *workloads) none(ctx context.Context, name string, kinds []workloadKind) error {
 	var known []string

@@ -7,7 +7,6 @@ import (
 	"math"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -64,11 +63,7 @@ func (run *workloadRun) nextBatch(ctx context.Context, name string, o *workloadO
 	if err != nil {
 		return err
 	}
-	for range writeTries {
-		var found *workloadObject
-		if found, err = w.find(ctx, name, o.kind); err != nil {
-			return err
-		}
+	return w.change(ctx, name, o.kind, func(found *workloadObject) error {
 		if err := found.releasable(all); err != nil {
 			return err
 		}
@@ -81,14 +76,11 @@ func (run *workloadRun) nextBatch(ctx context.Context, name string, o *workloadO
 			out.Released = math.MaxInt32
 			text = fmt.Sprintf("%s: all batches of revision %s are released\n", found.title(), out.Revision)
 		}
-		if err = w.release(ctx, found, out.Released); err == nil {
-			return w.Show(out, text)
+		if err := w.release(ctx, found, out.Released); err != nil {
+			return err
 		}
-		if !apierrors.IsConflict(err) {
-			break
-		}
-	}
-	return err
+		return w.Show(out, text)
+	})
 }
 
 // releasable returns an error if there is no batch to release.
@@ -98,7 +90,7 @@ func (s *workloadObject) releasable(all bool) error {
 	case s.batches == nil:
 		return cli.Usagef("the update of %s is not divided: it has no spec.updateStrategy.rollingUpdate.batches", s.title())
 	case is == nil:
-		return cli.Usagef("%s has no update in batches: all its pods have the same revision, or its controller has not seen the batches yet", s.title())
+		return cli.Usagef("%s has no update in batches: all its pods have the same revision, or its controller has not seen the batches yet; 'keelson workload status %s' shows both", s.title(), s.argument())
 	case is.Reason == v1beta1.BatchDone:
 		return cli.Usagef("the update of %s is done: batch %s", s.title(), is.Batch)
 	case s.batches.Auto:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -82,11 +81,7 @@ func (run *workloadRun) pauseWorkload(ctx context.Context, name string, o *workl
 	if err != nil {
 		return err
 	}
-	for range writeTries {
-		var found *workloadObject
-		if found, err = w.find(ctx, name, o.kind); err != nil {
-			return err
-		}
+	return w.change(ctx, name, o.kind, func(found *workloadObject) error {
 		if found.pauseField() == "" {
 			return cli.Usagef("%s has no field that pauses its update: with spec.updateStrategy.type OnDelete its pods stay until they are deleted%s", found.title(), found.partitionHint())
 		}
@@ -97,14 +92,11 @@ func (run *workloadRun) pauseWorkload(ctx context.Context, name string, o *workl
 		if err := found.refuse(verb, "set "+found.pauseField()+" there", p.force); err != nil {
 			return err
 		}
-		if err = w.setPaused(ctx, found, p.paused); err == nil {
-			return w.showPaused(found, p, true)
+		if err := w.setPaused(ctx, found, p.paused); err != nil {
+			return err
 		}
-		if !apierrors.IsConflict(err) {
-			break
-		}
-	}
-	return err
+		return w.showPaused(found, p, true)
+	})
 }
 
 // setPaused sets or removes paused. It fails with a conflict if the workload has changed since it

@@ -224,22 +224,20 @@ func begin(b *v1beta1.UpdateBatches, ends []int, was *v1beta1.BatchStatus, u Upd
 	now, last := wholeSecond(u.Now), int32(len(ends)) //nolint:gosec // at most maxSizes and one more
 	s := &v1beta1.BatchStatus{Revision: u.Revision, From: u.Before, Started: now, Since: now}
 	same := was != nil && was.Revision == u.Revision
+	done := same && was.Reason == v1beta1.BatchDone
+	if same {
+		s = was.DeepCopy()
+	}
 	switch {
-	case same && was.Reason == v1beta1.BatchDone && p.Old == 0:
-		s = was.DeepCopy()
+	case done && p.Old == 0, same && back(was): // nothing more is divided
 		s.Number = last
-	case same && was.Reason != v1beta1.BatchDone && was.Sizes == sizesOf(b):
-		s = was.DeepCopy()
-	case same && was.Reason != v1beta1.BatchDone && back(was):
-		s = was.DeepCopy()
-		s.Number = last
-	case !same && was != nil && was.From != "" && was.From == u.Revision: // back to where the pods came from
-		s.Number, s.From = last, ""
-	case !same && (u.Before == "" || u.Before == u.Revision):
-		return nil
-	case same:
-		s = was.DeepCopy() // with other sizes, or more pods than those that were updated
+	case same && !done && was.Sizes == sizesOf(b): // the batch goes on
+	case same: // with other sizes, or more pods than those that were updated
 		s.Number, s.Since, s.From, s.Reason = through(ends, p.Reached), now, cmp.Or(was.From, u.Before), v1beta1.BatchUpdating
+	case was != nil && was.From != "" && was.From == u.Revision: // back to where the pods came from
+		s.Number, s.From = last, ""
+	case u.Before == "" || u.Before == u.Revision:
+		return nil
 	default:
 		s.Number = through(ends, p.Reached)
 		if int(s.Number) < len(ends) && endOf(ends, s.Number) < p.Reached {

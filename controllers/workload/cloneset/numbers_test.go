@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/batch"
+	"github.com/keelson-io/keelson/controllers/workload/batch/batchtest"
 )
 
 // Numbers of a spec are read as OpenKruise reads them.
@@ -395,7 +396,7 @@ func TestRollouts(t *testing.T) {
 			"pause":     func(rt *rapid.T) { m.want.paused = !m.want.paused },
 			"fail":      func(rt *rapid.T) { m.failed[pod(rt).name] = true },
 			"recover":   func(*rapid.T) { clear(m.failed) },
-			"divide":    func(rt *rapid.T) { m.batches = drawBatches(rt) },
+			"divide":    func(rt *rapid.T) { m.batches = batchtest.Draw(rt) },
 			"forget":    func(*rapid.T) { m.status = nil },
 			"next batch": func(*rapid.T) {
 				if m.status != nil {
@@ -444,16 +445,6 @@ func TestRollouts(t *testing.T) {
 			rt.Fatalf("in the end %d pods, %d of them old: %+v, %+v, %+v", len(m.pods), old, m.want, m.status, m.pods)
 		}
 	})
-}
-
-// drawBatches draws batches of one failed pod at most; nil: none.
-func drawBatches(rt *rapid.T) *v1beta1.UpdateBatches {
-	percent, number := intstr.FromString, intstr.FromInt32
-	sizes := rapid.SampledFrom([][]intstr.IntOrString{nil, {percent("30%"), percent("70%")}, {number(1)}, {number(2), percent("50%"), number(1)}, {percent("100%")}}).Draw(rt, "sizes")
-	if sizes == nil {
-		return nil
-	}
-	return &v1beta1.UpdateBatches{Sizes: sizes, Auto: rapid.Bool().Draw(rt, "auto"), MaxFailed: new(number(1))}
 }
 
 // A deletion that a hook holds back causes no other deletion. It is taken back when more pods are

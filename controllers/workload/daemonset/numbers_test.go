@@ -16,6 +16,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/batch"
+	"github.com/keelson-io/keelson/controllers/workload/batch/batchtest"
 )
 
 // A node runs a pod where its template, its taints and its affinity let it, and keeps
@@ -233,7 +234,7 @@ func TestRollouts(t *testing.T) {
 			"select":    func(rt *rapid.T) { p := any(rt); p.selected = !p.selected },
 			"fail":      func(rt *rapid.T) { m.failed[any(rt).updated] = true },
 			"recover":   func(*rapid.T) { clear(m.failed) },
-			"divide":    func(rt *rapid.T) { m.batches = drawBatches(rt) },
+			"divide":    func(rt *rapid.T) { m.batches = batchtest.Draw(rt) },
 			"forget":    func(*rapid.T) { m.status = nil },
 			"next batch": func(*rapid.T) {
 				if m.status != nil {
@@ -276,16 +277,6 @@ func TestRollouts(t *testing.T) {
 			}
 		}
 	})
-}
-
-// drawBatches draws batches of one failed pod at most; nil: none.
-func drawBatches(rt *rapid.T) *v1beta1.UpdateBatches {
-	percent, number := intstr.FromString, intstr.FromInt32
-	sizes := rapid.SampledFrom([][]intstr.IntOrString{nil, {percent("30%"), percent("70%")}, {number(1)}, {number(2), percent("50%"), number(1)}, {percent("100%")}}).Draw(rt, "sizes")
-	if sizes == nil {
-		return nil
-	}
-	return &v1beta1.UpdateBatches{Sizes: sizes, Auto: rapid.Bool().Draw(rt, "auto"), MaxFailed: new(number(1))}
 }
 
 // Those nodes come to the new revision that are selected, less the partition: those

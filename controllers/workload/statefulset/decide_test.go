@@ -16,6 +16,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/batch"
+	"github.com/keelson-io/keelson/controllers/workload/batch/batchtest"
 	"github.com/keelson-io/keelson/controllers/workload/ordinal"
 )
 
@@ -437,7 +438,7 @@ func TestRollouts(t *testing.T) {
 			"scale":     scale,
 			"partition": func(rt *rapid.T) { m.own = rapid.IntRange(0, 8).Draw(rt, "partition") },
 			"pause":     func(*rapid.T) { m.want.paused = !m.want.paused },
-			"divide":    func(rt *rapid.T) { m.batches = drawBatches(rt) },
+			"divide":    func(rt *rapid.T) { m.batches = batchtest.Draw(rt) },
 			"next batch": func(*rapid.T) {
 				if m.status != nil {
 					m.released = batch.Release(m.status, m.status.Number+1)
@@ -475,16 +476,6 @@ func TestRollouts(t *testing.T) {
 			}
 		}
 	})
-}
-
-// drawBatches draws batches of one failed pod at most; nil: none.
-func drawBatches(rt *rapid.T) *v1beta1.UpdateBatches {
-	percent, number := intstr.FromString, intstr.FromInt32
-	sizes := rapid.SampledFrom([][]intstr.IntOrString{nil, {percent("30%"), percent("70%")}, {number(1)}, {number(2), percent("50%"), number(1)}, {percent("100%")}}).Draw(rt, "sizes")
-	if sizes == nil {
-		return nil
-	}
-	return &v1beta1.UpdateBatches{Sizes: sizes, Auto: rapid.Bool().Draw(rt, "auto"), MaxFailed: new(number(1))}
 }
 
 // end leaves the machine alone until it comes to rest, and checks that it is as wanted.
