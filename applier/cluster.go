@@ -45,6 +45,7 @@ type Cluster struct {
 	discovery       *apis.Discoverer
 	live            *observe.Objects
 	nodes           *nodeReader
+	uses            *useReader
 	dryRuns         *dryRuns
 	customResources *customResourceReader
 	settled         *settledComponents
@@ -116,7 +117,7 @@ func New(o Options) (*Cluster, error) {
 	c := &Cluster{
 		name: o.Name, dynamic: dyn, metadata: meta, progress: o.Progress,
 		accounts: newAccounts(o.Config, dyn), discovery: discovery, live: observe.NewObjects(o.Reader, dyn),
-		nodes: &nodeReader{client: dyn}, dryRuns: newDryRuns(o.SkipDryRuns), customResources: newCustomResourceReader(dyn),
+		nodes: &nodeReader{client: dyn}, uses: newUseReader(dyn), dryRuns: newDryRuns(o.SkipDryRuns), customResources: newCustomResourceReader(dyn),
 		secrets: newSecretRegister(o.Redactor, o.Name), diagnoser: health.NewDiagnoser(dyn),
 	}
 	c.namespaces = newNamespaces(o.Name, c.accounts.own)
@@ -128,7 +129,7 @@ func New(o Options) (*Cluster, error) {
 	c.settled = newSettledComponents(o.Reader, c.records)
 	c.judge = objectJudge{discovery: c.discovery, nodes: c.nodes}
 	c.planner = &planner{
-		name: c.clusterName, records: c.records, accounts: c.accounts, discovery: c.discovery, live: c.live, nodes: c.nodes,
+		name: c.clusterName, records: c.records, accounts: c.accounts, discovery: c.discovery, live: c.live, nodes: c.nodes, uses: c.uses,
 		dryRuns: c.dryRuns, customResources: c.customResources, settled: c.settled, secrets: c.secrets,
 	}
 	return c, nil
@@ -203,6 +204,7 @@ func (c *Cluster) Restart() {
 	c.Forget()
 	c.records.Drop()
 	c.nodes.forget()
+	c.uses.reset()
 	c.namespaces.reset()
 	c.live.Reset()
 	c.customResources.reset()

@@ -25,6 +25,7 @@ type planner struct {
 	discovery       *apis.Discoverer
 	live            *observe.Objects
 	nodes           *nodeReader
+	uses            *useReader
 	dryRuns         *dryRuns
 	customResources *customResourceReader
 	settled         *settledComponents
@@ -56,6 +57,9 @@ func (pl *planner) plan(ctx context.Context, w Desired) (*Prepared, error) {
 	states, versions := statesOf(rec.Objects, w.Target)
 	slices.SortFunc(states, func(a, b differ.State) int { return differ.CompareIDs(a.ID, b.ID) })
 	p.states = states
+	if w.Absent {
+		usesNothing(states)
+	}
 	if p.deletesNow() {
 		pl.discovery.Rediscover()
 	}
@@ -85,7 +89,7 @@ func (pl *planner) plan(ctx context.Context, w Desired) (*Prepared, error) {
 	}
 	p.Plan.NoteApprovals(w.Approvals)
 	for i := range p.Plan.Changes {
-		if s := &p.Plan.Changes[i]; s.Op != differ.OpForget && s.Live != nil {
+		if s := &p.Plan.Changes[i]; s.Op != differ.OpForget && s.Retained == "" && s.Live != nil {
 			p.Health = append(p.Health, w.Health.Of(s.ID, s.Live))
 		}
 	}
@@ -96,8 +100,8 @@ func (pl *planner) plan(ctx context.Context, w Desired) (*Prepared, error) {
 }
 
 // complete reads what the first comparison lacked, each only where it is needed, and compares again. It
-// reads owners of fields, the nodes, the wishes of other components, the custom resources of a CRD,
-// and the API server's dry-run answers.
+// reads owners of fields, the nodes, the users of earlier versions of configuration, the wishes of
+// other components, the custom resources of a CRD, and the API server's dry-run answers.
 //
 // Nodes may turn out to be needed late, for example once another component's record of an object is
 // known. Then everything is decided again.
@@ -110,7 +114,7 @@ func (pl *planner) complete(ctx context.Context, p *Prepared) error {
 			return err
 		}
 		steps := []func(context.Context, *Prepared) error{
-			pl.readOwners, pl.askOthers, pl.readCustomResources, pl.predictUpdates, pl.predictReplacements,
+			pl.readOwners, pl.readUses, pl.askOthers, pl.readCustomResources, pl.predictUpdates, pl.predictReplacements,
 		}
 		for _, step := range steps {
 			if err := step(ctx, p); err != nil {

@@ -61,12 +61,20 @@ func (p *Prepared) deletesNow() bool {
 	})
 }
 
-// markStale reports whether a marked object is in the target again.
+// markStale reports whether a marked object is in the target again, or stays for another reason.
 func (p *Prepared) markStale() bool {
-	return slices.ContainsFunc(p.states, func(s differ.State) bool {
-		o := p.recorded(s.ID)
-		return s.Target != nil && o != nil && o.Pruning != nil
-	})
+	for i := range p.states {
+		o := p.recorded(p.states[i].ID)
+		if p.stays(i) && o != nil && o.Pruning != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// stays reports whether an object is wanted, or is an earlier version that stays.
+func (p *Prepared) stays(i int) bool {
+	return p.states[i].Target != nil || p.Plan.Changes[i].Retained != ""
 }
 
 // recorded returns an object's entry in the record; nil: none.
@@ -80,7 +88,7 @@ func (a *applying) mark() {
 		r, known := a.objects.get(ch.ID)
 		switch {
 		case !known:
-		case a.states[i].Target != nil:
+		case a.stays(i):
 			r.Pruning = nil
 			a.objects.put(r)
 		case ch.Op == differ.OpDelete && !a.due(ch.ID):

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
@@ -53,6 +54,10 @@ type State struct {
 	Unread string
 	// Waits is why the deletion of an object without a target waits; empty: it does not wait.
 	Waits string
+	// Used is which pod or kept revision refers to an earlier version of a ConfigMap or Secret;
+	// empty: none does, as far as UseRead says that this was read.
+	Used    string
+	UseRead bool
 	// TransferredFrom is the component from which the object is taken over. That component applied it, as
 	// Recorded says, its label is still on the object, and its own target lacks the object. Empty:
 	// an object with the label of another component is left alone.
@@ -106,6 +111,7 @@ func compare(effort *effort, schemas Schemas, states []State, policy Policy) (Pl
 	if policy.targets == nil {
 		policy = policy.Among(states)
 	}
+	policy.versions = sync.OnceValue(func() *configVersions { return versionsOf(states) })
 	for i, s := range states {
 		if i > 0 && states[i-1].ID == s.ID {
 			return Plan{}, &DuplicateError{ID: s.ID}
@@ -323,6 +329,7 @@ func (c *comparison) planTarget() error {
 		c.send(worst)
 		c.foresee()
 		c.foreseeReplacement()
+		c.showVersion()
 	}
 	if c.change.Op != OpUpdate {
 		c.change.Migrate = nil

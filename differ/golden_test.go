@@ -51,7 +51,8 @@ const component = "web"
 //	             scaled ({object: …, what: replicas|requests|limits}), approved
 //	             ({object: …, hash: …}, by default the hash of the first plan),
 //	             labels of the cluster, and facts of other components (others:
-//	             {OBJECT: {unread, waits, movedFrom, contested: …}})
+//	             {OBJECT: {unread, waits, movedFrom, contested: …}}), and of pods and
+//	             revisions (used: {OBJECT: which of them refers to it; "" for none})
 //	want.txt     the diff as text, then what would be sent; -update rewrites it
 //	want.json    the same as JSON, if the case has this file
 //	want.md      the same as Markdown, if the case has this file
@@ -292,6 +293,12 @@ func outcome(t testing.TB, plan differ.Plan, err error) string {
 		if c.Unread.CustomResources {
 			notes += ", instances unread"
 		}
+		if c.Unread.Uses {
+			notes += ", uses unread"
+		}
+		if c.Retained != "" {
+			notes += ", retained: " + c.Retained
+		}
 		if c.Op == differ.OpNone && c.RecordStale && len(c.Normal) > 0 {
 			notes += fmt.Sprintf(", %d normal", len(c.Normal))
 		}
@@ -371,6 +378,7 @@ func join(t testing.TB, section func(string) []byte) []differ.State {
 	}
 	var others struct {
 		Others map[string]struct{ Unread, Waits, MovedFrom, Contested string }
+		Used   map[string]string
 	}
 	if err := yaml.Unmarshal(section("policy.yaml"), &others); err != nil {
 		t.Fatal(err)
@@ -379,6 +387,7 @@ func join(t testing.TB, section func(string) []byte) []differ.State {
 	for id, s := range byID {
 		o := others.Others[id.String()]
 		s.Unread, s.Waits, s.TransferredFrom, s.Contested = o.Unread, o.Waits, o.MovedFrom, o.Contested
+		s.Used, s.UseRead = others.Used[id.String()], others.Used != nil
 		out = append(out, *s)
 	}
 	return out
@@ -442,6 +451,7 @@ func policy(t testing.TB, data []byte) differ.Policy {
 		Approved []struct{ Object, Hash string }
 		Labels   map[string]string
 		Others   map[string]any // see join
+		Used     map[string]any // see join
 	}
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
 		t.Fatal(err)

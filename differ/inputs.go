@@ -42,7 +42,7 @@ func settled(s *State) Change {
 // Quiet reports whether there is nothing to do for the object, nothing to wait for and nothing to
 // show. Its [Inputs] may then be recorded as [State.Settled].
 func (c *Change) Quiet() bool {
-	return c.Op == OpNone && c.State == StateSynced && !c.RecordStale && !c.Unread.Owners && !c.Unread.Nodes && len(c.Fields) == 0 && c.Because == ""
+	return c.Op == OpNone && c.State == StateSynced && !c.RecordStale && !c.Unread.Owners && !c.Unread.Nodes && !c.Unread.Uses && len(c.Fields) == 0 && c.Because == ""
 }
 
 // Hash identifies a policy, without Approved, Scaled, the nodes, and the objects of [Policy.Among].

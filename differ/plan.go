@@ -154,6 +154,13 @@ type Change struct {
 	// reason why the object is held, denied, forgotten or waits, if any. Fix says what to do instead
 	// of what the rule stops.
 	Rule, Because, Fix string
+	// Retained is why an earlier version of a ConfigMap or Secret stays, although the target no longer
+	// has it; empty: the object is none. A retained object is synced.
+	Retained string
+	// Follows is the name of the earlier version that a created version of a ConfigMap or Secret
+	// follows; empty: there is none. DataChanges are the differences of their data.
+	Follows     string
+	DataChanges []Field
 	// Hash identifies the difference. An approval names this hash.
 	Hash string
 	// Approved reports that git approves a deletion, or a difference that would be held otherwise.
@@ -211,6 +218,9 @@ type Unread struct {
 	CustomResources bool
 	// Nodes are those of the cluster: read them into [Policy.Nodes].
 	Nodes bool
+	// Uses are the references of pods and kept revisions to an earlier version of a ConfigMap or
+	// Secret: read them into [State.Used].
+	Uses bool
 }
 
 // Any reports whether a fact is needed.
@@ -245,6 +255,7 @@ func (p Plan) Unread() Unread {
 		out.Owners = out.Owners || u.Owners
 		out.CustomResources = out.CustomResources || u.CustomResources
 		out.Nodes = out.Nodes || u.Nodes
+		out.Uses = out.Uses || u.Uses
 	}
 	return out
 }

@@ -26,10 +26,14 @@ type jsonObject struct {
 	Rule       string      `json:"rule,omitempty"`
 	Because    string      `json:"because,omitempty"`
 	Fix        string      `json:"fix,omitempty"`
-	Hash       string      `json:"hash,omitempty"`
-	Approved   bool        `json:"approved,omitempty"`
-	Missed     []string    `json:"missed,omitempty"`
-	Admission  []Addition  `json:"admission,omitempty"`
+	Retained   string      `json:"retained,omitempty"`
+	// Follows is the version before, and DataChanges what changed since.
+	Follows     string     `json:"follows,omitempty"`
+	DataChanges []Field    `json:"dataChanges,omitempty"`
+	Hash        string     `json:"hash,omitempty"`
+	Approved    bool       `json:"approved,omitempty"`
+	Missed      []string   `json:"missed,omitempty"`
+	Admission   []Addition `json:"admission,omitempty"`
 	// Unpredicted is why a dry run had no result.
 	Unpredicted string `json:"unpredicted,omitempty"`
 }
@@ -42,7 +46,7 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 		o := jsonObject{
 			APIVersion: c.APIVersion, Kind: c.ID.Kind, Namespace: c.ID.Namespace, Name: c.ID.Name,
 			Op: c.Op, State: c.State, Warnings: c.Warnings, Fields: c.Fields, Rule: c.Rule, Because: c.Because, Fix: c.Fix,
-			Approved: c.Approved, Missed: c.Missed, Admission: c.Admission, Unpredicted: c.Unpredicted,
+			Retained: c.Retained, Follows: c.Follows, DataChanges: c.DataChanges, Approved: c.Approved, Missed: c.Missed, Admission: c.Admission, Unpredicted: c.Unpredicted,
 		}
 		if c.State != StateSynced {
 			o.Hash = c.Hash
@@ -241,8 +245,7 @@ func (t *text) body(c *Change) {
 	}
 	switch c.Op {
 	case OpCreate:
-		t.header("absent", c.Source.String())
-		t.value(ansiGreen, "+", c.Record)
+		t.created(c)
 		if len(c.Admission) > 0 {
 			t.line(ansiCyan, "@@ "+additionsOf(c.Admission)+" @@")
 		}
@@ -256,6 +259,21 @@ func (t *text) body(c *Change) {
 			t.field(f)
 		}
 		t.additions(c.Admission)
+	}
+}
+
+// created shows a new object, or what a new version of a ConfigMap or Secret changes.
+func (t *text) created(c *Change) {
+	if c.Follows == "" {
+		t.header("absent", c.Source.String())
+		t.value(ansiGreen, "+", c.Record)
+		return
+	}
+	before := c.ID
+	before.Name = c.Follows
+	t.header(before.String(), c.Source.String())
+	for _, f := range c.DataChanges {
+		t.field(f)
 	}
 }
 

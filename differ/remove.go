@@ -25,7 +25,14 @@ func (c *comparison) remove() error {
 		// Not Keelson's, or found only by its label. Without a record no object is deleted.
 		return nil
 	}
-	released, err := c.released()
+	released := c.relinquished()
+	if released == "" && !deleting(c.state.Live) && c.retain() {
+		return nil
+	}
+	var err error
+	if released == "" {
+		released, err = c.disowned()
+	}
 	switch {
 	case err != nil:
 		return err
@@ -42,28 +49,38 @@ func (c *comparison) remove() error {
 	return nil
 }
 
+// retain leaves an earlier version of a ConfigMap or Secret in place, and reports whether it did.
+func (c *comparison) retain() bool {
+	because, read := c.versions().retains(&c.state)
+	c.change.Retained, c.change.Unread.Uses = because, read
+	return read || because != ""
+}
+
 // forget drops the object from the record and leaves it in the cluster.
 func (c *comparison) forget(because string) {
 	c.change.Op, c.change.State, c.change.Because = OpForget, StateSynced, because
 	c.change.Record, c.change.RecordStale = nil, true
 }
 
-// released returns why Keelson may no longer delete an object. It is empty if Keelson may, or if
-// managedFields have to be read first.
-func (c *comparison) released() (string, error) {
+// relinquished returns why an object is no longer Keelson's to delete, as its metadata show; empty:
+// they show no reason.
+func (c *comparison) relinquished() string {
 	uid := nested(c.state.Live, "metadata", "uid")
 	switch bearer := c.bearer(); {
 	case c.state.RecordedUID != "" && uid != c.state.RecordedUID:
-		return "another client deleted it and created another object of its name, which was left in place", nil
+		return "another client deleted it and created another object of its name, which was left in place"
 	case c.policy.AnyComponent:
 	case bearer == "":
-		return "it no longer carries the label " + v1alpha1.LabelComponent + "=" + c.policy.Component + " and was left in place", nil
+		return "it no longer carries the label " + v1alpha1.LabelComponent + "=" + c.policy.Component + " and was left in place"
 	case bearer != c.policy.Component:
-		return "component " + bearer + " has taken it over", nil
+		return "component " + bearer + " has taken it over"
 	}
-	if annotation := keepAnnotation(c.live, c.recorded); annotation != "" {
-		return annotation, nil
-	}
+	return keepAnnotation(c.live, c.recorded)
+}
+
+// disowned returns that Keelson owns no field of an object, so that it may not delete the object. It
+// is empty if Keelson owns one, or if managedFields have to be read first.
+func (c *comparison) disowned() (string, error) {
 	if c.policy.AnyComponent { // files seldom have managedFields
 		return "", nil
 	}

@@ -62,6 +62,9 @@ func (c *loadedChart) target(files map[string]string, scoped map[schema.GroupKin
 	if t.Hooks, err = f.finish(hooks); err != nil {
 		return nil, err
 	}
+	if err := c.versionConfiguration(t); err != nil {
+		return nil, err
+	}
 	t.Scopes = f.scopes.list()
 	if t.Hash, err = c.hash(t); err != nil {
 		return nil, err

@@ -35,6 +35,19 @@ const (
 	// whose component leaves the cluster. The object is not replaced either.
 	AnnotationPrune = "keelson.io/prune"
 	PruneDisabled   = "disabled"
+	// AnnotationVersioned with the value "true" makes a ConfigMap or Secret of a chart versioned: each
+	// content becomes an immutable object of its own, and pod templates refer to it.
+	AnnotationVersioned = "keelson.io/versioned"
+	// AnnotationVersionedConfiguration on a workload names ConfigMaps and Secrets of its component as
+	// versioned: ConfigMap/NAME and Secret/NAME, separated by commas.
+	AnnotationVersionedConfiguration = "keelson.io/versioned-configuration"
+	// AnnotationConfigMapName and AnnotationConfigMapVersion on a version of a ConfigMap have its name
+	// in the chart, and the hash of its data.
+	AnnotationConfigMapName    = "keelson.io/configmap-name"
+	AnnotationConfigMapVersion = "keelson.io/configmap-version"
+	// AnnotationSecretName and AnnotationSecretVersion are the same for a Secret.
+	AnnotationSecretName    = "keelson.io/secret-name"
+	AnnotationSecretVersion = "keelson.io/secret-version"
 	// LabelProbe marks the objects that a probe created in a cluster, and its results in the hub.
 	LabelProbe = "keelson.io/probe"
 	// FieldManager owns every field that Keelson sets.

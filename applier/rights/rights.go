@@ -26,6 +26,7 @@ import (
 	"github.com/keelson-io/keelson/applier/records"
 	"github.com/keelson-io/keelson/registry/yamlfile"
 	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/configversion"
 )
 
 // Component holds the wanted and the recorded objects of one component of a cluster.
@@ -236,6 +237,9 @@ func (p *planner) component(c Component) error {
 		if c.ServiceAccount == "" {
 			p.granting(c, o)
 		}
+		if v, is := configversion.Of(o.Content); is {
+			p.users(v.Namespace)
+		}
 	}
 	if c.Jobs {
 		if err := p.object(c, batchv1.SchemeGroupVersion.WithKind("Job"), c.Namespace); err != nil {
@@ -246,6 +250,9 @@ func (p *planner) component(c Component) error {
 		err := p.object(c, schema.FromAPIVersionAndKind(r.APIVersion, r.Kind), r.Namespace)
 		if err != nil && !apis.IsNotServed(err) { // its CRD is gone, and the object with it
 			return fmt.Errorf("recorded %s: %w", r.ID, err)
+		}
+		if v, is := configversion.Of(r.Content); is {
+			p.users(v.Namespace)
 		}
 	}
 	return nil
@@ -289,6 +296,14 @@ func (p *planner) diagnosis(gvk schema.GroupVersionKind, namespace string) {
 	p.add(p.scope(namespace), "", "events", nil, "list")
 	if gvk.Group == "apps" || gvk.Group == "batch" {
 		p.add(p.scope(namespace), "", "pods", nil, "list")
+	}
+}
+
+// users adds the rights to find out whether a pod or a kept revision refers to an earlier version of
+// a ConfigMap or Secret.
+func (p *planner) users(namespace string) {
+	for _, r := range configversion.UserResources() {
+		p.add(p.scope(namespace), r.Group, r.Resource, nil, "list")
 	}
 }
 

@@ -281,7 +281,7 @@ func TestOnlyJSON(t *testing.T) {
 				if c.is != "" {
 					header.Set("Content-Type", c.is)
 				}
-				return &http.Response{StatusCode: http.StatusOK, Header: header, Body: http.NoBody}, nil
+				return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(""))}, nil
 			}))
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://prod.example/api/v1/pods", nil)
 			if err != nil {

@@ -189,7 +189,7 @@ func (l *RotatingClient) current() *transportSet {
 // rewound returns a request with its body as before it was sent.
 func rewound(r *http.Request) (*http.Request, error) {
 	again := r.Clone(r.Context())
-	if r.Body == nil || r.Body == http.NoBody {
+	if r.Body == nil {
 		return again, nil
 	}
 	if r.GetBody == nil {

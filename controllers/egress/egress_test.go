@@ -209,7 +209,7 @@ func listen(t *testing.T, answer func(net.Conn)) net.Listener {
 
 func get(t *testing.T, client *http.Client, url string) string {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

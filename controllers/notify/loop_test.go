@@ -71,7 +71,9 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func answers(status int, header http.Header) func() *http.Response {
-	return func() *http.Response { return &http.Response{StatusCode: status, Header: header, Body: http.NoBody} }
+	return func() *http.Response {
+		return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(""))}
+	}
 }
 
 // notifications are files that send to NAME.example, as chat; a text says what else.

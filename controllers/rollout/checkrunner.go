@@ -241,7 +241,7 @@ func (a *checkRunner) probe(ctx context.Context, q question, of asking) answer {
 }
 
 func (a *checkRunner) get(ctx context.Context, spec v1alpha1.Check, at string) answer {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return answer{why: at + " can't be used as a URL"}
 	}

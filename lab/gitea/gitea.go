@@ -164,7 +164,7 @@ func (s *Server) As(token string) API { return API{url: s.URL + "/api/v1/", toke
 // and decodes the JSON response into answer, unless answer is nil. A status other than
 // 2xx is an error.
 func (a API) Call(ctx context.Context, method, path string, body, answer any) error {
-	var send io.Reader = http.NoBody
+	var send io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
 		if err != nil {

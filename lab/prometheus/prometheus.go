@@ -55,7 +55,7 @@ func Start(ctx context.Context, binary, folder, target string) (*Server, error) 
 }
 
 func (s *Server) ready(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/-/ready", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/-/ready", nil)
 	if err != nil {
 		return fmt.Errorf("ask prometheus: %w", err)
 	}

@@ -151,7 +151,7 @@ func origin(u *url.URL) string {
 // get downloads a file of at most limit bytes.
 func (c *Client) get(ctx context.Context, u *url.URL, user *url.Userinfo, limit int64) (data []byte, err error) {
 	defer func() { err = withoutQuery(err) }()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", shown(u), err)
 	}

@@ -525,7 +525,7 @@ func TestNoHTTP2(t *testing.T) {
 	(&Options{}).secure(server.TLS)
 	server.StartTLS()
 	defer server.Close()
-	resp, err := post(t, server.Client(), server.URL, http.NoBody)
+	resp, err := post(t, server.Client(), server.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,187 @@
+package differ
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+
+	"github.com/keelson-io/keelson/renderer/configversion"
+)
+
+// defaultHistory is how many earlier versions of a ConfigMap or Secret stay if no workload says how
+// many revisions it keeps. It is the default of revisionHistoryLimit of Deployments and StatefulSets
+// (kubernetes.io, API reference).
+const defaultHistory = 10
+
+// configVersions are the versions of ConfigMaps and Secrets among the objects of a component.
+type configVersions struct {
+	// wanted are the versions in the target, and earlier those that the target no longer has, the
+	// latest first.
+	wanted, earlier []configVersion
+	// history is how many earlier versions of a ConfigMap or Secret stay.
+	history func(configversion.Version) int
+}
+
+type configVersion struct {
+	configversion.Version
+	state   *State
+	created string // RFC 3339, so that it sorts as text
+}
+
+// versionsOf finds the versions. An earlier version is an object that Keelson applied as one, and
+// that exists.
+func versionsOf(states []State) *configVersions {
+	v := &configVersions{}
+	for i := range states {
+		s := &states[i]
+		if s.ID.Group != "" || s.ID.Kind != configversion.KindConfigMap && s.ID.Kind != configversion.KindSecret {
+			continue
+		}
+		if s.Target != nil {
+			if one, is := configversion.Of(s.Target.Content); is {
+				v.wanted = append(v.wanted, configVersion{Version: one, state: s})
+			}
+			continue
+		}
+		if one, is := configversion.Of(s.Recorded); is && s.Live != nil {
+			created, _ := nested(s.Live, "metadata", "creationTimestamp").(string)
+			v.earlier = append(v.earlier, configVersion{Version: one, state: s, created: created})
+		}
+	}
+	slices.SortStableFunc(v.earlier, func(a, b configVersion) int { return strings.Compare(b.created, a.created) })
+	v.history = func(of configversion.Version) int { return v.historyOf(of, states) }
+	return v
+}
+
+// historyOf returns the largest revisionHistoryLimit of the target's workloads that refer to a
+// version; 0: the target no longer has a version of the ConfigMap or Secret.
+func (v *configVersions) historyOf(of configversion.Version, states []State) int {
+	i := slices.IndexFunc(v.wanted, func(w configVersion) bool { return w.Follows(of) })
+	if i < 0 {
+		return 0
+	}
+	wanted, most := v.wanted[i].state.ID, -1
+	for i := range states {
+		s := &states[i]
+		if s.Target == nil || s.ID.Namespace != wanted.Namespace {
+			continue
+		}
+		refers := slices.ContainsFunc(configversion.References(s.Target.Content), func(r configversion.Reference) bool {
+			return r.Kind == wanted.Kind && r.Name == wanted.Name
+		})
+		if refers {
+			most = max(most, historyLimit(s.Target.Content))
+		}
+	}
+	if most < 0 {
+		return defaultHistory
+	}
+	return most
+}
+
+// historyLimit returns the revisionHistoryLimit of a workload, or its default.
+func historyLimit(workload map[string]any) int {
+	switch n := nested(workload, "spec", "revisionHistoryLimit").(type) {
+	case int64:
+		return int(max(0, min(n, 1<<16)))
+	case float64:
+		return int(max(0, min(n, 1<<16)))
+	}
+	return defaultHistory
+}
+
+// retains returns why an earlier version stays; empty: it may be deleted. If it may only be deleted
+// while no pod and no revision refers to it, and this is not known, read is true.
+func (v *configVersions) retains(s *State) (because string, read bool) {
+	i := slices.IndexFunc(v.earlier, func(e configVersion) bool { return e.state.ID == s.ID })
+	if i < 0 {
+		return "", false
+	}
+	one := v.earlier[i]
+	later := 0
+	for _, e := range v.earlier[:i] {
+		if e.Follows(one.Version) {
+			later++
+		}
+	}
+	if n := v.history(one.Version); later < n {
+		return fmt.Sprintf("it is one of the last %d earlier versions of %s %s, which stay for a way back", n, one.Kind, one.Name), false
+	}
+	return s.Used, !s.UseRead
+}
+
+// before returns the latest earlier version that a new object follows; nil: there is none.
+func (v *configVersions) before(target map[string]any) *State {
+	of, is := configversion.Of(target)
+	if !is {
+		return nil
+	}
+	for _, e := range v.earlier {
+		if e.Follows(of) {
+			return e.state
+		}
+	}
+	return nil
+}
+
+// versions returns the versions among the compared objects; none if an object is compared alone.
+func (c *comparison) versions() *configVersions {
+	if c.policy.versions == nil {
+		return &configVersions{}
+	}
+	return c.policy.versions()
+}
+
+// showVersion shows the creation of a version as the change of its data since the version before.
+func (c *comparison) showVersion() {
+	if c.change.Op != OpCreate || c.change.State != StateChanged {
+		return
+	}
+	before := c.versions().before(c.target)
+	if before == nil {
+		return
+	}
+	c.change.Follows = before.ID.Name
+	old := c.view.mask.apply(canonical(before.Live))
+	for _, part := range []string{"binaryData", "data", "type"} {
+		was, is := partOf(old, part), partOf(c.change.Record, part)
+		for _, key := range slices.Sorted(maps.Keys(union(was, is))) {
+			if equal(was[key], is[key]) {
+				continue
+			}
+			path := fieldpath.MakePathOrDie(part)
+			if key != "" {
+				path = fieldpath.MakePathOrDie(part, key)
+			}
+			action := ActionSet
+			if is[key] == nil {
+				action = ActionRemove
+			}
+			c.change.DataChanges = append(c.change.DataChanges, Field{Path: path.String(), at: path, Recorded: was[key], Live: was[key], Target: is[key], Action: action})
+		}
+	}
+}
+
+// partOf returns the values of a field by key. A field that is no map has the empty key.
+func partOf(object map[string]any, name string) map[string]any {
+	switch v := object[name].(type) {
+	case nil:
+		return nil
+	case map[string]any:
+		return v
+	default:
+		return map[string]any{"": v}
+	}
+}
+
+func union(a, b map[string]any) map[string]any {
+	out := maps.Clone(a)
+	if out == nil {
+		out = map[string]any{}
+	}
+	maps.Copy(out, b)
+	return out
+}

@@ -1,0 +1,284 @@
+// Package configversion names the versions of ConfigMaps and Secrets, and finds the references of
+// pod templates to them.
+//
+// A versioned ConfigMap app-cm becomes the immutable ConfigMap app-cm-HASH. The hash depends only
+// on the data, so the same data has the same name on every cluster. A change of data is a new object
+// and a changed reference: a change of the workload.
+package configversion
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+const (
+	// KindConfigMap and KindSecret are the kinds that can be versioned, both of the core group.
+	KindConfigMap = "ConfigMap"
+	KindSecret    = "Secret"
+
+	// hashBytes is the length of a version in bytes: 40 bits keep the versions of one name apart,
+	// and ten characters keep the name readable.
+	hashBytes = 5
+	// maxName is the longest name of a ConfigMap or Secret (a DNS subdomain, RFC 1123).
+	maxName = 253
+	// maxDepth bounds how deep references are searched. A CronJob's pod template is at depth 5, and
+	// custom resources nest little more.
+	maxDepth = 64
+)
+
+// Version is one version of a ConfigMap or Secret.
+type Version struct {
+	Kind, Namespace string
+	// Name is the name in the chart, and Hash the version: the object's name is NAME-HASH.
+	Name, Hash string
+}
+
+// Of returns the version that an object is; false: it is none. Only an object that has the name of
+// its version counts, so copied annotations do not make a version.
+func Of(object map[string]any) (Version, bool) {
+	kind, _ := object["kind"].(string)
+	if object["apiVersion"] != "v1" || kind != KindConfigMap && kind != KindSecret {
+		return Version{}, false
+	}
+	meta, _ := object["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	nameKey, hashKey := annotationsOf(kind)
+	v := Version{Kind: kind}
+	v.Namespace, _ = meta["namespace"].(string)
+	v.Name, _ = annotations[nameKey].(string)
+	v.Hash, _ = annotations[hashKey].(string)
+	return v, v.Name != "" && v.Hash != "" && meta["name"] == v.objectName()
+}
+
+// Follows reports whether two versions are of the same ConfigMap or Secret.
+func (v Version) Follows(other Version) bool {
+	return v.Kind == other.Kind && v.Namespace == other.Namespace && v.Name == other.Name
+}
+
+func (v Version) objectName() string { return v.Name + "-" + v.Hash }
+
+func annotationsOf(kind string) (name, hash string) {
+	if kind == KindSecret {
+		return v1alpha1.AnnotationSecretName, v1alpha1.AnnotationSecretVersion
+	}
+	return v1alpha1.AnnotationConfigMapName, v1alpha1.AnnotationConfigMapVersion
+}
+
+// Make turns a ConfigMap or Secret into the immutable object of its version, in place, and returns
+// the new name. The error says why the object can't be versioned.
+func Make(object map[string]any) (string, error) {
+	kind, _ := object["kind"].(string)
+	meta, _ := object["metadata"].(map[string]any)
+	if immutable, ok := object["immutable"]; ok && immutable != true {
+		return "", fmt.Errorf("immutable is %v, and a version never changes: remove the field", immutable)
+	}
+	data, err := json.Marshal(map[string]any{ // sorts keys
+		"kind": kind, "type": object["type"],
+		"data": object["data"], "binaryData": object["binaryData"], "stringData": object["stringData"],
+	})
+	if err != nil {
+		return "", fmt.Errorf("data can't be written as JSON: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	name, _ := meta["name"].(string)
+	v := Version{Kind: kind, Name: name, Hash: hex.EncodeToString(sum[:hashBytes])}
+	if len(v.objectName()) > maxName {
+		return "", fmt.Errorf("its name is too long: with the version it has %d characters, and %d are allowed", len(v.objectName()), maxName)
+	}
+	annotations, ok := meta["annotations"].(map[string]any)
+	if !ok {
+		annotations = map[string]any{}
+		meta["annotations"] = annotations
+	}
+	nameKey, hashKey := annotationsOf(kind)
+	annotations[nameKey], annotations[hashKey] = v.Name, v.Hash
+	meta["name"], object["immutable"] = v.objectName(), true
+	return v.objectName(), nil
+}
+
+// UserResources returns the kinds of a namespace whose objects keep an earlier version in use: pods,
+// and the revisions from which controllers make pods again.
+func UserResources() []schema.GroupVersionResource {
+	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
+	return []schema.GroupVersionResource{
+		{Version: "v1", Resource: "pods"},
+		apps.WithResource("replicasets"),
+		apps.WithResource("controllerrevisions"),
+		{Group: "batch", Version: "v1", Resource: "jobs"},
+	}
+}
+
+// Reference is a place in a pod template that names a ConfigMap or Secret of the pod's namespace.
+type Reference struct {
+	Kind, Name string
+	in         map[string]any
+	key        string
+}
+
+// Rename changes the place, in the object that was searched.
+func (r Reference) Rename(name string) { r.in[r.key] = name }
+
+// References returns the references in the pod specs of an object. A map with a list of containers
+// is a pod spec, wherever it is. So pods, workloads of any kind, ReplicaSets and
+// ControllerRevisions are searched alike.
+func References(object map[string]any) []Reference {
+	s := search{}
+	s.walk(object, maxDepth)
+	return s.found
+}
+
+// search finds references.
+type search struct{ found []Reference }
+
+func (s *search) walk(value any, depth int) {
+	if depth == 0 {
+		return
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		if _, is := value["containers"].([]any); is {
+			s.podSpec(value)
+		}
+		for _, child := range value {
+			s.walk(child, depth-1)
+		}
+	case []any:
+		for _, child := range value {
+			s.walk(child, depth-1)
+		}
+	}
+}
+
+// add adds a reference if the field is there. in is the map that has the name, or nil.
+func (s *search) add(kind string, in any, key string) {
+	m, _ := in.(map[string]any)
+	if name, ok := m[key].(string); ok && name != "" {
+		s.found = append(s.found, Reference{Kind: kind, Name: name, in: m, key: key})
+	}
+}
+
+// podSpec adds the references of a pod spec (Kubernetes API, PodSpec: every field that names a
+// ConfigMap or Secret of the pod's namespace).
+func (s *search) podSpec(spec map[string]any) {
+	for _, v := range maps(spec["volumes"]) {
+		s.volume(v)
+	}
+	for _, list := range []string{"initContainers", "containers", "ephemeralContainers"} {
+		for _, c := range maps(spec[list]) {
+			for _, from := range maps(c["envFrom"]) {
+				s.add(KindConfigMap, from["configMapRef"], "name")
+				s.add(KindSecret, from["secretRef"], "name")
+			}
+			for _, env := range maps(c["env"]) {
+				from, _ := env["valueFrom"].(map[string]any)
+				s.add(KindConfigMap, from["configMapKeyRef"], "name")
+				s.add(KindSecret, from["secretKeyRef"], "name")
+			}
+		}
+	}
+	for _, pull := range maps(spec["imagePullSecrets"]) {
+		s.add(KindSecret, pull, "name")
+	}
+}
+
+func (s *search) volume(v map[string]any) {
+	s.add(KindConfigMap, v["configMap"], "name")
+	s.add(KindSecret, v["secret"], "secretName")
+	s.add(KindSecret, v["azureFile"], "secretName")
+	projected, _ := v["projected"].(map[string]any)
+	for _, source := range maps(projected["sources"]) {
+		s.add(KindConfigMap, source["configMap"], "name")
+		s.add(KindSecret, source["secret"], "name")
+	}
+	csi, _ := v["csi"].(map[string]any)
+	s.add(KindSecret, csi["nodePublishSecretRef"], "name")
+	for _, kind := range []string{"cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos"} {
+		source, _ := v[kind].(map[string]any)
+		s.add(KindSecret, source["secretRef"], "name")
+	}
+}
+
+// maps returns the maps of a list.
+func maps(list any) []map[string]any {
+	items, _ := list.([]any)
+	out := make([]map[string]any, 0, len(items))
+	for _, item := range items {
+		if m, ok := item.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// Named returns the ConfigMaps and Secrets that a workload names as versioned: a list of KIND/NAME,
+// separated by commas. The error says which entry is wrong.
+func Named(list string) ([]Version, error) {
+	var out []Version
+	for entry := range strings.SplitSeq(list, ",") {
+		kind, name, ok := strings.Cut(strings.TrimSpace(entry), "/")
+		if !ok || name == "" || !slices.Contains([]string{KindConfigMap, KindSecret}, kind) {
+			return nil, fmt.Errorf("%q is neither ConfigMap/NAME nor Secret/NAME", strings.TrimSpace(entry))
+		}
+		out = append(out, Version{Kind: kind, Name: name})
+	}
+	return out, nil
+}
+
+// Mentions returns the fields outside pod specs that seem to name a ConfigMap or Secret: their own
+// name or that of the field around them says so. Keelson does not know such fields, so it does not
+// rename them.
+func Mentions(object map[string]any, kind, name string) []string {
+	m := mentions{word: strings.ToLower(kind), name: name}
+	m.walk(object, "", false, maxDepth)
+	m.rights(object)
+	slices.Sort(m.fields)
+	return m.fields
+}
+
+type mentions struct {
+	word, name string
+	fields     []string
+}
+
+// rights adds the rules of a Role that grant access to the object by its name.
+func (m *mentions) rights(object map[string]any) {
+	for i, rule := range maps(object["rules"]) {
+		resources, _ := rule["resources"].([]any)
+		names, _ := rule["resourceNames"].([]any)
+		if slices.Contains(resources, any(m.word+"s")) && slices.Contains(names, any(m.name)) {
+			m.fields = append(m.fields, fmt.Sprintf(".rules[%d].resourceNames", i))
+		}
+	}
+}
+
+func (m *mentions) walk(value any, path string, about bool, depth int) {
+	if depth == 0 {
+		return
+	}
+	switch value := value.(type) {
+	case string:
+		if about && value == m.name {
+			m.fields = append(m.fields, path)
+		}
+	case []any:
+		for i, child := range value {
+			m.walk(child, fmt.Sprintf("%s[%d]", path, i), about, depth-1)
+		}
+	case map[string]any:
+		for key, child := range value {
+			if path == "" && key == "metadata" {
+				continue
+			}
+			says := strings.Contains(strings.ToLower(key), m.word)
+			m.walk(child, path+"."+key, says || about && key == "name" || about && key == "names", depth-1)
+		}
+	}
+}

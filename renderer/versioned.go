@@ -1,0 +1,185 @@
+package renderer
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/renderer/configversion"
+)
+
+// configKey identifies a ConfigMap or Secret of a target by the name that the chart gives.
+type configKey struct{ kind, namespace, name string }
+
+func configKeyOf(content map[string]any, kind, name string) configKey {
+	meta, _ := content["metadata"].(map[string]any)
+	return configKey{kind: kind, namespace: stringAt(meta, "namespace"), name: name}
+}
+
+// configVersions makes the versioned ConfigMaps and Secrets of a target.
+type configVersions struct {
+	chart *loadedChart
+	// objects are those that are marked as versioned. names are their new names.
+	objects map[configKey]*Object
+	names   map[configKey]string
+	used    map[configKey]bool
+}
+
+// versionConfiguration replaces each ConfigMap and Secret that is marked as versioned by the object
+// of its version, and renames the references in the pod templates of the target and its hooks.
+func (c *loadedChart) versionConfiguration(t *Target) *Error {
+	v := configVersions{chart: c, objects: map[configKey]*Object{}, names: map[configKey]string{}, used: map[configKey]bool{}}
+	if err := v.collect(t); err != nil || len(v.objects) == 0 {
+		return err
+	}
+	if err := v.rename(t.Objects); err != nil {
+		return err
+	}
+	for _, list := range [][]*Object{t.Objects, t.Hooks} {
+		for _, o := range list {
+			v.refer(o)
+		}
+	}
+	v.warn(t)
+	return nil
+}
+
+// collect finds the objects that are marked, by themselves or by a workload.
+func (v *configVersions) collect(t *Target) *Error {
+	for _, o := range t.Hooks {
+		if hasAnnotation(o.Content, v1alpha1.AnnotationVersioned) {
+			return v.fail(o, v1alpha1.AnnotationVersioned+" has no effect on a hook: remove the annotation, or the hook")
+		}
+	}
+	all := map[configKey]*Object{}
+	for _, o := range t.Objects {
+		meta, _ := o.Content["metadata"].(map[string]any)
+		kind := stringAt(o.Content, "kind")
+		config := stringAt(o.Content, "apiVersion") == "v1" && slices.Contains([]string{configversion.KindConfigMap, configversion.KindSecret}, kind)
+		key := configKeyOf(o.Content, kind, stringAt(meta, "name"))
+		if config {
+			all[key] = o
+		}
+		if !hasAnnotation(o.Content, v1alpha1.AnnotationVersioned) {
+			continue
+		}
+		switch value := annotation(o.Content, v1alpha1.AnnotationVersioned); {
+		case value == "false":
+		case value != "true":
+			return v.fail(o, fmt.Sprintf("the annotation %s is %q, and can be \"true\" or \"false\"", v1alpha1.AnnotationVersioned, value))
+		case !config:
+			return v.fail(o, "only ConfigMaps and Secrets can have the annotation "+v1alpha1.AnnotationVersioned)
+		default:
+			v.objects[key] = o
+		}
+	}
+	return v.collectNamed(t, all)
+}
+
+// collectNamed finds the objects that workloads name.
+func (v *configVersions) collectNamed(t *Target, all map[configKey]*Object) *Error {
+	for _, o := range slices.Concat(t.Objects, t.Hooks) {
+		for _, list := range namedBy(o.Content) {
+			named, err := configversion.Named(list)
+			if err != nil {
+				return v.fail(o, "the annotation "+v1alpha1.AnnotationVersionedConfiguration+": "+err.Error())
+			}
+			for _, one := range named {
+				key := configKeyOf(o.Content, one.Kind, one.Name)
+				config := all[key]
+				switch {
+				case config == nil:
+					return v.fail(o, fmt.Sprintf("the annotation %s names %s/%s, which this component does not have in namespace %s",
+						v1alpha1.AnnotationVersionedConfiguration, one.Kind, one.Name, key.namespace))
+				case annotation(config.Content, v1alpha1.AnnotationVersioned) == "false":
+					return v.fail(config, fmt.Sprintf("%s %s has %s: \"false\", and %s names it as versioned", one.Kind, one.Name,
+						v1alpha1.AnnotationVersioned, o.Source))
+				}
+				v.objects[key] = config
+			}
+		}
+	}
+	return nil
+}
+
+// namedBy returns the lists of an object and of its pod template.
+func namedBy(content map[string]any) []string {
+	spec, _ := content["spec"].(map[string]any)
+	template, _ := spec["template"].(map[string]any)
+	var out []string
+	for _, from := range []map[string]any{content, template} {
+		if hasAnnotation(from, v1alpha1.AnnotationVersionedConfiguration) {
+			out = append(out, annotation(from, v1alpha1.AnnotationVersionedConfiguration))
+		}
+	}
+	return out
+}
+
+// rename gives the marked objects the names of their versions.
+func (v *configVersions) rename(objects []*Object) *Error {
+	taken := map[configKey]*Object{}
+	for _, o := range objects {
+		meta, _ := o.Content["metadata"].(map[string]any)
+		taken[configKeyOf(o.Content, stringAt(o.Content, "kind"), stringAt(meta, "name"))] = o
+	}
+	for _, key := range v.keys() {
+		o := v.objects[key]
+		name, err := configversion.Make(o.Content)
+		if err != nil {
+			return v.fail(o, fmt.Sprintf("%s %s can't be versioned: %v", key.kind, key.name, err))
+		}
+		if other := taken[configKey{key.kind, key.namespace, name}]; other != nil {
+			return v.fail(o, fmt.Sprintf("the version of %s %s is named %s, as the object at %s is", key.kind, key.name, name, other.Source))
+		}
+		v.names[key] = name
+	}
+	return nil
+}
+
+// keys returns the marked objects in a stable order.
+func (v *configVersions) keys() []configKey {
+	keys := make([]configKey, 0, len(v.objects))
+	for key := range v.objects {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b configKey) int {
+		return slices.Compare([]string{a.kind, a.namespace, a.name}, []string{b.kind, b.namespace, b.name})
+	})
+	return keys
+}
+
+// refer renames the references in the pod templates of an object.
+func (v *configVersions) refer(o *Object) {
+	for _, r := range configversion.References(o.Content) {
+		key := configKeyOf(o.Content, r.Kind, r.Name)
+		if name := v.names[key]; name != "" {
+			r.Rename(name)
+			v.used[key] = true
+		}
+	}
+}
+
+// warn names the fields that still have the name of the chart, and the objects that no pod template
+// refers to.
+func (v *configVersions) warn(t *Target) {
+	for _, key := range v.keys() {
+		for _, o := range slices.Concat(t.Objects, t.Hooks) {
+			meta, _ := o.Content["metadata"].(map[string]any)
+			if namespace := stringAt(meta, "namespace"); namespace != key.namespace && namespace != "" {
+				continue
+			}
+			for _, field := range configversion.Mentions(o.Content, key.kind, key.name) {
+				t.Warnings = append(t.Warnings, fmt.Sprintf("%s: %s names %s %s, which is versioned: Keelson renames it in pod templates only",
+					o.Source, field, key.kind, key.name))
+			}
+		}
+		if !v.used[key] {
+			t.Warnings = append(t.Warnings, fmt.Sprintf("%s: %s %s is versioned, and no pod template of the component refers to it: a new version changes no workload",
+				v.objects[key].Source, key.kind, key.name))
+		}
+	}
+}
+
+func (v *configVersions) fail(o *Object, message string) *Error {
+	return newError(v.chart.version, o.Source, message, nil)
+}
