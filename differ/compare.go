@@ -20,6 +20,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/configversion"
 )
 
 // State is one object: recorded, target and live. A read that failed is not a State: the observer
@@ -130,6 +131,7 @@ func compare(effort *effort, schemas Schemas, states []State, policy Policy) (Pl
 		plan.Changes = append(plan.Changes, c)
 	}
 	plan.boundDeletions()
+	plan.versionsFirst(states)
 	plan.deletionsLast(states)
 	return plan, nil
 }
@@ -184,6 +186,9 @@ func newComparison(schemas Schemas, s State, policy Policy, effort *effort) *com
 	status, _ := s.Live["status"].(map[string]any)
 	c.rules = ruleSearch{
 		id: s.ID, policy: &c.policy, effort: effort, mask: c.view.mask, live: c.live, target: c.target, status: status, unread: &c.change.Unread,
+	}
+	if v, is := configversion.Of(c.target); is { // rules know it by its name in the chart
+		c.rules.id.Name, c.rules.live, c.rules.target = v.Name, configversion.Plain(c.live), configversion.Plain(c.target)
 	}
 	return c
 }
@@ -313,6 +318,9 @@ func (c *comparison) planTarget() error {
 	}
 	if c.live == nil {
 		if restored, err := c.recreate(); err != nil || restored {
+			return err
+		}
+		if stopped, err := c.judgeVersion(); err != nil || stopped {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 
+	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/configversion"
 )
 
@@ -32,9 +33,11 @@ type configVersion struct {
 }
 
 // versionsOf finds the versions. An earlier version is an object that Keelson applied as one, and
-// that exists.
+// that exists. The ConfigMap or Secret from before it was versioned is one, too.
 func versionsOf(states []State) *configVersions {
 	v := &configVersions{}
+	v.history = func(of configversion.Version) int { return v.historyOf(of, states) }
+	var earlier []configVersion
 	for i := range states {
 		s := &states[i]
 		if s.ID.Group != "" || s.ID.Kind != configversion.KindConfigMap && s.ID.Kind != configversion.KindSecret {
@@ -46,13 +49,17 @@ func versionsOf(states []State) *configVersions {
 			}
 			continue
 		}
-		if one, is := configversion.Of(s.Recorded); is && s.Live != nil {
+		if one, is := configversion.Any(s.Recorded); is && s.Live != nil {
 			created, _ := nested(s.Live, "metadata", "creationTimestamp").(string)
-			v.earlier = append(v.earlier, configVersion{Version: one, state: s, created: created})
+			earlier = append(earlier, configVersion{Version: one, state: s, created: created})
+		}
+	}
+	for _, e := range earlier {
+		if e.Hash != "" || slices.ContainsFunc(v.wanted, func(w configVersion) bool { return w.Follows(e.Version) }) {
+			v.earlier = append(v.earlier, e)
 		}
 	}
 	slices.SortStableFunc(v.earlier, func(a, b configVersion) int { return strings.Compare(b.created, a.created) })
-	v.history = func(of configversion.Version) int { return v.historyOf(of, states) }
 	return v
 }
 
@@ -113,9 +120,10 @@ func (v *configVersions) retains(s *State) (because string, read bool) {
 	return s.Used, !s.UseRead
 }
 
-// before returns the latest earlier version that a new object follows; nil: there is none.
+// before returns the latest earlier version that a new object follows; nil: there is none. A
+// ConfigMap that is no longer versioned follows its last version.
 func (v *configVersions) before(target map[string]any) *State {
-	of, is := configversion.Of(target)
+	of, is := configversion.Any(target)
 	if !is {
 		return nil
 	}
@@ -133,6 +141,88 @@ func (c *comparison) versions() *configVersions {
 		return &configVersions{}
 	}
 	return c.policy.versions()
+}
+
+// judgeVersion judges a new version by the danger rules as the change of the version before, and
+// reports whether a rule holds or denies it. Without this, a change that is held in a ConfigMap would
+// pass in a versioned one.
+func (c *comparison) judgeVersion() (stopped bool, _ error) {
+	before := c.versions().before(c.target)
+	if before == nil || c.recorded != nil || c.change.State == StateHeld || c.change.State == StateDenied {
+		return false, nil
+	}
+	old := asApplied(configversion.Plain(canonical(before.Live)), c.rules.target)
+	policy := c.policy
+	policy.OwnersByRecord = true
+	was := newComparison(Schemas{}, State{
+		ID: c.state.ID, Recorded: old, Live: old, OwnersRead: true, CustomResources: &CustomResources{},
+		Target: &renderer.Object{Content: c.rules.target, Source: c.change.Source},
+	}, policy, c.effort)
+	was.view.typ, was.view.hash = c.view.typ, c.view.hash
+	was.rules.id, was.rules.tracing = c.rules.id, c.rules.tracing
+	if err := was.readOwners(); err != nil {
+		return false, err
+	}
+	was.decideApproved(was.rows())
+	c.change.Unread.Nodes = c.change.Unread.Nodes || was.change.Unread.Nodes
+	c.addWarnings(was.change.Warnings)
+	if was.change.State != StateHeld && was.change.State != StateDenied {
+		if was.change.Approved {
+			c.change.Hash, c.change.Approved = was.change.Hash, true
+		}
+		return false, nil
+	}
+	c.change.stop(was.change.State, was.change.Rule, was.change.Because)
+	c.change.Fix, c.change.Fields = was.change.Fix, was.change.Fields
+	c.change.Hash, c.change.Follows = was.change.Hash, before.ID.Name
+	c.rules.trials = was.rules.trials
+	return true, nil
+}
+
+// asApplied returns a live object without the metadata that the API server adds: with those keys
+// alone that the target has, too.
+func asApplied(live, target map[string]any) map[string]any {
+	out := maps.Clone(live)
+	meta, _ := live["metadata"].(map[string]any)
+	wanted, _ := target["metadata"].(map[string]any)
+	kept := map[string]any{}
+	for key := range wanted {
+		if v, ok := meta[key]; ok {
+			kept[key] = v
+		}
+	}
+	out["metadata"] = kept
+	return out
+}
+
+// versionsFirst makes each change wait whose target refers to a version that is not created: pods
+// would wait for it for ever, and the old ones would be gone.
+func (p *Plan) versionsFirst(states []State) {
+	missing := map[ID]string{}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if states[i].Target == nil || states[i].Live != nil || c.Op == OpCreate {
+			continue
+		}
+		if _, is := configversion.Of(states[i].Target.Content); is || c.Follows != "" {
+			missing[c.ID] = fmt.Sprintf("%s, which it refers to, is %s", c.ID, c.State)
+		}
+	}
+	if len(missing) == 0 {
+		return
+	}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if states[i].Target == nil || c.Op != OpCreate && c.Op != OpUpdate && c.Op != OpReplace {
+			continue
+		}
+		for _, r := range configversion.References(states[i].Target.Content) {
+			if why := missing[ID{Kind: r.Kind, Namespace: c.ID.Namespace, Name: r.Name}]; why != "" {
+				c.postpone("waits: " + why)
+				break
+			}
+		}
+	}
 }
 
 // showVersion shows the creation of a version as the change of its data since the version before.

@@ -269,12 +269,20 @@ func (t *text) created(c *Change) {
 		t.value(ansiGreen, "+", c.Record)
 		return
 	}
-	before := c.ID
-	before.Name = c.Follows
-	t.header(before.String(), c.Source.String())
+	t.header(c.before(), c.Source.String())
 	for _, f := range c.DataChanges {
 		t.field(f)
 	}
+}
+
+// before names the version that a version of a ConfigMap or Secret follows; empty: there is none.
+func (c *Change) before() string {
+	if c.Follows == "" {
+		return ""
+	}
+	id := c.ID
+	id.Name = c.Follows
+	return id.String()
 }
 
 // awaited reports whether the object was deleted in the cluster, and its change is held or denied.
@@ -285,7 +293,7 @@ func (c *Change) awaited() bool {
 
 // waits shows the changes of git against the recorded object.
 func (t *text) waits(c *Change) {
-	t.header(cmp.Or(t.against, "recorded"), c.Source.String())
+	t.header(cmp.Or(c.before(), t.against, "recorded"), c.Source.String())
 	fields := slices.Clone(c.Fields)
 	for i := range fields {
 		fields[i].Live = fields[i].Recorded

@@ -28,11 +28,7 @@ func (c *comparison) recreate() (bool, error) {
 	worst := was.decideApproved(was.rows())
 	c.change.Unread.Nodes = c.change.Unread.Nodes || was.change.Unread.Nodes
 	if was.change.State != StateHeld && was.change.State != StateDenied {
-		for _, w := range was.change.Warnings {
-			if !slices.ContainsFunc(c.change.Warnings, func(other Warning) bool { return other.Rule == w.Rule }) {
-				c.change.Warnings = append(c.change.Warnings, w)
-			}
-		}
+		c.addWarnings(was.change.Warnings)
 		c.change.Hash, c.change.Approved = was.change.Hash, was.change.Approved
 		return false, nil
 	}
@@ -45,6 +41,15 @@ func (c *comparison) recreate() (bool, error) {
 	}
 	c.restore(was, recorded, worst)
 	return true, nil
+}
+
+// addWarnings adds the warnings of rules that have not warned yet.
+func (c *comparison) addWarnings(list []Warning) {
+	for _, w := range list {
+		if !slices.ContainsFunc(c.change.Warnings, func(other Warning) bool { return other.Rule == w.Rule }) {
+			c.change.Warnings = append(c.change.Warnings, w)
+		}
+	}
 }
 
 // asIfLive compares the target with an object that is not there. Of another version of the

@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -58,6 +59,20 @@ func Of(object map[string]any) (Version, bool) {
 	return v, v.Name != "" && v.Hash != "" && meta["name"] == v.objectName()
 }
 
+// Any returns the version that an object is, or a version without a hash for any other ConfigMap or
+// Secret; false: the object is none of these kinds.
+func Any(object map[string]any) (Version, bool) {
+	if v, is := Of(object); is {
+		return v, true
+	}
+	kind, _ := object["kind"].(string)
+	meta, _ := object["metadata"].(map[string]any)
+	v := Version{Kind: kind}
+	v.Namespace, _ = meta["namespace"].(string)
+	v.Name, _ = meta["name"].(string)
+	return v, object["apiVersion"] == "v1" && (kind == KindConfigMap || kind == KindSecret)
+}
+
 // Follows reports whether two versions are of the same ConfigMap or Secret.
 func (v Version) Follows(other Version) bool {
 	return v.Kind == other.Kind && v.Namespace == other.Namespace && v.Name == other.Name
@@ -70,6 +85,29 @@ func annotationsOf(kind string) (name, hash string) {
 		return v1alpha1.AnnotationSecretName, v1alpha1.AnnotationSecretVersion
 	}
 	return v1alpha1.AnnotationConfigMapName, v1alpha1.AnnotationConfigMapVersion
+}
+
+// Plain returns the ConfigMap or Secret of a version as the chart has it: with its name there, and
+// without what makes it a version. Another object is returned itself. Nothing is modified.
+func Plain(object map[string]any) map[string]any {
+	v, is := Of(object)
+	if !is {
+		return object
+	}
+	out := maps.Clone(object)
+	delete(out, "immutable")
+	meta, _ := object["metadata"].(map[string]any)
+	meta = maps.Clone(meta)
+	annotations, _ := meta["annotations"].(map[string]any)
+	annotations = maps.Clone(annotations)
+	nameKey, hashKey := annotationsOf(v.Kind)
+	delete(annotations, nameKey)
+	delete(annotations, hashKey)
+	meta["name"], meta["annotations"], out["metadata"] = v.Name, annotations, meta
+	if len(annotations) == 0 {
+		delete(meta, "annotations")
+	}
+	return out
 }
 
 // Make turns a ConfigMap or Secret into the immutable object of its version, in place, and returns
@@ -168,23 +206,23 @@ func (s *search) add(kind string, in any, key string) {
 // podSpec adds the references of a pod spec (Kubernetes API, PodSpec: every field that names a
 // ConfigMap or Secret of the pod's namespace).
 func (s *search) podSpec(spec map[string]any) {
-	for _, v := range maps(spec["volumes"]) {
+	for _, v := range mapsIn(spec["volumes"]) {
 		s.volume(v)
 	}
 	for _, list := range []string{"initContainers", "containers", "ephemeralContainers"} {
-		for _, c := range maps(spec[list]) {
-			for _, from := range maps(c["envFrom"]) {
+		for _, c := range mapsIn(spec[list]) {
+			for _, from := range mapsIn(c["envFrom"]) {
 				s.add(KindConfigMap, from["configMapRef"], "name")
 				s.add(KindSecret, from["secretRef"], "name")
 			}
-			for _, env := range maps(c["env"]) {
+			for _, env := range mapsIn(c["env"]) {
 				from, _ := env["valueFrom"].(map[string]any)
 				s.add(KindConfigMap, from["configMapKeyRef"], "name")
 				s.add(KindSecret, from["secretKeyRef"], "name")
 			}
 		}
 	}
-	for _, pull := range maps(spec["imagePullSecrets"]) {
+	for _, pull := range mapsIn(spec["imagePullSecrets"]) {
 		s.add(KindSecret, pull, "name")
 	}
 }
@@ -194,7 +232,7 @@ func (s *search) volume(v map[string]any) {
 	s.add(KindSecret, v["secret"], "secretName")
 	s.add(KindSecret, v["azureFile"], "secretName")
 	projected, _ := v["projected"].(map[string]any)
-	for _, source := range maps(projected["sources"]) {
+	for _, source := range mapsIn(projected["sources"]) {
 		s.add(KindConfigMap, source["configMap"], "name")
 		s.add(KindSecret, source["secret"], "name")
 	}
@@ -206,8 +244,8 @@ func (s *search) volume(v map[string]any) {
 	}
 }
 
-// maps returns the maps of a list.
-func maps(list any) []map[string]any {
+// mapsIn returns the maps of a list.
+func mapsIn(list any) []map[string]any {
 	items, _ := list.([]any)
 	out := make([]map[string]any, 0, len(items))
 	for _, item := range items {
@@ -250,7 +288,7 @@ type mentions struct {
 
 // rights adds the rules of a Role that grant access to the object by its name.
 func (m *mentions) rights(object map[string]any) {
-	for i, rule := range maps(object["rules"]) {
+	for i, rule := range mapsIn(object["rules"]) {
 		resources, _ := rule["resources"].([]any)
 		names, _ := rule["resourceNames"].([]any)
 		if slices.Contains(resources, any(m.word+"s")) && slices.Contains(names, any(m.name)) {
