@@ -96,6 +96,7 @@ func TestForCluster(t *testing.T) {
 		nodes    = "cluster: list nodes"
 		scalers  = "cluster: list,watch horizontalpodautoscalers"
 		settings = `{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: app}}`
+		version  = `{apiVersion: v1, kind: ConfigMap, metadata: {name: a-1, namespace: app, annotations: {keelson.io/configmap-name: a, keelson.io/configmap-version: "1"}}}`
 		role     = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: app}, rules: [RULE]}`
 	)
 	rule := func(text string) string { return strings.Replace(role, "RULE", text, 1) }
@@ -113,6 +114,13 @@ func TestForCluster(t *testing.T) {
 		"Namespaced": {
 			why: "One watch sees all namespaces; what is written is written where it is.", with: component(t, "", settings),
 			want: []string{"cluster: list,watch configmaps", names, nodes, scalers, "app: create,delete,get,patch configmaps", "app: list events"},
+		},
+		"Versions": {
+			why: "Whether an earlier version of configuration may be deleted depends on pods and on the revisions that make pods.", with: component(t, "deployer", version),
+			want: []string{
+				"cluster: list,watch configmaps", names, nodes, scalers,
+				"app: list controllerrevisions,replicasets", "app: list jobs", "app: get configmaps", "app: impersonate serviceaccounts deployer", "app: list events,pods",
+			},
 		},
 		"Account": {
 			why: "Keelson writes nothing of it, and may be this account alone.", with: component(t, "deployer", settings),
