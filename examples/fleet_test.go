@@ -44,9 +44,10 @@ func TestFleet(t *testing.T) {
 		if d := cmp.Diff([]string{"canary-eu-01", "prod-us-01", "testing-eu-01"}, slices.Sorted(maps.Keys(all))); d != "" {
 			t.Errorf("clusters (-want +got):\n%s", d)
 		}
+		want := map[string]int{"canary-eu-01": 9, "prod-us-01": 10, "testing-eu-01": 10} // canary has no etcd
 		for cluster, targets := range all {
-			if len(targets) != 9 {
-				t.Errorf("%s has %d components, want 9", cluster, len(targets))
+			if len(targets) != want[cluster] {
+				t.Errorf("%s has %d components, want %d", cluster, len(targets), want[cluster])
 			}
 		}
 	})
@@ -60,6 +61,20 @@ func TestFleet(t *testing.T) {
 				if ns, found, _ := unstructured.NestedString(o.Content, "metadata", "namespace"); found {
 					t.Errorf("%s: the ClusterIssuer of %s has the namespace %s", cluster, o.Source, ns)
 				}
+			}
+		}
+	})
+	t.Run("Configuration", func(t *testing.T) {
+		// A commit of configuration is a change of the workload, so batches and stages carry it.
+		for _, cluster := range []string{"testing-eu-01", "prod-us-01"} {
+			config := (&unstructured.Unstructured{Object: find(t, all[cluster], "etcd", "ConfigMap")}).GetName()
+			set := find(t, all[cluster], "etcd", "StatefulSet")
+			from, _ := list(containers(set)[0], "envFrom")[0].(map[string]any)
+			if name := at(from, "configMapRef", "name"); name != config || config == "etcd" {
+				t.Errorf("%s: the ConfigMap is %s, and the StatefulSet refers to %v", cluster, config, name)
+			}
+			if n := len(list(set, "spec", "updateStrategy", "rollingUpdate", "batches", "sizes")); n != 3 {
+				t.Errorf("%s: %d batches, want 3", cluster, n)
 			}
 		}
 	})
