@@ -3,6 +3,9 @@ package renderer
 import (
 	"fmt"
 	"slices"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/release"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/renderer/configversion"
@@ -35,13 +38,28 @@ func (c *loadedChart) versionConfiguration(t *Target) *Error {
 	if err := v.rename(t.Objects); err != nil {
 		return err
 	}
-	for _, list := range [][]*Object{t.Objects, t.Hooks} {
-		for _, o := range list {
-			v.refer(o)
+	for _, o := range t.Objects {
+		v.refer(o)
+	}
+	for _, o := range t.Hooks {
+		if to := v.refer(o); to != "" && runsBefore(o) {
+			return v.fail(o, fmt.Sprintf("a hook that runs before the objects refers to %s, whose new version does not exist then: use post-install and post-upgrade, or another object", to))
 		}
 	}
 	v.warn(t)
 	return nil
+}
+
+// runsBefore reports whether a hook runs before the objects of its target are applied.
+func runsBefore(hook *Object) bool {
+	for event := range strings.SplitSeq(annotation(hook.Content, release.HookAnnotation), ",") {
+		switch release.HookEvent(strings.TrimSpace(event)) {
+		case release.HookPreInstall, release.HookPreUpgrade, release.HookPreRollback:
+			return true
+		case release.HookPostInstall, release.HookPostUpgrade, release.HookPostRollback, release.HookPreDelete, release.HookPostDelete, release.HookTest:
+		}
+	}
+	return false
 }
 
 // collect finds the objects that are marked, by themselves or by a workload.
@@ -148,15 +166,17 @@ func (v *configVersions) keys() []configKey {
 	return keys
 }
 
-// refer renames the references in the pod templates of an object.
-func (v *configVersions) refer(o *Object) {
+// refer renames the references in the pod templates of an object, and returns one of them; empty: there
+// is none.
+func (v *configVersions) refer(o *Object) (to string) {
 	for _, r := range configversion.References(o.Content) {
 		key := configKeyOf(o.Content, r.Kind, r.Name)
 		if name := v.names[key]; name != "" {
 			r.Rename(name)
-			v.used[key] = true
+			v.used[key], to = true, key.kind+" "+key.name
 		}
 	}
+	return to
 }
 
 // warn names the fields that still have the name of the chart, and the objects that no pod template

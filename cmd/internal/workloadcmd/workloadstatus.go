@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
+	"github.com/keelson-io/keelson/renderer/configversion"
 )
 
 type workloadStatusOptions struct {
@@ -115,11 +117,13 @@ type workloadReport struct {
 // workloadRevision is a revision with its pods. A revision that was deleted from the history has no
 // number.
 type workloadRevision struct {
-	Name   string        `json:"name"`
-	Number int64         `json:"number,omitempty"`
-	Images []string      `json:"images,omitempty"`
-	Cause  string        `json:"cause,omitempty"`
-	Pods   []workloadPod `json:"pods"`
+	Name   string   `json:"name"`
+	Number int64    `json:"number,omitempty"`
+	Images []string `json:"images,omitempty"`
+	// Configuration are the ConfigMaps and Secrets that its pods read, as KIND/NAME.
+	Configuration []string      `json:"configuration,omitempty"`
+	Cause         string        `json:"cause,omitempty"`
+	Pods          []workloadPod `json:"pods"`
 }
 
 type workloadPod struct {
@@ -204,9 +208,22 @@ func (r *workloadReport) add(p *corev1.Pod, label, state string) {
 func asRevision(one *appsv1.ControllerRevision) workloadRevision {
 	r := workloadRevision{Name: one.Name, Number: one.Revision, Cause: one.Annotations[annotationCause], Pods: []workloadPod{}}
 	if t, err := revision.Template(one); err == nil {
-		r.Images = imagesOf(t)
+		r.Images, r.Configuration = imagesOf(t), configurationOf(t)
 	}
 	return r
+}
+
+func configurationOf(t *corev1.PodTemplateSpec) []string {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(t)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, r := range configversion.References(object) {
+		out = append(out, r.Kind+"/"+r.Name)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func imagesOf(t *corev1.PodTemplateSpec) (images []string) {
@@ -324,18 +341,50 @@ func (r *workloadReport) strategy() []string {
 	return words
 }
 
+// revisionTable shows the configuration by which revisions differ, if they do.
 func (w *workloads) revisionTable(revisions []workloadRevision) *cli.Table {
-	t := w.NewTable("REVISION", "NAME", "PODS", "IMAGES", "CAUSE")
+	own := ownConfiguration(revisions)
+	header := []string{"REVISION", "NAME", "PODS", "IMAGES", "CAUSE"}
+	if len(own) > 0 {
+		header = slices.Insert(header, 4, "CONFIGURATION")
+	}
+	t := w.NewTable(header...)
 	for _, one := range revisions {
 		number := "gone"
 		if one.Number > 0 {
 			number = strconv.FormatInt(one.Number, 10)
 		}
-		t.Rows = append(t.Rows, cli.Row{Cells: []cli.Cell{
+		cells := []cli.Cell{
 			{Text: number}, {Text: cli.OneLine(one.Name)}, {Text: strconv.Itoa(len(one.Pods))}, {Text: cli.OneLine(strings.Join(one.Images, ","))}, {Text: cli.OneLine(one.Cause)},
-		}})
+		}
+		if len(own) > 0 {
+			cells = slices.Insert(cells, 4, cli.Cell{Text: cli.OneLine(strings.Join(own[one.Name], ","))})
+		}
+		t.Rows = append(t.Rows, cli.Row{Cells: cells})
 	}
 	return t
+}
+
+// ownConfiguration returns the configuration of each revision that not all known revisions have.
+func ownConfiguration(revisions []workloadRevision) map[string][]string {
+	count, known := map[string]int{}, 0
+	for _, one := range revisions {
+		if one.Number > 0 {
+			known++
+		}
+		for _, name := range one.Configuration {
+			count[name]++
+		}
+	}
+	own := map[string][]string{}
+	for _, one := range revisions {
+		for _, name := range one.Configuration {
+			if count[name] < known {
+				own[one.Name] = append(own[one.Name], name)
+			}
+		}
+	}
+	return own
 }
 
 func healthText(paint cli.Painter, h v1alpha1.Health, message string) string {
