@@ -41,12 +41,13 @@ const (
 	// AnnotationVersionedConfiguration on a workload names ConfigMaps and Secrets of its component as
 	// versioned: ConfigMap/NAME and Secret/NAME, separated by commas.
 	AnnotationVersionedConfiguration = "keelson.io/versioned-configuration"
-	// AnnotationConfigMapName and AnnotationConfigMapVersion on a version of a ConfigMap have its name
-	// in the chart, and the hash of its data.
-	AnnotationConfigMapName    = "keelson.io/configmap-name"
+	// AnnotationConfigMapName on a version of a ConfigMap has its name in the chart.
+	AnnotationConfigMapName = "keelson.io/configmap-name"
+	// AnnotationConfigMapVersion on it has the hash of its data.
 	AnnotationConfigMapVersion = "keelson.io/configmap-version"
-	// AnnotationSecretName and AnnotationSecretVersion are the same for a Secret.
-	AnnotationSecretName    = "keelson.io/secret-name"
+	// AnnotationSecretName on a version of a Secret has its name in the chart.
+	AnnotationSecretName = "keelson.io/secret-name"
+	// AnnotationSecretVersion on it has the hash of its data.
 	AnnotationSecretVersion = "keelson.io/secret-version"
 	// LabelProbe marks the objects that a probe created in a cluster, and its results in the hub.
 	LabelProbe = "keelson.io/probe"
