@@ -1,6 +1,7 @@
 package applier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,38 +137,44 @@ func (pl *planner) readUses(ctx context.Context, p *Prepared) error {
 	if !p.Plan.Unread().Uses {
 		return nil
 	}
-	own := map[string]map[configRef]string{} // of the component's live objects, by namespace
+	unread := func(i int) bool { return p.Plan.Changes[i].Unread.Uses }
+	fresh := map[string]bool{} // by namespace
 	for i := range p.states {
-		if live := p.states[i].Live; live != nil {
-			in := p.states[i].ID.Namespace
-			if own[in] == nil {
-				own[in] = map[configRef]string{}
-			}
-			addUses(live, p.states[i].ID.String(), own[in])
+		if id := p.states[i].ID; unread(i) {
+			fresh[id.Namespace] = fresh[id.Namespace] || p.due(id)
 		}
 	}
-	fresh := map[string]bool{}
-	for i := range p.Plan.Changes {
-		if s := &p.states[i]; p.Plan.Changes[i].Unread.Uses {
-			fresh[s.ID.Namespace] = fresh[s.ID.Namespace] || p.due(s.ID)
-		}
-	}
+	own := p.ownUses()
 	for _, namespace := range slices.Sorted(maps.Keys(fresh)) {
-		uses, err := pl.uses.in(ctx, namespace, fresh[namespace])
+		others, err := pl.uses.in(ctx, namespace, fresh[namespace])
 		if err != nil {
 			return err
 		}
-		for i := range p.Plan.Changes {
-			if s := &p.states[i]; p.Plan.Changes[i].Unread.Uses && s.ID.Namespace == namespace {
+		for i := range p.states {
+			if s := &p.states[i]; unread(i) && s.ID.Namespace == namespace {
 				ref := configRef{kind: s.ID.Kind, name: s.ID.Name}
-				s.Used, s.UseRead = configUses{by: own[namespace]}.of(ref), true
-				if s.Used == "" {
-					s.Used = uses.of(ref)
-				}
+				s.Used, s.UseRead = cmp.Or(own[namespace].of(ref), others.of(ref)), true
 			}
 		}
 	}
 	return p.compare(ctx)
+}
+
+// ownUses returns the references of the component's live objects, by namespace.
+func (p *Prepared) ownUses() map[string]configUses {
+	out := map[string]configUses{}
+	for i := range p.states {
+		s := &p.states[i]
+		if s.Live == nil {
+			continue
+		}
+		in := s.ID.Namespace
+		if out[in].by == nil {
+			out[in] = configUses{by: map[configRef]string{}}
+		}
+		addUses(s.Live, s.ID.String(), out[in].by)
+	}
+	return out
 }
 
 // usesNothing says that the earlier versions of an absent component go with it.

@@ -181,7 +181,7 @@ func TestConfigVersionUseUnknown(t *testing.T) {
 func TestConfigVersionsOfAbsentComponent(t *testing.T) {
 	w := newWorld(t)
 	serviceAccount(w)
-	first, want := w.deliver("one")
+	first, _ := w.deliver("one")
 	w.create(podResource, podOf(first))
 	second, want := w.deliver("two")
 	if !w.there(first) {

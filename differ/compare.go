@@ -316,13 +316,8 @@ func (c *comparison) planTarget() error {
 	if worst == StateChanged && !c.kept.Empty() && !c.who.read {
 		c.change.Unread.Owners = true // a kept field may have to be handed over
 	}
-	if c.live == nil {
-		if restored, err := c.recreate(); err != nil || restored {
-			return err
-		}
-		if stopped, err := c.judgeVersion(); err != nil || stopped {
-			return err
-		}
+	if stopped, err := c.judgeByBefore(); err != nil || stopped {
+		return err
 	}
 	switch {
 	case c.change.Unread.Owners, c.change.Unread.CustomResources:

@@ -148,7 +148,7 @@ func (c *comparison) versions() *configVersions {
 // pass in a versioned one.
 func (c *comparison) judgeVersion() (stopped bool, _ error) {
 	before := c.versions().before(c.target)
-	if before == nil || c.recorded != nil || c.change.State == StateHeld || c.change.State == StateDenied {
+	if before == nil || c.live != nil || c.recorded != nil || c.change.State == StateHeld || c.change.State == StateDenied {
 		return false, nil
 	}
 	old := asApplied(configversion.Plain(canonical(before.Live)), c.rules.target)

@@ -9,6 +9,15 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
+// judgeByBefore judges an object that does not exist by what was there before, and reports whether
+// the plan for it is complete: by the object as it was recorded, or by the version before it.
+func (c *comparison) judgeByBefore() (stopped bool, _ error) {
+	if stopped, err := c.recreate(); err != nil || stopped {
+		return stopped, err
+	}
+	return c.judgeVersion()
+}
+
 // recreate judges the creation of an object that was deleted in the cluster. The object is
 // judged as if it were still there as it was recorded: a deletion is no approval of what git
 // changes. recreate reports whether a rule holds or denies that change. The object is then

@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	// KindConfigMap and KindSecret are the kinds that can be versioned, both of the core group.
+	// KindConfigMap is one of the kinds that can be versioned, of the core group.
 	KindConfigMap = "ConfigMap"
-	KindSecret    = "Secret"
+	// KindSecret is the other one.
+	KindSecret = "Secret"
 
 	// hashBytes is the length of a version in bytes: 40 bits keep the versions of one name apart,
 	// and ten characters keep the name readable.
