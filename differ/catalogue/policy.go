@@ -157,6 +157,15 @@ object.?data.orValue({}).size() + object.?binaryData.orValue({}).size() == 0`,
 			paths: annotations("helm.sh/resource-policy", v1alpha1.AnnotationPrune, "argocd.argoproj.io/sync-options"),
 		},
 		{
+			name: "configuration-unversioned", effect: v1alpha1.EffectWarn, on: changesAndRemovals(),
+			because: "later changes of the ConfigMap or Secret reach all pods at once, or none until they restart: no batch, partition or stage holds them, and nothing of before is left",
+			fix:     "keep the annotation",
+			source:  "https://github.com/keelson-io/keelson/blob/main/docs/guides/versioned-configuration.md",
+			when: `old != null && old != 'false' && (new == null ||
+[new.split(',').map(n, n.trim())].exists(names, old.split(',').exists(n, !(n.trim() in names))))`,
+			paths: annotations(v1alpha1.AnnotationVersioned, v1alpha1.AnnotationVersionedConfiguration),
+		},
+		{
 			name: "node-taint", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"Node"}, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
 			because: "pods on the node that don't tolerate the taint are deleted at once, and disruption budgets don't protect them",
 			fix:     "cordon and drain the node, or use effect NoSchedule",
