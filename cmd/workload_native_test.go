@@ -81,7 +81,11 @@ func TestWorkloadNative(t *testing.T) {
 	set.Spec = appsv1.StatefulSetSpec{Replicas: new(int32(3)), ServiceName: "db", Selector: &metav1.LabelSelector{MatchLabels: labels}}
 	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(2))}
 	set.Spec.Template.Labels = labels
-	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "db:v2"}}
+	set.Spec.Template.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}} // of every revision
+	settings := func(i int) []corev1.EnvFromSource {
+		return []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: fmt.Sprint("settings-", i)}}}}
+	}
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "db:v2", EnvFrom: settings(2)}}
 	s.create(set)
 	agent := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "agent"}}
 	agent.Spec = appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *set.Spec.Template.DeepCopy()}
@@ -93,6 +97,7 @@ func TestWorkloadNative(t *testing.T) {
 		for i, image := range []string{"db:v1", "db:v2"} {
 			template := set.Spec.Template.DeepCopy()
 			template.Spec.Containers[0].Image = image
+			template.Spec.Containers[0].EnvFrom = settings(i + 1)
 			r, err := revision.New(owner, template, int64(i+1))
 			if err != nil {
 				t.Fatal(err)
@@ -108,7 +113,8 @@ func TestWorkloadNative(t *testing.T) {
 	if err := s.client.Status().Update(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
-	s.keelson("status", "sts/db").says(t, "StatefulSet workloadnative/db: ", "update: RollingUpdate, partition 2, to revision ", "2         db-", "db-2")
+	s.keelson("status", "sts/db").says(t, "StatefulSet workloadnative/db: ", "update: RollingUpdate, partition 2, to revision ", "2         db-", "db-2",
+		"IMAGES  CONFIGURATION", "db:v2   ConfigMap/settings-2", "db:v1   ConfigMap/settings-1").saysNot(t, "Secret/pull")
 	s.keelson("pause", "db").want(t, 2).says(t, "has no field that pauses its update", "partition keeps the pods with lower ordinals")
 	s.keelson("rollback", "db").want(t, 0).says(t, "db:v2 → db:v1")
 	s.keelson("status", "agent").want(t, 2).says(t, "has several workloads agent: say daemon/agent or ds/agent")

@@ -188,7 +188,7 @@ func newComparison(schemas Schemas, s State, policy Policy, effort *effort) *com
 		id: s.ID, policy: &c.policy, effort: effort, mask: c.view.mask, live: c.live, target: c.target, status: status, unread: &c.change.Unread,
 	}
 	if v, is := configversion.Of(c.target); is { // rules know it by its name in the chart
-		c.rules.id.Name, c.rules.live, c.rules.target = v.Name, configversion.Plain(c.live), configversion.Plain(c.target)
+		c.rules.version, c.rules.id.Name, c.rules.live, c.rules.target = true, v.Name, configversion.Plain(c.live), configversion.Plain(c.target)
 	}
 	return c
 }

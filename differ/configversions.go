@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 
 	"github.com/keelson-io/keelson/renderer"
@@ -159,7 +160,7 @@ func (c *comparison) judgeVersion() (stopped bool, _ error) {
 		Target: &renderer.Object{Content: c.rules.target, Source: c.change.Source},
 	}, policy, c.effort)
 	was.view.typ, was.view.hash = c.view.typ, c.view.hash
-	was.rules.id, was.rules.tracing = c.rules.id, c.rules.tracing
+	was.rules.id, was.rules.version, was.rules.tracing = c.rules.id, c.rules.version, c.rules.tracing
 	if err := was.readOwners(); err != nil {
 		return false, err
 	}
@@ -193,6 +194,43 @@ func asApplied(live, target map[string]any) map[string]any {
 	}
 	out["metadata"] = kept
 	return out
+}
+
+// plainOf returns a function that gives an object of the target as the chart has it: versions with
+// their names there, and the references of other objects to them. The function returns canonical
+// objects, and modifies nothing.
+func plainOf(states []State) func(map[string]any) map[string]any {
+	names := map[ID]string{}
+	for i := range states {
+		if s := &states[i]; s.Target != nil {
+			if v, is := configversion.Of(s.Target.Content); is {
+				names[s.ID] = v.Name
+			}
+		}
+	}
+	return func(content map[string]any) map[string]any {
+		object := canonical(content)
+		if _, is := configversion.Of(object); is {
+			return configversion.Plain(object)
+		}
+		namespace, _ := nested(object, "metadata", "namespace").(string)
+		copied := false
+		for _, r := range configversion.References(object) {
+			if names[ID{Kind: r.Kind, Namespace: namespace, Name: r.Name}] != "" {
+				object, copied = runtime.DeepCopyJSON(object), true
+				break
+			}
+		}
+		if !copied {
+			return object
+		}
+		for _, r := range configversion.References(object) {
+			if name := names[ID{Kind: r.Kind, Namespace: namespace, Name: r.Name}]; name != "" {
+				r.Rename(name)
+			}
+		}
+		return object
+	}
 }
 
 // versionsFirst makes each change wait whose target refers to a version that is not created: pods

@@ -50,6 +50,8 @@ type Policy struct {
 	NodesReadable bool
 	// targets returns the component's objects for the conditions of rules, by kind; see targetsOf.
 	targets func() map[string]any
+	// plainTargets returns them with the names that the chart gives to versioned ConfigMaps and Secrets.
+	plainTargets func() map[string]any
 	// versions returns the versions of ConfigMaps and Secrets among the compared objects.
 	versions func() *configVersions
 }

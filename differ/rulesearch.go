@@ -24,6 +24,9 @@ type ruleSearch struct {
 	// The object, canonical: nil if absent.
 	live, target map[string]any
 	status       map[string]any // of the live object
+	// version means that the object is a version of a ConfigMap or Secret, and has the name that the
+	// chart gives it. Other objects then refer to that name.
+	version bool
 	// imagined means that live is the recorded object, and that no object exists.
 	imagined bool
 	// unread notes what a rule needs and the search lacks.
@@ -298,7 +301,10 @@ func (s *ruleSearch) facts(v values) map[string]any {
 			labels = map[string]string{}
 		}
 		objects := map[string]any{}
-		if s.policy.targets != nil {
+		switch {
+		case s.version && s.policy.plainTargets != nil:
+			objects = s.policy.plainTargets()
+		case s.policy.targets != nil:
 			objects = s.policy.targets()
 		}
 		s.known = map[string]any{
@@ -322,14 +328,15 @@ type values struct{ recorded, old, target any }
 // then read the targets of all given objects. Without Among, conditions read only the compared
 // objects.
 func (p Policy) Among(states []State) Policy {
-	p.targets = targetsOf(states, p.MaskKey)
+	p.targets = targetsOf(states, p.MaskKey, canonical)
+	p.plainTargets = targetsOf(states, p.MaskKey, plainOf(states))
 	return p
 }
 
 // targetsOf returns the component's target objects by kind, in the order of states, with the data
 // of Secrets masked. They are made when the first condition reads them, once for all objects of a
 // comparison.
-func targetsOf(states []State, maskKey []byte) func() map[string]any {
+func targetsOf(states []State, maskKey []byte, form func(map[string]any) map[string]any) func() map[string]any {
 	return sync.OnceValue(func() map[string]any {
 		lists := map[string][]any{}
 		for i := range states {
@@ -337,7 +344,7 @@ func targetsOf(states []State, maskKey []byte) func() map[string]any {
 			if s.Target == nil {
 				continue
 			}
-			object := maskFor(s.ID, maskKey).apply(canonical(s.Target.Content))
+			object := maskFor(s.ID, maskKey).apply(form(s.Target.Content))
 			lists[s.ID.Kind] = append(lists[s.ID.Kind], storedOf(s.ID.Group, orNull(object)))
 		}
 		out := make(map[string]any, len(lists))
