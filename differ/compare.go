@@ -316,8 +316,10 @@ func (c *comparison) planTarget() error {
 	if worst == StateChanged && !c.kept.Empty() && !c.who.read {
 		c.change.Unread.Owners = true // a kept field may have to be handed over
 	}
-	if stopped, err := c.judgeByBefore(); err != nil || stopped {
-		return err
+	if c.live == nil {
+		if stopped, err := c.recreate(); err != nil || stopped {
+			return err
+		}
 	}
 	switch {
 	case c.change.Unread.Owners, c.change.Unread.CustomResources:
@@ -332,7 +334,7 @@ func (c *comparison) planTarget() error {
 		c.send(worst)
 		c.foresee()
 		c.foreseeReplacement()
-		c.showVersion()
+		c.policy.configVersions().show(c)
 	}
 	if c.change.Op != OpUpdate {
 		c.change.Migrate = nil

@@ -33,6 +33,14 @@ type configVersion struct {
 	created string // RFC 3339, so that it sorts as text
 }
 
+// configVersions returns the versions among the compared objects; none if an object is compared alone.
+func (p *Policy) configVersions() *configVersions {
+	if p.versions == nil {
+		return &configVersions{}
+	}
+	return p.versions()
+}
+
 // versionsOf finds the versions. An earlier version is an object that Keelson applied as one, and
 // that exists. The ConfigMap or Secret from before it was versioned is one, too.
 func versionsOf(states []State) *configVersions {
@@ -101,6 +109,16 @@ func historyLimit(workload map[string]any) int {
 	return defaultHistory
 }
 
+// retain leaves an earlier version in place, and reports whether it did.
+func (v *configVersions) retain(c *comparison) bool {
+	if deleting(c.state.Live) {
+		return false
+	}
+	because, read := v.retains(&c.state)
+	c.change.Retained, c.change.Unread.Uses = because, read
+	return read || because != ""
+}
+
 // retains returns why an earlier version stays; empty: it may be deleted. If it may only be deleted
 // while no pod and no revision refers to it, and this is not known, read is true.
 func (v *configVersions) retains(s *State) (because string, read bool) {
@@ -136,20 +154,12 @@ func (v *configVersions) before(target map[string]any) *State {
 	return nil
 }
 
-// versions returns the versions among the compared objects; none if an object is compared alone.
-func (c *comparison) versions() *configVersions {
-	if c.policy.versions == nil {
-		return &configVersions{}
-	}
-	return c.policy.versions()
-}
-
-// judgeVersion judges a new version by the danger rules as the change of the version before, and
+// judge judges a new version by the danger rules as the change of the version before, and
 // reports whether a rule holds or denies it. Without this, a change that is held in a ConfigMap would
 // pass in a versioned one.
-func (c *comparison) judgeVersion() (stopped bool, _ error) {
-	before := c.versions().before(c.target)
-	if before == nil || c.live != nil || c.recorded != nil || c.change.State == StateHeld || c.change.State == StateDenied {
+func (v *configVersions) judge(c *comparison) (stopped bool, _ error) {
+	before := v.before(c.target)
+	if before == nil || c.recorded != nil || c.change.State == StateHeld || c.change.State == StateDenied {
 		return false, nil
 	}
 	old := asApplied(configversion.Plain(canonical(before.Live)), c.rules.target)
@@ -166,7 +176,7 @@ func (c *comparison) judgeVersion() (stopped bool, _ error) {
 	}
 	was.decideApproved(was.rows())
 	c.change.Unread.Nodes = c.change.Unread.Nodes || was.change.Unread.Nodes
-	c.addWarnings(was.change.Warnings)
+	c.change.warnToo(was.change.Warnings)
 	if was.change.State != StateHeld && was.change.State != StateDenied {
 		if was.change.Approved {
 			c.change.Hash, c.change.Approved = was.change.Hash, true
@@ -263,12 +273,12 @@ func (p *Plan) versionsFirst(states []State) {
 	}
 }
 
-// showVersion shows the creation of a version as the change of its data since the version before.
-func (c *comparison) showVersion() {
+// show shows the creation of a version as the change of its data since the version before.
+func (v *configVersions) show(c *comparison) {
 	if c.change.Op != OpCreate || c.change.State != StateChanged {
 		return
 	}
-	before := c.versions().before(c.target)
+	before := v.before(c.target)
 	if before == nil {
 		return
 	}

@@ -133,7 +133,7 @@ func answers(t testing.TB, states []differ.State, data []byte) map[int]*differ.C
 		u := unstructured.Unstructured{Object: o}
 		for i, s := range states {
 			if s.ID.Kind == u.GetKind() && s.ID.Name == u.GetName() {
-				out[i] = &differ.Change{ID: s.ID, APIVersion: u.GetAPIVersion(), Patch: s.Recorded, Live: o}
+				out[i] = &differ.Change{ID: s.ID, APIVersion: u.GetAPIVersion(), Requests: differ.Requests{Patch: s.Recorded}, Live: o}
 			}
 		}
 	}

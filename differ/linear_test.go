@@ -76,7 +76,7 @@ func TestHostileObjectsTakeLinearTime(t *testing.T) {
 				sent[fmt.Sprint(i)], answer[fmt.Sprint(i)] = "a", "b"
 			}
 			s := changed(object{"map": sent}, object{"map": sent}, object{"map": answer})
-			s.Normal = differ.Residue(schemas(t), differ.Change{ID: widgetID, APIVersion: "example.com/v1", Patch: s.Recorded}, s.Live, policy)
+			s.Normal = differ.Residue(schemas(t), differ.Change{ID: widgetID, APIVersion: "example.com/v1", Requests: differ.Requests{Patch: s.Recorded}}, s.Live, policy)
 			return s
 		}},
 	}

@@ -154,13 +154,7 @@ type Change struct {
 	// reason why the object is held, denied, forgotten or waits, if any. Fix says what to do instead
 	// of what the rule stops.
 	Rule, Because, Fix string
-	// Retained is why an earlier version of a ConfigMap or Secret stays, although the target no longer
-	// has it; empty: the object is none. A retained object is synced.
-	Retained string
-	// Follows is the name of the earlier version that a created version of a ConfigMap or Secret
-	// follows; empty: there is none. DataChanges are the differences of their data.
-	Follows     string
-	DataChanges []Field
+	ConfigVersion
 	// Hash identifies the difference. An approval names this hash.
 	Hash string
 	// Approved reports that git approves a deletion, or a difference that would be held otherwise.
@@ -176,6 +170,34 @@ type Change struct {
 	// Source is the position of the target in git.
 	Source yamlfile.Position
 
+	Requests
+	// Live is the live object that was compared; nil if absent.
+	Live map[string]any
+	// Record is the object to record once the Op is done; nil removes the object from the record.
+	// Data of Secrets is masked.
+	Record map[string]any
+	// RecordStale reports that the record must be written even without an Op.
+	RecordStale bool
+	// Normal is the value to record as [State.Normal].
+	Normal []string
+	// Unread is what the decision needs and the comparison lacked. If there is any, the Op is OpNone.
+	Unread Unread
+}
+
+// ConfigVersion is what a change says about a version of a ConfigMap or Secret. The zero value is that
+// of any other object.
+type ConfigVersion struct {
+	// Retained is why an earlier version stays, although the target no longer has it; empty: the object
+	// is none. A retained object is synced.
+	Retained string
+	// Follows is the name of the earlier version that a created version follows; empty: there is none.
+	// DataChanges are the differences of their data.
+	Follows     string
+	DataChanges []Field
+}
+
+// Requests are what the applier sends for a change.
+type Requests struct {
 	// Migrate names the field managers of tools that apply on the client's side (kubectl apply,
 	// Helm). Their fields become Keelson's before anything is sent. Otherwise fields that leave git
 	// could never be removed.
@@ -194,17 +216,6 @@ type Change struct {
 	// and that would be removed when Keelson stops sending them. HandOver may have no field at all,
 	// to remove a field that was handed over before.
 	HandOver map[string]any
-	// Live is the live object that was compared; nil if absent.
-	Live map[string]any
-	// Record is the object to record once the Op is done; nil removes the object from the record.
-	// Data of Secrets is masked.
-	Record map[string]any
-	// RecordStale reports that the record must be written even without an Op.
-	RecordStale bool
-	// Normal is the value to record as [State.Normal].
-	Normal []string
-	// Unread is what the decision needs and the comparison lacked. If there is any, the Op is OpNone.
-	Unread Unread
 }
 
 // Unread names the facts that a comparison needs and was not given: most comparisons need none of

@@ -3,32 +3,23 @@ package differ
 import (
 	"errors"
 	"maps"
-	"slices"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// judgeByBefore judges an object that does not exist by what was there before, and reports whether
-// the plan for it is complete: by the object as it was recorded, or by the version before it.
-func (c *comparison) judgeByBefore() (stopped bool, _ error) {
-	if stopped, err := c.recreate(); err != nil || stopped {
-		return stopped, err
-	}
-	return c.judgeVersion()
-}
-
 // recreate judges the creation of an object that was deleted in the cluster. The object is
 // judged as if it were still there as it was recorded: a deletion is no approval of what git
 // changes. recreate reports whether a rule holds or denies that change. The object is then
-// created as it was recorded.
+// created as it was recorded. An object that was never there is judged by the version before it, if it
+// is a version of a ConfigMap or Secret.
 func (c *comparison) recreate() (bool, error) {
 	recorded := c.state.Recorded
 	if recorded == nil {
 		recorded = c.state.Former
 	}
-	if c.live != nil || recorded == nil {
-		return false, nil
+	if recorded == nil {
+		return c.policy.configVersions().judge(c)
 	}
 	was := c.asIfLive(recorded)
 	if err := was.readOwners(); err != nil {
@@ -37,7 +28,7 @@ func (c *comparison) recreate() (bool, error) {
 	worst := was.decideApproved(was.rows())
 	c.change.Unread.Nodes = c.change.Unread.Nodes || was.change.Unread.Nodes
 	if was.change.State != StateHeld && was.change.State != StateDenied {
-		c.addWarnings(was.change.Warnings)
+		c.change.warnToo(was.change.Warnings)
 		c.change.Hash, c.change.Approved = was.change.Hash, was.change.Approved
 		return false, nil
 	}
@@ -50,15 +41,6 @@ func (c *comparison) recreate() (bool, error) {
 	}
 	c.restore(was, recorded, worst)
 	return true, nil
-}
-
-// addWarnings adds the warnings of rules that have not warned yet.
-func (c *comparison) addWarnings(list []Warning) {
-	for _, w := range list {
-		if !slices.ContainsFunc(c.change.Warnings, func(other Warning) bool { return other.Rule == w.Rule }) {
-			c.change.Warnings = append(c.change.Warnings, w)
-		}
-	}
 }
 
 // asIfLive compares the target with an object that is not there. Of another version of the

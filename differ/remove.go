@@ -25,17 +25,11 @@ func (c *comparison) remove() error {
 		// Not Keelson's, or found only by its label. Without a record no object is deleted.
 		return nil
 	}
-	released := c.relinquished()
-	if released == "" && !deleting(c.state.Live) && c.retain() {
-		return nil
-	}
-	var err error
-	if released == "" {
-		released, err = c.disowned()
-	}
+	released, err := c.released()
 	switch {
 	case err != nil:
 		return err
+	case c.change.Retained != "" || c.change.Unread.Uses:
 	case released != "" && c.state.Waits != "":
 		c.change.postpone(c.state.Waits)
 	case released != "":
@@ -49,38 +43,31 @@ func (c *comparison) remove() error {
 	return nil
 }
 
-// retain leaves an earlier version of a ConfigMap or Secret in place, and reports whether it did.
-func (c *comparison) retain() bool {
-	because, read := c.versions().retains(&c.state)
-	c.change.Retained, c.change.Unread.Uses = because, read
-	return read || because != ""
-}
-
 // forget drops the object from the record and leaves it in the cluster.
 func (c *comparison) forget(because string) {
 	c.change.Op, c.change.State, c.change.Because = OpForget, StateSynced, because
 	c.change.Record, c.change.RecordStale = nil, true
 }
 
-// relinquished returns why an object is no longer Keelson's to delete, as its metadata show; empty:
-// they show no reason.
-func (c *comparison) relinquished() string {
+// released returns why Keelson may no longer delete an object. It is empty if Keelson may, if
+// managedFields have to be read first, or if the object is an earlier version that stays.
+func (c *comparison) released() (string, error) {
 	uid := nested(c.state.Live, "metadata", "uid")
 	switch bearer := c.bearer(); {
 	case c.state.RecordedUID != "" && uid != c.state.RecordedUID:
-		return "another client deleted it and created another object of its name, which was left in place"
+		return "another client deleted it and created another object of its name, which was left in place", nil
 	case c.policy.AnyComponent:
 	case bearer == "":
-		return "it no longer carries the label " + v1alpha1.LabelComponent + "=" + c.policy.Component + " and was left in place"
+		return "it no longer carries the label " + v1alpha1.LabelComponent + "=" + c.policy.Component + " and was left in place", nil
 	case bearer != c.policy.Component:
-		return "component " + bearer + " has taken it over"
+		return "component " + bearer + " has taken it over", nil
 	}
-	return keepAnnotation(c.live, c.recorded)
-}
-
-// disowned returns that Keelson owns no field of an object, so that it may not delete the object. It
-// is empty if Keelson owns one, or if managedFields have to be read first.
-func (c *comparison) disowned() (string, error) {
+	if annotation := keepAnnotation(c.live, c.recorded); annotation != "" {
+		return annotation, nil
+	}
+	if c.policy.configVersions().retain(c) {
+		return "", nil
+	}
 	if c.policy.AnyComponent { // files seldom have managedFields
 		return "", nil
 	}

@@ -74,3 +74,12 @@ func byUrgencyOf(a, b *Change) int {
 	warned := func(c *Change) int { return min(len(c.Warnings), 1) }
 	return cmp.Or(int(b.State)-int(a.State), warned(b)-warned(a))
 }
+
+// warnToo adds the warnings of rules that have not warned yet.
+func (c *Change) warnToo(list []Warning) {
+	for _, w := range list {
+		if !slices.ContainsFunc(c.Warnings, func(other Warning) bool { return other.Rule == w.Rule }) {
+			c.Warnings = append(c.Warnings, w)
+		}
+	}
+}

@@ -15,7 +15,7 @@ func TestOrder(t *testing.T) {
 	t.Parallel()
 	change := func(op differ.Op, group, kind, name, wave string) differ.Change {
 		object := map[string]any{"metadata": map[string]any{"annotations": map[string]any{"keelson.io/wave": wave}}}
-		c := differ.Change{ID: differ.ID{Group: group, Kind: kind, Name: name}, Op: op, Patch: object}
+		c := differ.Change{ID: differ.ID{Group: group, Kind: kind, Name: name}, Op: op, Requests: differ.Requests{Patch: object}}
 		if op == differ.OpDelete {
 			c.Patch, c.Live = nil, object
 		}
