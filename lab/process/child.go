@@ -131,8 +131,8 @@ func (c *Child) Stop(grace time.Duration) error {
 // terminated reports whether SIGTERM ended the process. This happens if Stop is called
 // before the process has installed its signal handler.
 func terminated(err error) bool {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
 		return false
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
@@ -150,37 +150,20 @@ func (c *Child) Kill() error {
 }
 
 // Usage returns the current resource use of the process, without its own children.
-func (c *Child) Usage() (Usage, error) {
-	id, err := c.id()
-	if err != nil {
-		return Usage{}, err
-	}
-	u, err := id.Usage()
-	if err != nil {
-		return Usage{}, fmt.Errorf("look at %s: %w", c.Name, err)
-	}
-	return u, nil
-}
+func (c *Child) Usage() (Usage, error) { return c.usage(ID.Usage) }
 
 // UsageOfAll returns [ID.UsageOfAll] of the process.
-func (c *Child) UsageOfAll() (Usage, error) {
-	id, err := c.id()
-	if err != nil {
-		return Usage{}, err
+func (c *Child) UsageOfAll() (Usage, error) { return c.usage(ID.UsageOfAll) }
+
+func (c *Child) usage(of func(ID) (Usage, error)) (u Usage, err error) {
+	id, err := Identify(c.cmd.Process.Pid)
+	if err == nil {
+		u, err = of(id)
 	}
-	u, err := id.UsageOfAll()
 	if err != nil {
 		return Usage{}, fmt.Errorf("look at %s: %w", c.Name, err)
 	}
 	return u, nil
-}
-
-func (c *Child) id() (ID, error) {
-	id, err := Identify(c.cmd.Process.Pid)
-	if err != nil {
-		return ID{}, fmt.Errorf("look at %s: %w", c.Name, err)
-	}
-	return id, nil
 }
 
 // Until calls check at the given interval until check returns nil, at most for limit and

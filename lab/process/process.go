@@ -16,6 +16,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // poll is the interval of checks whether a signalled process has ended.
@@ -79,33 +82,36 @@ func Identify(pid int) (ID, error) {
 	return id, err
 }
 
-func identify(pid int) (ID, stat, error) {
+func identify(pid int) (ID, procfs.ProcStat, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return ID{}, stat{}, fmt.Errorf("read the boot ID, which only Linux has: %w", errors.Join(errors.ErrUnsupported, err))
+		return ID{}, procfs.ProcStat{}, fmt.Errorf("read the boot ID, which only Linux has: %w", errors.Join(errors.ErrUnsupported, err))
 	}
-	st, err := readStat(pid)
+	st, err := read(pid, procfs.Proc.Stat)
 	if err != nil {
-		return ID{}, stat{}, err
+		return ID{}, procfs.ProcStat{}, err
 	}
-	return ID{PID: pid, Start: st.start, Boot: strings.TrimSpace(string(boot))}, st, nil
+	return ID{PID: pid, Start: st.Starttime, Boot: strings.TrimSpace(string(boot))}, st, nil
 }
 
 // Alive reports whether exactly this process runs. A zombie, which ended but was not
 // collected by its parent, doesn't run. An error means that the state is unknown, not
 // that the process has ended.
 func (id ID) Alive() (bool, error) {
+	_, running, err := id.stat()
+	return running, err
+}
+
+// stat returns what the kernel knows of exactly this process, and whether the process runs.
+func (id ID) stat() (st procfs.ProcStat, running bool, err error) {
 	if id.PID <= 0 {
-		return false, nil
+		return st, false, nil
 	}
 	now, st, err := identify(id.PID)
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
+		return st, false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	return now == id && st.state != 'Z' && st.state != 'X', nil
+	return st, now == id && st.State != "Z" && st.State != "X", err
 }
 
 // Signal sends a signal to exactly this process. It returns [os.ErrProcessDone] if the
@@ -145,27 +151,19 @@ func (id ID) Stop(ctx context.Context, grace time.Duration) error {
 	return err
 }
 
-func (id ID) end(ctx context.Context, sig os.Signal, wait time.Duration) (gone bool, err error) {
+func (id ID) end(ctx context.Context, sig os.Signal, limit time.Duration) (gone bool, err error) {
 	switch err := id.Signal(sig); {
 	case errors.Is(err, os.ErrProcessDone):
 		return true, nil
 	case err != nil:
 		return false, err
 	}
-	tick := time.NewTicker(poll)
-	defer tick.Stop()
-	timeout := time.NewTimer(wait)
-	defer timeout.Stop()
-	for {
-		if alive, err := id.Alive(); err != nil || !alive {
-			return err == nil, err
-		}
-		select {
-		case <-ctx.Done():
-			return false, nil
-		case <-timeout.C:
-			return false, nil
-		case <-tick.C:
-		}
+	err = wait.PollUntilContextTimeout(ctx, poll, limit, true, func(context.Context) (bool, error) {
+		alive, err := id.Alive()
+		return !alive, err
+	})
+	if wait.Interrupted(err) {
+		return false, nil
 	}
+	return err == nil, err //nolint:wrapcheck // it is Alive's
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -140,39 +139,4 @@ func TestReusedPIDIsLeftAlone(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestParseStat(t *testing.T) {
-	t.Parallel()
-	tail := " S 1 7 7 0 -1 4194560 9 0 0 0 250 50 0 0 20 0 8 0 4711 99 123 18446744073709551615"
-	cases := map[string]struct {
-		why, line string
-		ok        bool
-	}{
-		"Plain":     {why: "What proc_pid_stat(5) shows.", line: "7 (etcd)" + tail, ok: true},
-		"OddName":   {why: "A program may be called anything.", line: "7 (a) S (b) 1 2)" + tail, ok: true},
-		"NoName":    {why: "Not a stat line.", line: "7 etcd" + tail},
-		"Short":     {why: "Truncated.", line: "7 (etcd) S 1 7 7"},
-		"NoNumbers": {why: "Not a stat line.", line: "7 (etcd)" + strings.ReplaceAll(tail, "4711", "x")},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			state, cpu, started, pages, err := process.ParseStat(tc.line)
-			if (err == nil) != tc.ok {
-				t.Fatalf("error %v, want ok %t; %s", err, tc.ok, tc.why)
-			}
-			if tc.ok && (state != 'S' || cpu != 3*time.Second || started != 4711 || pages != 123) {
-				t.Errorf("%c %s %d %d; %s", state, cpu, started, pages, tc.why)
-			}
-		})
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add("7 (etcd) S 1 7 7 0 -1 4194560 9 0 0 0 250 50 0 0 20 0 8 0 4711 99 123 1")
-	f.Add(")")
-	f.Fuzz(func(_ *testing.T, line string) {
-		_, _, _, _, _ = process.ParseStat(line) // must not panic
-	})
 }

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 )
 
 // ticksPerSecond is USER_HZ: 100 on every architecture that Go supports, see
@@ -67,129 +70,62 @@ func ofChild(pid string) (Usage, error) {
 		return Usage{}, fmt.Errorf("read a list of children: %w", err)
 	}
 	id, err := Identify(n)
+	var u Usage
 	if err == nil {
-		var u Usage
 		var reaped time.Duration
 		u, reaped, err = id.usage()
 		u.CPU += reaped
-		if err == nil {
-			return u, nil
-		}
 	}
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
 		return Usage{}, nil
 	}
-	return Usage{}, err
+	return u, err
 }
 
 // usage returns the resource use of the process alone, and the CPU time of the children
 // that it has waited for.
 func (id ID) usage() (_ Usage, reaped time.Duration, _ error) {
-	alive, err := id.Alive()
+	st, running, err := id.stat()
 	if err != nil {
 		return Usage{}, 0, err
 	}
-	if !alive {
+	if !running {
 		return Usage{}, 0, os.ErrProcessDone
 	}
-	st, err := readStat(id.PID)
+	status, err := read(id.PID, procfs.Proc.NewStatus)
 	if err != nil {
 		return Usage{}, 0, err
 	}
-	peak, err := readPeak(id.PID)
-	if err != nil {
-		return Usage{}, 0, err
+	if status.VmHWM == 0 {
+		return Usage{}, 0, fmt.Errorf("process %d has no memory: %w", id.PID, os.ErrNotExist)
 	}
-	up, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		return Usage{}, 0, fmt.Errorf("read the uptime: %w", err)
-	}
-	first, _, _ := strings.Cut(string(up), " ")
-	seconds, err := strconv.ParseFloat(first, 64)
-	if err != nil {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
 		return Usage{}, 0, fmt.Errorf("read the uptime: %w", err)
 	}
 	return Usage{
-		RSS:  st.rssPages * int64(os.Getpagesize()),
-		Peak: peak,
-		CPU:  ticks(st.cpu),
-		Age:  max(0, time.Duration(seconds*float64(time.Second))-ticks(st.start)),
-	}, ticks(st.reaped), nil
+		RSS:  int64(st.ResidentMemory()),
+		Peak: int64(status.VmHWM), //nolint:gosec // bytes of memory
+		CPU:  ticks(st.UTime + st.STime),
+		Age:  max(0, time.Duration(up.Nano())-ticks(st.Starttime)),
+	}, ticks(st.CUTime + st.CSTime), nil
 }
 
-// readPeak returns VmHWM of proc_pid_status(5) in bytes. The error wraps
-// [os.ErrNotExist] if there is no such process, or if the process has no memory.
-func readPeak(pid int) (int64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+func ticks[N int | uint | uint64](n N) time.Duration {
+	return time.Duration(n) * (time.Second / ticksPerSecond) //nolint:gosec // less than centuries
+}
+
+// read reads a file of a process. The error wraps [os.ErrNotExist] if there is no such process.
+func read[T any](pid int, file func(procfs.Proc) (T, error)) (content T, err error) {
+	p, err := procfs.NewProc(pid)
+	if err == nil {
+		content, err = file(p)
+	}
 	if errors.Is(err, syscall.ESRCH) { // it ended while we read
 		err = os.ErrNotExist
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+		return content, fmt.Errorf("look at process %d: %w", pid, err)
 	}
-	_, rest, ok := strings.Cut(string(data), "\nVmHWM:")
-	if !ok {
-		return 0, fmt.Errorf("read the memory of process %d: %w", pid, os.ErrNotExist)
-	}
-	line, _, _ := strings.Cut(rest, "\n")
-	kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(line, "kB")), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
-	}
-	return kb << 10, nil
-}
-
-func ticks(n uint64) time.Duration { return time.Duration(n) * (time.Second / ticksPerSecond) }
-
-// stat holds the fields of /proc/PID/stat that the lab needs.
-type stat struct {
-	state    byte
-	cpu      uint64 // ticks
-	reaped   uint64 // ticks of the children that it has waited for
-	start    uint64 // ticks since boot
-	rssPages int64
-}
-
-// readStat returns an error that wraps [os.ErrNotExist] if there is no such process.
-func readStat(pid int) (stat, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if errors.Is(err, syscall.ESRCH) { // it ended while we read
-		err = os.ErrNotExist
-	}
-	if err != nil {
-		return stat{}, fmt.Errorf("read the state of process %d: %w", pid, err)
-	}
-	st, err := parseStat(string(data))
-	if err != nil {
-		return stat{}, fmt.Errorf("read the state of process %d: %w", pid, err)
-	}
-	return st, nil
-}
-
-// parseStat parses proc_pid_stat(5). The second field is the program's name in
-// parentheses. The name may contain spaces and parentheses.
-func parseStat(line string) (stat, error) {
-	end := strings.LastIndexByte(line, ')')
-	if end < 0 {
-		return stat{}, fmt.Errorf("no program name in %q", line)
-	}
-	fields := strings.Fields(line[end+1:]) // from the third field on
-	const first, state, utime, stime, cutime, cstime, start, rss = 3, 3, 14, 15, 16, 17, 22, 24
-	if len(fields) <= rss-first {
-		return stat{}, fmt.Errorf("%d fields are too few in %q", len(fields), line)
-	}
-	var bad error
-	number := func(field int) uint64 {
-		n, err := strconv.ParseUint(fields[field-first], 10, 64)
-		bad = errors.Join(bad, err)
-		return n
-	}
-	st := stat{
-		state:    fields[state-first][0],
-		cpu:      number(utime) + number(stime),
-		reaped:   number(cutime) + number(cstime),
-		start:    number(start),
-		rssPages: int64(number(rss)),
-	}
-	return st, bad
+	return content, nil
 }
