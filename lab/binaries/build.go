@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,10 +31,10 @@ type BuildOptions struct {
 	Progress io.Writer // receives progress; on a terminal, one line that is rewritten each second
 }
 
-// DefaultParallel returns how many packages are compiled at once on a machine with
-// the given number of cores. A compiler of Kubernetes' larger packages, or the linker,
-// needs about 1 GB. Four at once need less than 4 GB.
-func DefaultParallel(cores int) int { return min(max(cores, 1), 4) }
+// DefaultParallel returns how many packages are compiled at once: one per core, and at
+// most four. A compiler of Kubernetes' larger packages, or the linker, needs about 1 GB.
+// Four at once need less than 4 GB.
+func DefaultParallel() int { return min(runtime.NumCPU(), 4) }
 
 // Build builds the missing programs and keeps existing programs. Each program appears
 // complete or not at all. Concurrent builds in one folder run one after the other.
@@ -130,7 +131,7 @@ func (s Set) build(ctx context.Context, b Binary, parallel int, out *progress, s
 	defer func() { _ = os.RemoveAll(temp) }() // if this fails, sweep of the next build removes it
 
 	if parallel <= 0 {
-		parallel = DefaultParallel(cores())
+		parallel = DefaultParallel()
 	}
 	target := filepath.Join(temp, b.Name)
 	args := append([]string{"build", "-v", "-p", strconv.Itoa(parallel)}, flags(b, s.Version(b.Name))...)

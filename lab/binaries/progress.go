@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"runtime"
 	"sync"
 	"time"
 
@@ -97,5 +96,3 @@ func (p *progress) show(step string, elapsed time.Duration) {
 	}
 	fmt.Fprintln(p.w, text)
 }
-
-func cores() int { return runtime.NumCPU() }

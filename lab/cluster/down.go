@@ -68,26 +68,33 @@ func (l *Lab) sweep() error {
 // Stop ends the named components of a cluster, or all components if no name is given,
 // and keeps the cluster's state.
 func (l *Lab) Stop(ctx context.Context, name string, parts ...string) error {
-	s, unlock, err := l.change(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	of, err := s.pick(parts)
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	if err := l.halt(ctx, s, stopGrace, of...); err != nil {
-		return err
-	}
-	l.printf("%s: stopped %s in %s", name, list(of), since(start))
-	return nil
+	return l.each(ctx, name, parts, "stopped", func(s *clusterState, of []component) error { return l.halt(ctx, s, stopGrace, of...) })
 }
 
 // Start starts the named components of a cluster again, on their old ports, or all
 // components if no name is given. Start waits until they serve.
 func (l *Lab) Start(ctx context.Context, name string, parts ...string) error {
+	return l.each(ctx, name, parts, "started", func(s *clusterState, of []component) error {
+		if err := s.connect(); err != nil {
+			return err
+		}
+		if len(parts) == 0 {
+			if _, err := l.start(ctx, s); err != nil {
+				return err
+			}
+		}
+		for _, c := range of {
+			if _, err := l.run(ctx, s, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// each calls do with the named components of a cluster, or with all components if no name is
+// given, under the cluster's lock. It prints what was done to which of them.
+func (l *Lab) each(ctx context.Context, name string, parts []string, done string, do func(*clusterState, []component) error) error {
 	s, unlock, err := l.change(ctx, name)
 	if err != nil {
 		return err
@@ -98,19 +105,9 @@ func (l *Lab) Start(ctx context.Context, name string, parts ...string) error {
 		return err
 	}
 	start := time.Now()
-	if err := s.connect(); err != nil {
+	if err := do(s, of); err != nil {
 		return err
 	}
-	if len(parts) == 0 {
-		if _, err := l.start(ctx, s); err != nil {
-			return err
-		}
-	}
-	for _, c := range of {
-		if _, err := l.run(ctx, s, c); err != nil {
-			return err
-		}
-	}
-	l.printf("%s: started %s in %s", name, list(of), since(start))
+	l.printf("%s: %s %s in %s", name, done, list(of), since(start))
 	return nil
 }

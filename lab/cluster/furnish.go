@@ -29,7 +29,7 @@ func (l *Lab) furnish(ctx context.Context, s *clusterState) error {
 	if err != nil {
 		return err
 	}
-	if err := s.furnishRights(ctx, client); err != nil {
+	if err := s.bindRole(ctx, client, "cluster-admin", Keelson); err != nil {
 		return err
 	}
 	if s.Options.ControlPlaneOnly {
@@ -66,14 +66,15 @@ func (l *Lab) furnish(ctx context.Context, s *clusterState) error {
 	return nil
 }
 
-func (s *clusterState) furnishRights(ctx context.Context, client kubernetes.Interface) error {
+// bindRole gives a user a ClusterRole.
+func (s *clusterState) bindRole(ctx context.Context, client kubernetes.Interface, role, user string) error {
 	_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "lab:keelson", Labels: map[string]string{madeBy: "lab"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: Keelson}},
+		ObjectMeta: metav1.ObjectMeta{Name: "lab:" + strings.TrimPrefix(user, "system:"), Labels: map[string]string{madeBy: "lab"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("%s: give %s its rights: %w", s.Name, Keelson, err)
+		return fmt.Errorf("%s: give %s its rights: %w", s.Name, user, err)
 	}
 	return nil
 }

@@ -1,11 +1,15 @@
 package cluster_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
@@ -93,6 +97,20 @@ func TestUpThatFails(t *testing.T) {
 	if _, err := os.Stat(l.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something was left in %s (%v)", l.Dir, err)
 	}
+}
+
+// contextUntil returns a context that ends as soon as a file has something in it.
+func contextUntil(t *testing.T, path string) (context.Context, context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		_ = wait.PollUntilContextCancel(ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
+			info, err := os.Stat(path)
+			return err == nil && info.Size() > 0, nil
+		})
+	}()
+	return ctx, cancel
 }
 
 // A process that runs without serving is ended with the start that failed.

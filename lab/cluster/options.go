@@ -91,23 +91,13 @@ func (c Change) apply(to Options, exists bool) (Options, error) {
 	if exists && c.ServiceCIDR != nil && *c.ServiceCIDR != to.ServiceCIDR {
 		return to, fmt.Errorf("%w: the range of Services is settled when a cluster is made; run lab down first", ErrOptions)
 	}
-	if c.ControlPlaneOnly != nil {
-		to.ControlPlaneOnly = *c.ControlPlaneOnly
-	}
-	if c.ServiceCIDR != nil {
-		to.ServiceCIDR = *c.ServiceCIDR
-	}
-	if c.Node != nil {
-		to.Node = *c.Node
-	}
-	if c.Audit != nil {
-		to.Audit = *c.Audit
-	}
+	set(&to.ControlPlaneOnly, c.ControlPlaneOnly)
+	set(&to.ServiceCIDR, c.ServiceCIDR)
+	set(&to.Node, c.Node)
+	set(&to.Audit, c.Audit)
+	set(&to.Nodes, c.Nodes)
 	if c.NodeLabels != nil {
 		to.NodeLabels = maps.Clone(c.NodeLabels)
-	}
-	if c.Nodes != nil {
-		to.Nodes = *c.Nodes
 	}
 	if to.ControlPlaneOnly {
 		if c.Nodes != nil && *c.Nodes != 0 {
@@ -116,4 +106,10 @@ func (c Change) apply(to Options, exists bool) (Options, error) {
 		to.Nodes = 0
 	}
 	return to, to.check()
+}
+
+func set[T any](option, value *T) {
+	if value != nil {
+		*option = *value
+	}
 }

@@ -2,15 +2,12 @@ package cluster
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -20,37 +17,13 @@ const requestTimeout = 2 * time.Second
 
 // etcdReady returns nil if etcd serves.
 func (s *clusterState) etcdReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	pair, err := tls.LoadX509KeyPair(s.dir.pki("etcd.crt"), s.dir.pki("etcd.key"))
+	config, err := rest.TLSConfigFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{
+		CAFile: s.dir.pki("etcd-ca.crt"), CertFile: s.dir.pki("etcd.crt"), KeyFile: s.dir.pki("etcd.key"),
+	}})
 	if err != nil {
-		return fmt.Errorf("load etcd's certificate: %w", err)
+		return fmt.Errorf("load etcd's certificates: %w", err)
 	}
-	ca, err := os.ReadFile(s.dir.pki("etcd-ca.crt"))
-	if err != nil {
-		return fmt.Errorf("load etcd's authority: %w", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(ca) {
-		return errors.New("etcd's authority is no certificate")
-	}
-	client := &http.Client{Transport: &http.Transport{
-		TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}},
-		DisableKeepAlives: true,
-	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.etcd()+"/health", nil)
-	if err != nil {
-		return fmt.Errorf("ask etcd: %w", err)
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return fmt.Errorf("ask etcd: %w", err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("etcd answers %s", response.Status)
-	}
-	return nil
+	return answers(ctx, s.etcd()+"/health", &http.Transport{TLSClientConfig: config})
 }
 
 // apiserverReady returns nil if the API server is ready.
@@ -69,19 +42,25 @@ func (s *clusterState) apiserverReady(ctx context.Context) error {
 
 // registryReady returns nil if the registry serves.
 func (s *clusterState) registryReady(ctx context.Context) error {
+	return answers(ctx, "http://"+s.registry()+"/v2/", &http.Transport{})
+}
+
+// answers returns nil if a server answers a request with 200.
+func answers(ctx context.Context, url string, transport *http.Transport) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.registry()+"/v2/", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return fmt.Errorf("ask the registry: %w", err)
+		return fmt.Errorf("ask %s: %w", url, err)
 	}
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	transport.DisableKeepAlives = true
+	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return fmt.Errorf("ask the registry: %w", err)
+		return fmt.Errorf("ask %s: %w", url, err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the registry answers %s", response.Status)
+		return fmt.Errorf("%s answers %s", url, response.Status)
 	}
 	return nil
 }

@@ -18,8 +18,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -288,13 +286,8 @@ func (s *clusterState) furnishImages(ctx context.Context) error {
 // furnishReal grants kube-proxy its rights and pushes images. A kubelet registers its
 // node itself, and realNodesReady labels the node.
 func (s *clusterState) furnishReal(ctx context.Context, client kubernetes.Interface) error {
-	_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "lab:kube-proxy", Labels: map[string]string{madeBy: "lab"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:kube-proxy"}},
-	}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("%s: give kube-proxy its rights: %w", s.Name, err)
+	if err := s.bindRole(ctx, client, "system:node-proxier", "system:kube-proxy"); err != nil {
+		return err
 	}
 	return s.furnishImages(ctx)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 // State is the state of a cluster or a component.
@@ -65,12 +66,8 @@ func (l *Lab) Status(ctx context.Context, sample time.Duration) ([]Status, error
 		return l.judge(ctx, before), nil
 	}
 	start := time.Now()
-	wait := time.NewTimer(sample)
-	defer wait.Stop()
-	select {
-	case <-ctx.Done():
-		return nil, fmt.Errorf("sample the clusters: %w", context.Cause(ctx))
-	case <-wait.C:
+	if err := process.Wait(ctx, sample); err != nil {
+		return nil, fmt.Errorf("sample the clusters: %w", err)
 	}
 	after, err := l.observe()
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/keelson-io/keelson/lab/binaries"
 	labports "github.com/keelson-io/keelson/lab/ports"
 	"github.com/keelson-io/keelson/lab/process"
@@ -30,13 +32,12 @@ func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.S
 		l.discard(name)
 		return err
 	}
-	leave, err := enter(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: wait for its turn to start: %w", name, err)
+	if err := turns.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("%s: wait for its turn to start: %w", name, context.Cause(ctx))
 	}
 	start := time.Now()
 	started, err := l.start(ctx, s)
-	leave()
+	turns.Release(1)
 	if err != nil {
 		l.printf("%s: failed; stopping it", name)
 		// The end of the context may be the cause of the failure, and the processes must
@@ -54,17 +55,7 @@ func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.S
 // turns limits how many clusters start at the same time. A starting API server needs
 // seconds of CPU time. Eight of them on a busy machine with two processors don't complete
 // their own TLS handshakes, and none ever starts.
-var turns = make(chan struct{}, max(2, runtime.NumCPU())) //nolint:gochecknoglobals // as many as there are processors, whatever labs there are
-
-// enter waits until a cluster may start. The caller calls leave when the start is over.
-func enter(ctx context.Context) (leave func(), err error) {
-	select {
-	case turns <- struct{}{}:
-		return func() { <-turns }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
+var turns = semaphore.NewWeighted(int64(max(2, runtime.NumCPU()))) //nolint:gochecknoglobals // as many as there are processors, whatever labs there are
 
 // prepare returns the state of an existing cluster with changed options, or
 // creates a new cluster with all its files.

@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"fmt"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +54,7 @@ kubelet, kube-proxy and containerd, and the registry that they pull from.`,
 		},
 	}
 	c.Flags().StringSliceVar(&opts.Only, "only", nil, "programs to build (default: all)")
-	c.Flags().IntVarP(&opts.Parallel, "parallel", "p", binaries.DefaultParallel(runtime.NumCPU()), "packages compiled at once; each may take 1 GB")
+	c.Flags().IntVarP(&opts.Parallel, "parallel", "p", binaries.DefaultParallel(), "packages compiled at once; each may take 1 GB")
 	c.Flags().BoolVar(&forge, "forge", false, "build Gitea instead")
 	c.Flags().StringVar(&node, "node", "", `build what nodes of this kind run instead; there is "real"`)
 	kubernetesFlag(c, &minor)

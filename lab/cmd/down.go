@@ -4,6 +4,9 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/keelson-io/keelson/lab/cluster"
 )
 
 func newDown(open opener) *cobra.Command {
@@ -17,21 +20,18 @@ A cluster that isn't there is no error.`,
 		Example: `  lab down a
   lab down --all`,
 		ValidArgsFunction: complete(open, false),
-		RunE: func(c *cobra.Command, names []string) error {
+		RunE: open.run(func(c *cobra.Command, l *cluster.Lab, names []string) error {
 			if all == (len(names) > 0) {
 				return usageError{errors.New("name clusters, or say --all")}
 			}
-			l, err := open(c)
-			if err != nil {
-				return err
-			}
 			if all {
+				var err error
 				if names, err = l.Names(); err != nil {
 					return err
 				}
 			}
-			return each(unique(names), func(name string) error { return l.Down(c.Context(), name) })
-		},
+			return each(sets.List(sets.New(names...)), func(name string) error { return l.Down(c.Context(), name) })
+		}),
 	}
 	c.Flags().BoolVar(&all, "all", false, "every cluster")
 	return c

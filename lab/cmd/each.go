@@ -3,7 +3,6 @@ package cmd
 import (
 	"errors"
 	"runtime"
-	"slices"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -22,11 +21,4 @@ func each(names []string, do func(name string) error) error {
 	}
 	_ = group.Wait() // no function returns an error
 	return errors.Join(errs...)
-}
-
-// unique returns the names sorted, each once.
-func unique(names []string) []string {
-	sorted := slices.Clone(names)
-	slices.Sort(sorted)
-	return slices.Compact(sorted)
 }

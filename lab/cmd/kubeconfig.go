@@ -24,11 +24,7 @@ audit log tells Keelson's calls from others' by it.`,
   lab kubeconfig a --user keelson --raw`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: complete(open, false),
-		RunE: func(c *cobra.Command, given []string) error {
-			l, err := open(c)
-			if err != nil {
-				return err
-			}
+		RunE: open.run(func(c *cobra.Command, l *cluster.Lab, given []string) error {
 			path, err := l.Kubeconfig(given[0], user)
 			if err != nil {
 				return err
@@ -43,7 +39,7 @@ audit log tells Keelson's calls from others' by it.`,
 			}
 			fmt.Fprint(c.OutOrStdout(), string(data))
 			return nil
-		},
+		}),
 	}
 	c.Flags().StringVar(&user, "user", cluster.Admin, "admin or keelson")
 	c.Flags().BoolVar(&raw, "raw", false, "print what is in the file")

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/lab/cluster"
 )
 
 func newLogs(open opener) *cobra.Command {
@@ -16,11 +18,7 @@ func newLogs(open opener) *cobra.Command {
   tail -f "$(lab status -o json | jq -r '.clusters[0].components[1].log')"`,
 		Args:              args(cobra.ExactArgs(2)),
 		ValidArgsFunction: complete(open, true),
-		RunE: func(c *cobra.Command, given []string) error {
-			l, err := open(c)
-			if err != nil {
-				return err
-			}
+		RunE: open.run(func(c *cobra.Command, l *cluster.Lab, given []string) error {
 			path, err := l.Log(given[0], given[1])
 			if err != nil {
 				return err
@@ -34,6 +32,6 @@ func newLogs(open opener) *cobra.Command {
 				return fmt.Errorf("print the log: %w", err)
 			}
 			return nil
-		},
+		}),
 	}
 }

@@ -1,12 +1,9 @@
 package cmd
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -16,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
 )
 
 func newOpenAPI(open opener) *cobra.Command {
@@ -28,11 +26,7 @@ people read left out. keelson diff builds those of a current Kubernetes in.`,
 		Example:           `  lab openapi a ../differ/openapi`,
 		Args:              args(cobra.ExactArgs(2)),
 		ValidArgsFunction: complete(open, false),
-		RunE: func(c *cobra.Command, given []string) error {
-			l, err := open(c)
-			if err != nil {
-				return err
-			}
+		RunE: open.run(func(c *cobra.Command, l *cluster.Lab, given []string) error {
 			kubeconfig, err := l.Kubeconfig(given[0], cluster.Admin)
 			if err != nil {
 				return err
@@ -41,7 +35,7 @@ people read left out. keelson diff builds those of a current Kubernetes in.`,
 				return fmt.Errorf("OpenAPI of %s: %w", given[0], err)
 			}
 			return nil
-		},
+		}),
 	}
 }
 
@@ -105,24 +99,7 @@ func writeDocument(file string, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	var packed bytes.Buffer
-	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		return fmt.Errorf("compress: %w", err)
-	}
-	if _, err := z.Write(text); err != nil {
-		return fmt.Errorf("compress: %w", err)
-	}
-	if err := z.Close(); err != nil {
-		return fmt.Errorf("compress: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	if err := os.WriteFile(file, packed.Bytes(), 0o644); err != nil { //nolint:gosec // for everybody
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return harness.WriteGzip(file, text)
 }
 
 // withoutProse removes descriptions. A property named description stays: its value is a schema, not

@@ -100,6 +100,17 @@ programs that are not built.`,
 // opener opens the lab that the flags select.
 type opener func(*cobra.Command) (*cluster.Lab, error)
 
+// run returns the function that opens the lab and calls do.
+func (open opener) run(do func(c *cobra.Command, l *cluster.Lab, given []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, given []string) error {
+		l, err := open(c)
+		if err != nil {
+			return err
+		}
+		return do(c, l, given)
+	}
+}
+
 // known rejects unknown commands; cobra calls it with arguments only for these.
 func known(c *cobra.Command, given []string) error {
 	if len(given) == 0 {

@@ -1,6 +1,10 @@
 package cmd
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/lab/cluster"
+)
 
 func newStart(open opener) *cobra.Command {
 	return &cobra.Command{
@@ -10,12 +14,8 @@ func newStart(open opener) *cobra.Command {
   lab start a kube-apiserver`,
 		Args:              args(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: complete(open, true),
-		RunE: func(c *cobra.Command, given []string) error {
-			l, err := open(c)
-			if err != nil {
-				return err
-			}
+		RunE: open.run(func(c *cobra.Command, l *cluster.Lab, given []string) error {
 			return l.Start(c.Context(), given[0], given[1:]...)
-		},
+		}),
 	}
 }

@@ -33,13 +33,9 @@ in percent of one core, or, with --sample, what was used in that time.`,
   lab status --components --sample 30s
   lab status -o json | jq -r '.clusters[] | .name + " " + .auditLog'`,
 		Args: args(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: open.run(func(c *cobra.Command, l *cluster.Lab, _ []string) error {
 			if output != "text" && output != "json" {
 				return usageError{fmt.Errorf("output %q: there are text and json", output)}
-			}
-			l, err := open(c)
-			if err != nil {
-				return err
 			}
 			all, err := l.Status(c.Context(), sample)
 			if err != nil {
@@ -51,7 +47,7 @@ in percent of one core, or, with --sample, what was used in that time.`,
 				return encoder.Encode(report{StateDir: l.Dir, Clusters: all})
 			}
 			return table(c.OutOrStdout(), all, wide)
-		},
+		}),
 	}
 	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	c.Flags().BoolVar(&wide, "components", false, "a line for each process")

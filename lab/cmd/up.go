@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
@@ -39,30 +40,16 @@ a machine has one such cluster at a time, and its Services answer on it.`,
   lab up a --node real --nodes 2`,
 		Args:              args(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: complete(open, false),
-		RunE: func(c *cobra.Command, names []string) error {
-			var change cluster.Change
-			if c.Flags().Changed("nodes") {
-				change.Nodes = &nodes
+		RunE: open.run(func(c *cobra.Command, l *cluster.Lab, names []string) error {
+			change := cluster.Change{
+				Nodes: changed(c, "nodes", &nodes), Node: changed(c, "node", &node), ControlPlaneOnly: changed(c, "control-plane-only", &hub),
+				ServiceCIDR: changed(c, "service-cidr", &service), NodeLabels: labels,
 			}
-			if c.Flags().Changed("node") {
-				change.Node = &node
-			}
-			if c.Flags().Changed("control-plane-only") {
-				change.ControlPlaneOnly = &hub
-			}
-			if c.Flags().Changed("service-cidr") {
-				change.ServiceCIDR = &service
-			}
-			change.NodeLabels = labels
 			set, err := binaries.Find()
 			if err != nil {
 				return err
 			}
-			l, err := open(c)
-			if err != nil {
-				return err
-			}
-			names = unique(names)
+			names = sets.List(sets.New(names...))
 			if err := each(names, func(name string) error { return l.Up(c.Context(), name, change, set) }); err != nil {
 				return err
 			}
@@ -74,7 +61,7 @@ a machine has one such cluster at a time, and its Services answer on it.`,
 				fmt.Fprintf(c.OutOrStdout(), "export KUBECONFIG=%s\n", path)
 			}
 			return nil
-		},
+		}),
 	}
 	c.Flags().IntVar(&nodes, "nodes", cluster.DefaultNodes, "nodes of each cluster, played by kwok unless --node says otherwise")
 	c.Flags().StringVar(&node, "node", "", `"real": kubelet, kube-proxy and containerd in namespaces of their own; one cluster a machine, as root`)
@@ -82,4 +69,12 @@ a machine has one such cluster at a time, and its Services answer on it.`,
 	c.Flags().StringToStringVar(&labels, "label", nil, "labels of new nodes, key=value")
 	c.Flags().StringVar(&service, "service-cidr", cluster.DefaultServiceCIDR, "addresses of Services")
 	return c
+}
+
+// changed returns the value of a flag, or nil if the command line doesn't set the flag.
+func changed[T any](c *cobra.Command, flag string, value *T) *T {
+	if c.Flags().Changed(flag) {
+		return value
+	}
+	return nil
 }

@@ -111,14 +111,10 @@ func (c *component) files(version int) map[string][]byte {
 		c.name, versionName(version)[1:], versionName(version)))
 	put("template/values.yaml", c.values(version))
 	if c.schema {
-		put("template/values.schema.json", valuesSchema)
+		put("template/values.schema.json", chart("values.schema.json"))
 	}
 	for _, part := range append([]string{"_helpers.tpl", "config.yaml", "rbac.yaml", "workloads.yaml", "services.yaml", "budgets.yaml"}, c.parts...) {
-		text, err := charts.ReadFile("chart/" + part)
-		if err != nil {
-			panic("not embedded: " + part) // part is one of the names above
-		}
-		put("template/templates/"+part, string(text))
+		put("template/templates/"+part, chart(part))
 	}
 	for i := range c.crds {
 		put(fmt.Sprintf("template/crds/%s.yaml", kinds()[i]), c.crd(i))
@@ -129,6 +125,15 @@ func (c *component) files(version int) map[string][]byte {
 		}
 	}
 	return out
+}
+
+// chart returns an embedded file.
+func chart(file string) string {
+	text, err := charts.ReadFile("chart/" + file)
+	if err != nil {
+		panic("not embedded: " + file) // all callers name files of the folder
+	}
+	return string(text)
 }
 
 func (c *component) dashboards() int {
@@ -220,36 +225,6 @@ func boolInt(b bool) int {
 	}
 	return 0
 }
-
-const valuesSchema = `{
-  "$schema": "http://json-schema.org/draft-07/schema#",
-  "type": "object",
-  "required": ["replicas", "resources", "workloads"],
-  "properties": {
-    "replicas": {"type": "integer", "minimum": 0, "maximum": 500},
-    "logLevel": {"enum": ["debug", "info", "warn", "error"]},
-    "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
-    "settings": {"type": "object"},
-    "tolerations": {"type": "array", "items": {"type": "object"}},
-    "resources": {
-      "type": "object",
-      "properties": {
-        "requests": {"type": "object", "additionalProperties": {"type": ["string", "number"]}},
-        "limits": {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
-      },
-      "additionalProperties": false
-    },
-    "workloads": {
-      "type": "object",
-      "additionalProperties": {
-        "type": "object",
-        "required": ["image", "ports"],
-        "properties": {"image": {"type": "string"}, "perNode": {"type": "boolean"}, "ports": {"type": "object"}}
-      }
-    }
-  }
-}
-`
 
 func kinds() []string { return []string{"claims", "pools", "rules", "targets"} }
 

@@ -67,10 +67,7 @@ func Generate(ctx context.Context, dir string, o Options) (Made, error) {
 	if len(there) > 0 {
 		return Made{}, fmt.Errorf("%s is not empty", dir)
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return Made{}, fmt.Errorf("make the folder: %w", err)
-	}
-	if _, err := git(ctx, "", "init", "--quiet", "--bare", "--initial-branch=main", dir); err != nil {
+	if err := initialize(ctx, dir); err != nil {
 		return Made{}, err
 	}
 	p, err := newPlan(o)
@@ -101,10 +98,7 @@ func Pack(ctx context.Context, dir string) error {
 
 // Create makes a bare repository with one commit, in a folder that doesn't exist yet.
 func Create(ctx context.Context, dir string, c Commit) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return fmt.Errorf("make the folder: %w", err)
-	}
-	if _, err := git(ctx, "", "init", "--quiet", "--bare", "--initial-branch=main", dir); err != nil {
+	if err := initialize(ctx, dir); err != nil {
 		return err
 	}
 	return importInto(ctx, dir, func(s *stream) {
@@ -113,6 +107,14 @@ func Create(ctx context.Context, dir string, c Commit) error {
 			s.tag(c.Tag)
 		}
 	})
+}
+
+func initialize(ctx context.Context, dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return fmt.Errorf("make the folder: %w", err)
+	}
+	_, err := git(ctx, "", "init", "--quiet", "--bare", "--initial-branch=main", dir)
+	return err
 }
 
 // Commit is a commit on top of the branch main.
@@ -153,10 +155,4 @@ func Tag(ctx context.Context, dir string, names ...string) error {
 func Read(ctx context.Context, dir, path string) ([]byte, error) {
 	out, err := git(ctx, dir, "show", "main:"+path)
 	return []byte(out + "\n"), err
-}
-
-// List returns the paths of all files below a folder of the branch main.
-func List(ctx context.Context, dir, folder string) ([]string, error) {
-	out, err := git(ctx, dir, "ls-tree", "-r", "--name-only", "main", folder+"/")
-	return lines(out), err
 }

@@ -6,7 +6,9 @@ package harness
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,6 +27,21 @@ func Main(name string, run func(context.Context) error) {
 		fmt.Fprintln(os.Stderr, name+":", err)
 		os.Exit(1) //nolint:forbidigo // as above
 	}
+}
+
+// ParseFlags parses the arguments of a program. If they are wrong, or valid returns false
+// afterwards, it returns an error with the usage and all flags.
+func ParseFlags(flags *flag.FlagSet, args []string, usage string, valid func() bool) error {
+	flags.SetOutput(io.Discard) // the returned error includes it
+	err := flags.Parse(args)
+	if err == nil && valid() {
+		return nil
+	}
+	text := &strings.Builder{}
+	fmt.Fprintln(text, "usage:", usage)
+	flags.SetOutput(text)
+	flags.PrintDefaults()
+	return errors.Join(err, errors.New(text.String()))
 }
 
 // Say prints a line of progress with the time.

@@ -1,11 +1,14 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -21,6 +24,28 @@ func Serve(ctx context.Context, handler http.Handler) (*http.Server, error) {
 	server := &http.Server{Addr: listener.Addr().String(), Handler: handler, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // ends with Close
 	return server, nil
+}
+
+// Ask sends an HTTP request and returns the body of the answer. It fails for a status of 300 or
+// more; the error includes the body.
+func Ask(ctx context.Context, method, url string, body []byte, header http.Header) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	request.Header = header
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	text, err := io.ReadAll(answer.Body)
+	if err = errors.Join(err, answer.Body.Close()); err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	if answer.StatusCode >= http.StatusMultipleChoices {
+		return nil, fmt.Errorf("ask %s: %s: %s", url, answer.Status, text)
+	}
+	return text, nil
 }
 
 // SignWebhook returns the header X-Hub-Signature-256 with which git hosts sign a webhook.

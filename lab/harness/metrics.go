@@ -2,9 +2,7 @@ package harness
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"regexp"
@@ -27,20 +25,8 @@ func Served(log, what string) (string, error) {
 }
 
 // MetricsText returns the metrics that a process serves at an address.
-func MetricsText(ctx context.Context, address string) (text []byte, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	defer func() { err = errors.Join(err, answer.Body.Close()) }()
-	if text, err = io.ReadAll(answer.Body); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	return text, nil
+func MetricsText(ctx context.Context, address string) ([]byte, error) {
+	return Ask(ctx, http.MethodGet, "http://"+address+"/metrics", nil, nil)
 }
 
 // Metrics returns, for each pattern, the sum of the samples whose line starts with a match.

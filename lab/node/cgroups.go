@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -65,25 +66,16 @@ func RemoveCgroups(ctx context.Context, cgroup string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, cgroupWait)
-	defer cancel()
-	poll := time.NewTicker(cgroupPoll)
-	defer poll.Stop()
-	for {
-		var left []error
+	var left error
+	_ = wait.PollUntilContextTimeout(ctx, cgroupPoll, cgroupWait, true, func(context.Context) (bool, error) {
+		var errs []error
 		for _, root := range roots {
-			left = append(left, removeCgroup(filepath.Join(root, cgroup)))
+			errs = append(errs, removeCgroup(filepath.Join(root, cgroup)))
 		}
-		err := errors.Join(left...)
-		if !errors.Is(err, unix.EBUSY) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-poll.C:
-		}
-	}
+		left = errors.Join(errs...)
+		return !errors.Is(left, unix.EBUSY), nil
+	}) // left has the cause
+	return left
 }
 
 // removeCgroup removes a cgroup and its descendants, as far as they can be removed.

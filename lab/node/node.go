@@ -18,6 +18,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Namespaces are the clone flags of a node's own namespaces, for [syscall.SysProcAttr].
@@ -135,11 +136,8 @@ func (c *Config) network(ctx context.Context) error {
 		return fmt.Errorf("bring up %s: %w", Interface, err)
 	}
 	routes := append([]Route{{To: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Via: c.Gateway}}, c.Routes...)
-	for _, r := range routes {
-		route := netlink.Route{LinkIndex: cable.Attrs().Index, Dst: ipNet(r.To), Gw: r.Via.AsSlice()}
-		if err := netlink.RouteAdd(&route); err != nil {
-			return fmt.Errorf("route %s via %s: %w", r.To, r.Via, err)
-		}
+	if err := setRoutes(cable, routes); err != nil {
+		return err
 	}
 	// The setting applies only to this network namespace.
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
@@ -148,20 +146,12 @@ func (c *Config) network(ctx context.Context) error {
 	return nil
 }
 
-func await(ctx context.Context, name string) (netlink.Link, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, cableWait, fmt.Errorf("not there after %s", cableWait))
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		link, err := netlink.LinkByName(name)
-		if err == nil {
-			return link, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%s: %w: %w", name, context.Cause(ctx), err)
-		case <-tick.C:
-		}
+func await(ctx context.Context, name string) (link netlink.Link, err error) {
+	if wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, cableWait, true, func(context.Context) (bool, error) {
+		link, err = netlink.LinkByName(name)
+		return err == nil, nil
+	}) != nil {
+		return nil, fmt.Errorf("%s: not there after %s: %w", name, cableWait, err)
 	}
+	return link, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -36,7 +37,8 @@ func (c *Config) supervise(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return end(running)
+			end(context.WithoutCancel(ctx), running)
+			return nil
 		case now := <-tick.C:
 			for _, p := range collect(running) {
 				fmt.Fprintf(os.Stderr, "%s ended; it is started again in %s\n", p.Name, again)
@@ -95,21 +97,12 @@ func collect(running map[int]Program) []Program {
 
 // end sends SIGTERM to the programs and waits up to grace for their end. The kernel kills
 // the remaining processes of the node when the first process ends.
-func end(running map[int]Program) error {
+func end(ctx context.Context, running map[int]Program) {
 	for pid := range running {
 		_ = unix.Kill(pid, unix.SIGTERM) // the program may have ended just now
 	}
-	deadline := time.NewTimer(grace)
-	defer deadline.Stop()
-	tick := time.NewTicker(reap)
-	defer tick.Stop()
-	for len(running) > 0 {
-		select {
-		case <-deadline.C:
-			return nil
-		case <-tick.C:
-			collect(running)
-		}
-	}
-	return nil
+	_ = wait.PollUntilContextTimeout(ctx, reap, grace, false, func(context.Context) (bool, error) {
+		collect(running)
+		return len(running) == 0, nil
+	})
 }

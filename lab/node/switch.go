@@ -44,8 +44,12 @@ func NewSwitch(owner string, address netip.Prefix, routes []Route) error {
 	if err := netlink.LinkSetUp(bridge); err != nil {
 		return fmt.Errorf("bring up the switch: %w", err)
 	}
+	return setRoutes(bridge, routes)
+}
+
+func setRoutes(through netlink.Link, routes []Route) error {
 	for _, r := range routes {
-		route := netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: ipNet(r.To), Gw: r.Via.AsSlice()}
+		route := netlink.Route{LinkIndex: through.Attrs().Index, Dst: ipNet(r.To), Gw: r.Via.AsSlice()}
 		if err := netlink.RouteReplace(&route); err != nil {
 			return fmt.Errorf("route %s via %s: %w", r.To, r.Via, err)
 		}

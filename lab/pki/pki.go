@@ -14,6 +14,8 @@ import (
 	"math/big"
 	"net"
 	"time"
+
+	"k8s.io/client-go/util/keyutil"
 )
 
 // lifetime is the validity of all certificates. Labs are short-lived, so a year is enough.
@@ -47,11 +49,7 @@ func NewAuthority(name string, now time.Time) (*Authority, error) {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	pair, cert, key, err := sign(template, nil, now)
-	if err != nil {
-		return nil, fmt.Errorf("make the authority %s: %w", name, err)
-	}
-	return &Authority{Pair: pair, cert: cert, key: key}, nil
+	return sign(template, nil, now)
 }
 
 // Issue makes a key and a signed client certificate. The certificate is also valid for a
@@ -72,11 +70,11 @@ func (a *Authority) Issue(s Subject, now time.Time) (Pair, error) {
 	if len(s.Hosts) > 0 {
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
 	}
-	pair, _, _, err := sign(template, a, now)
+	issued, err := sign(template, a, now)
 	if err != nil {
-		return Pair{}, fmt.Errorf("make the certificate of %s: %w", s.Name, err)
+		return Pair{}, err
 	}
-	return pair, nil
+	return issued.Pair, nil
 }
 
 // NewKeyPair makes a key pair without a certificate. Cert holds the public key. Service
@@ -90,15 +88,18 @@ func NewKeyPair() (Pair, error) {
 	if err != nil {
 		return Pair{}, fmt.Errorf("encode a public key: %w", err)
 	}
-	private, err := encodeKey(key)
+	private, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
-		return Pair{}, err
+		return Pair{}, fmt.Errorf("encode a private key: %w", err)
 	}
 	return Pair{Cert: block("PUBLIC KEY", public), Key: private}, nil
 }
 
-func sign(template *x509.Certificate, by *Authority, now time.Time) (Pair, *x509.Certificate, *ecdsa.PrivateKey, error) {
-	fail := func(err error) (Pair, *x509.Certificate, *ecdsa.PrivateKey, error) { return Pair{}, nil, nil, err }
+// sign makes a key and a certificate that by signs; without by, the certificate is self-signed.
+func sign(template *x509.Certificate, by *Authority, now time.Time) (*Authority, error) {
+	fail := func(err error) (*Authority, error) {
+		return nil, fmt.Errorf("make the certificate of %s: %w", template.Subject.CommonName, err)
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fail(err)
@@ -120,19 +121,11 @@ func sign(template *x509.Certificate, by *Authority, now time.Time) (Pair, *x509
 	if err != nil {
 		return fail(err)
 	}
-	private, err := encodeKey(key)
+	private, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
 		return fail(err)
 	}
-	return Pair{Cert: block("CERTIFICATE", der), Key: private}, cert, key, nil
-}
-
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode a private key: %w", err)
-	}
-	return block("EC PRIVATE KEY", der), nil
+	return &Authority{Pair: Pair{Cert: block("CERTIFICATE", der), Key: private}, cert: cert, key: key}, nil
 }
 
 func block(kind string, der []byte) []byte {
