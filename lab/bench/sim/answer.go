@@ -123,15 +123,9 @@ func (a *answer) deleteOptions() (*metav1.DeleteOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	query := a.r.URL.Query()
-	if len(data) == 0 {
-		if policy := query.Get("propagationPolicy"); policy != "" {
-			o.PropagationPolicy = new(metav1.DeletionPropagation(policy))
-		}
-		o.DryRun = query["dryRun"]
-		return o, nil
-	}
-	if strings.HasPrefix(a.r.Header.Get("Content-Type"), runtime.ContentTypeProtobuf) {
+	if query := a.r.URL.Query(); len(data) == 0 {
+		err = metav1.Convert_url_Values_To_v1_DeleteOptions(&query, o, nil)
+	} else if strings.HasPrefix(a.r.Header.Get("Content-Type"), runtime.ContentTypeProtobuf) {
 		_, _, err = protobuf.NewSerializer(typed, typed).Decode(data, new(schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}), o)
 	} else {
 		err = json.Unmarshal(data, o)
@@ -171,7 +165,6 @@ func (a *answer) notServed() {
 }
 
 func (a *answer) status(s *metav1.Status) error {
-	s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 	a.respond(http.StatusOK, s)
 	return nil
 }
@@ -179,21 +172,9 @@ func (a *answer) status(s *metav1.Status) error {
 // respond sends a Status.
 func (a *answer) respond(code int, s *metav1.Status) {
 	s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	data, media, err := a.encoded(s)
-	if err != nil {
+	if err := a.typed(code, s); err != nil {
 		http.Error(a.w, err.Error(), http.StatusInternalServerError)
-		return
 	}
-	a.send(code, media, data)
-}
-
-func (a *answer) json(code int, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode an answer: %w", err)
-	}
-	a.send(code, runtime.ContentTypeJSON, data)
-	return nil
 }
 
 // encoded returns an object with a Go type in the negotiated encoding.
@@ -239,12 +220,16 @@ func (a *answer) object(code int, k *kind, o *object) error {
 	if err != nil {
 		return err
 	}
-	data, media, err := a.encoded(t)
-	if err != nil {
-		return err
+	return a.typed(code, t)
+}
+
+// typed sends an object with a Go type in the negotiated encoding.
+func (a *answer) typed(code int, o runtime.Object) error {
+	data, media, err := a.encoded(o)
+	if err == nil {
+		a.send(code, media, data)
 	}
-	a.send(code, media, data)
-	return nil
+	return err
 }
 
 // convert converts an object to the negotiated form: only metadata, or its Go type.
@@ -302,7 +287,5 @@ func (a *answer) index(s *surface) {
 	for p, d := range s.documents {
 		found[p] = map[string]string{"serverRelativeURL": "/openapi/v3/" + p + "?hash=" + d.hash}
 	}
-	if err := a.json(http.StatusOK, map[string]any{"paths": found}); err != nil {
-		a.fail(err)
-	}
+	a.plain(http.StatusOK, runtime.ContentTypeJSON, map[string]any{"paths": found})
 }

@@ -6,38 +6,40 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 func applying() map[string]func(*world) any {
 	return map[string]func(*world) any{
 		"ApplyCreates": func(w *world) any {
-			u := w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
+			u := must.Get(w.apply("configmaps", configMap("a", "x: v"), "one"))
 			if u.GetUID() == "" || u.GetResourceVersion() == "" || u.GetCreationTimestamp() == (metav1.Time{}) {
 				w.Errorf("not as stored objects are: %v", u.Object)
 			}
 			return []any{anonymousOf(u), owners(u)}
 		},
 		"ApplyAgainWritesNothing": func(w *world) any {
-			first := w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
-			again := w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
+			first := must.Get(w.apply("configmaps", configMap("a", "x: v"), "one"))
+			again := must.Get(w.apply("configmaps", configMap("a", "x: v"), "one"))
 			return first.GetResourceVersion() == again.GetResourceVersion()
 		},
 		"ApplyUpdatesAndRemoves": func(w *world) any {
-			first := w.must(w.apply("configmaps", configMap("a", "x: v, gone: soon"), "one"))
-			then := w.must(w.apply("configmaps", configMap("a", "x: z"), "one"))
+			first := must.Get(w.apply("configmaps", configMap("a", "x: v, gone: soon"), "one"))
+			then := must.Get(w.apply("configmaps", configMap("a", "x: z"), "one"))
 			return []any{anonymousOf(then), owners(then), first.GetUID() == then.GetUID(), first.GetResourceVersion() == then.GetResourceVersion()}
 		},
 		"ApplyConflictsAndForces": func(w *world) any {
-			w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
+			must.Get(w.apply("configmaps", configMap("a", "x: v"), "one"))
 			_, err := w.apply("configmaps", configMap("a", "x: mine"), "two")
 			w.refused(err, apierrors.IsConflict, "conflict with \"one\": .data.x")
-			forced := w.must(w.apply("configmaps", configMap("a", "x: mine"), "two", "force"))
+			forced := must.Get(w.apply("configmaps", configMap("a", "x: mine"), "two", "force"))
 			return []any{err.Error(), anonymousOf(forced), owners(forced)}
 		},
 		"TwoOwnersOfOneValue": func(w *world) any {
-			w.must(w.apply("configmaps", configMap("a", "x: v, z: z"), "one"))
-			both := w.must(w.apply("configmaps", configMap("a", "x: v"), "two"))
-			left := w.must(w.apply("configmaps", configMap("a", "z: z"), "one"))
+			must.Get(w.apply("configmaps", configMap("a", "x: v, z: z"), "one"))
+			both := must.Get(w.apply("configmaps", configMap("a", "x: v"), "two"))
+			left := must.Get(w.apply("configmaps", configMap("a", "z: z"), "one"))
 			return []any{owners(both), owners(left), anonymousOf(left)}
 		},
 		"CreateGuard": func(w *world) any { // no object has resourceVersion 1
@@ -46,17 +48,17 @@ func applying() map[string]func(*world) any {
 				u.SetResourceVersion("1")
 				return u
 			}
-			made := w.must(w.apply("configmaps", guarded("x: v"), "one"))
+			made := must.Get(w.apply("configmaps", guarded("x: v"), "one"))
 			_, err := w.apply("configmaps", guarded("x: z"), "one", "force")
 			w.refused(err, apierrors.IsConflict, "the object has been modified")
 			return []any{anonymousOf(made), err.Error()}
 		},
 		"UpdateGuard": func(w *world) any {
-			made := w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
+			made := must.Get(w.apply("configmaps", configMap("a", "x: v"), "one"))
 			stale := configMap("a", "x: mine")
 			stale.SetUID(made.GetUID())
 			stale.SetResourceVersion(made.GetResourceVersion())
-			w.must(w.apply("configmaps", stale, "one"))
+			must.Get(w.apply("configmaps", stale, "one"))
 			_, err := w.apply("configmaps", stale.DeepCopy(), "two", "force")
 			w.refused(err, apierrors.IsConflict, "the object has been modified")
 			other := configMap("a", "x: mine")
@@ -71,12 +73,12 @@ func applying() map[string]func(*world) any {
 			return []any{err.Error(), third.Error()}
 		},
 		"DryRun": func(w *world) any {
-			imagined := w.must(w.apply("configmaps", configMap("a", "x: v"), "one", "dry"))
+			imagined := must.Get(w.apply("configmaps", configMap("a", "x: v"), "one", "dry"))
 			_, err := w.of("configmaps").Get(w.Context(), "a", metav1.GetOptions{})
 			w.refused(err, apierrors.IsNotFound)
-			made := w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
-			other := w.must(w.apply("configmaps", configMap("a", "x: z"), "one", "dry"))
-			still := w.must(w.of("configmaps").Get(w.Context(), "a", metav1.GetOptions{}))
+			made := must.Get(w.apply("configmaps", configMap("a", "x: v"), "one"))
+			other := must.Get(w.apply("configmaps", configMap("a", "x: z"), "one", "dry"))
+			still := must.Get(w.of("configmaps").Get(w.Context(), "a", metav1.GetOptions{}))
 			return []any{
 				anonymousOf(imagined), anonymousOf(other), anonymousOf(still), err.Error(),
 				made.GetResourceVersion() == still.GetResourceVersion(), made.GetResourceVersion() == other.GetResourceVersion(),

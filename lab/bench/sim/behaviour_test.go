@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/applier/apiservertest"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // actual is the API server that the simulated servers are compared with. It may be nil.
@@ -50,11 +51,7 @@ func simulated(t *testing.T, names ...string) *Fleet {
 
 func configOf(t *testing.T, f *Fleet, name string) *rest.Config {
 	t.Helper()
-	data, err := f.Kubeconfig(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := clientcmd.RESTConfigFromKubeConfig(data)
+	c, err := clientcmd.RESTConfigFromKubeConfig(f.kubeconfigs[name])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,6 +192,17 @@ func behaviours() map[string]func(*world) any {
 	return all
 }
 
+// observed returns what a behaviour shows of an API server, as text.
+func observed(t *testing.T, config *rest.Config, behaviour func(*world) any) string {
+	t.Helper()
+	w := newWorld(t, config)
+	data, err := must.TryGet(func() []byte { return must.Get(yaml.Marshal(behaviour(w))) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
 // TestBehaviour: a simulated API server behaves like a real one.
 func TestBehaviour(t *testing.T) {
 	t.Parallel()
@@ -214,11 +222,7 @@ func TestBehaviour(t *testing.T) {
 				config *rest.Config
 			}{{"real", actual}, {"simulated", played}} {
 				t.Run(c.name, func(t *testing.T) {
-					data, err := yaml.Marshal(behaviour(newWorld(t, c.config)))
-					if err != nil {
-						t.Fatal(err)
-					}
-					seen[i] = string(data)
+					seen[i] = observed(t, c.config, behaviour)
 				})
 			}
 			if seen[0] != seen[1] {
@@ -238,7 +242,7 @@ func TestBehaviourAlone(t *testing.T) {
 	for name, behaviour := range behaviours() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			behaviour(newWorld(t, played))
+			observed(t, played, behaviour)
 		})
 	}
 }

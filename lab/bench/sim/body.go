@@ -27,6 +27,9 @@ const (
 	anyTime    = "2002-02-02T02:02:02Z" // of the last write
 )
 
+// placeholders by the kind of a slot.
+var placeholders = map[byte]string{'u': anyUID, 'v': anyVersion, 'b': anyBirth, 't': anyTime} //nolint:gochecknoglobals // never changed
+
 // body is the content of an object. Clusters with equal content share one body. A body is
 // immutable.
 type body struct {
@@ -156,12 +159,10 @@ func cut(text []byte) *body {
 // next finds the first placeholder: its position, its kind and its length in bytes.
 func next(text []byte) (at int, what byte, length int) {
 	at = len(text)
-	for _, s := range []struct {
-		text string
-		what byte
-	}{{`"` + anyUID + `"`, 'u'}, {`"` + anyVersion + `"`, 'v'}, {`"` + anyBirth + `"`, 'b'}, {`"` + anyTime + `"`, 't'}} {
-		if i := bytes.Index(text[:at], []byte(s.text)); i >= 0 {
-			at, what, length = i, s.what, len(s.text)
+	for kind, placeholder := range placeholders {
+		quoted := []byte(`"` + placeholder + `"`)
+		if i := bytes.Index(text[:at], quoted); i >= 0 {
+			at, what, length = i, kind, len(quoted)
 		}
 	}
 	return at, what, length
@@ -169,40 +170,33 @@ func next(text []byte) (at int, what byte, length int) {
 
 // append appends the object as JSON.
 func (o *object) append(to []byte) []byte {
-	from := int32(0)
-	for _, s := range o.slots {
-		to = append(to, o.text[from:s.at]...)
-		from = s.at
-		to = append(to, '"')
-		switch s.what {
+	return o.fill(to, func(to []byte, what byte) []byte {
+		switch what {
 		case 'u':
-			to = append(to, o.uidText()...)
+			return append(to, o.uidText()...)
 		case 'v':
-			to = strconv.AppendUint(to, o.version, 10)
+			return strconv.AppendUint(to, o.version, 10)
 		case 'b':
-			to = time.Unix(o.birth, 0).UTC().AppendFormat(to, time.RFC3339)
-		case 't':
-			to = time.Unix(o.change, 0).UTC().AppendFormat(to, time.RFC3339)
+			return time.Unix(o.birth, 0).UTC().AppendFormat(to, time.RFC3339)
 		}
-		to = append(to, '"')
-	}
-	return append(to, o.text[from:]...)
+		return time.Unix(o.change, 0).UTC().AppendFormat(to, time.RFC3339)
+	})
 }
 
 // anonymous returns the content with placeholders.
 func (b *body) anonymous() (map[string]any, error) {
-	o := object{body: b}
-	var text []byte
+	return decoded(b.fill(nil, func(to []byte, what byte) []byte { return append(to, placeholders[what]...) }))
+}
+
+// fill appends the body. value appends the value of a slot.
+func (b *body) fill(to []byte, value func(to []byte, what byte) []byte) []byte {
 	from := int32(0)
-	for _, s := range o.slots {
-		text = append(text, b.text[from:s.at]...)
+	for _, s := range b.slots {
+		to = append(append(to, b.text[from:s.at]...), '"')
+		to = append(value(to, s.what), '"')
 		from = s.at
-		text = append(text, '"')
-		text = append(text, map[byte]string{'u': anyUID, 'v': anyVersion, 'b': anyBirth, 't': anyTime}[s.what]...)
-		text = append(text, '"')
 	}
-	text = append(text, b.text[from:]...)
-	return decoded(text)
+	return append(to, b.text[from:]...)
 }
 
 // content returns the object's full content.

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // widget returns the CRD of a custom kind for these tests.
@@ -50,20 +52,19 @@ spec:
 func (w *world) define() string {
 	w.Helper()
 	group := w.namespace + ".example.com"
-	w.must(w.apply("customresourcedefinitions.apiextensions.k8s.io", widget(group), "one"))
-	ctx, cancel := context.WithTimeout(w.Context(), 3*time.Minute)
-	defer cancel()
-	for tick := time.NewTicker(50 * time.Millisecond); ; {
-		_, err := w.of("widgets."+group).List(ctx, metav1.ListOptions{})
-		if err == nil {
-			return group
+	must.Get(w.apply("customresourcedefinitions.apiextensions.k8s.io", widget(group), "one"))
+	w.untilList("widgets."+group, func(err error) bool { return err == nil })
+	return group
+}
+
+// untilList waits until the error of a list is as wanted.
+func (w *world) untilList(resource string, wanted func(error) bool) {
+	w.Helper()
+	must.Limits{Patience: 3 * time.Minute, Every: 50 * time.Millisecond}.Until(w.Context(), func(ctx context.Context) {
+		if _, err := w.of(resource).List(ctx, metav1.ListOptions{}); !wanted(err) {
+			must.Failf("list %s: %w", resource, err)
 		}
-		select {
-		case <-ctx.Done():
-			w.Fatal(err)
-		case <-tick.C:
-		}
-	}
+	})
 }
 
 func defining() map[string]func(*world) any {
@@ -74,11 +75,11 @@ func defining() map[string]func(*world) any {
 		"CustomResources": func(w *world) any {
 			group := w.define()
 			of := "widgets." + group
-			made := w.must(w.apply(of, one(group, "spec: {color: red, parts: [{name: p, count: 1}]}, status: {phase: forged}"), "one"))
-			second := w.must(w.apply(of, one(group, "spec: {parts: [{name: q}]}"), "two"))
-			status := w.must(w.apply(of, one(group, "status: {phase: Ready}"), "three", "status"))
-			spec := w.must(w.of(of).Patch(w.Context(), "a", types.MergePatchType, []byte(`{"status":{"phase":"Forged"},"spec":{"color":"blue"}}`), metav1.PatchOptions{FieldManager: "four"}))
-			merged := w.must(w.of(of).Patch(w.Context(), "a", types.MergePatchType, []byte(`{"status":{"phase":"Merged"},"spec":{"color":"green"}}`), metav1.PatchOptions{FieldManager: "five"}, "status"))
+			made := must.Get(w.apply(of, one(group, "spec: {color: red, parts: [{name: p, count: 1}]}, status: {phase: forged}"), "one"))
+			second := must.Get(w.apply(of, one(group, "spec: {parts: [{name: q}]}"), "two"))
+			status := must.Get(w.apply(of, one(group, "status: {phase: Ready}"), "three", "status"))
+			spec := must.Get(w.of(of).Patch(w.Context(), "a", types.MergePatchType, []byte(`{"status":{"phase":"Forged"},"spec":{"color":"blue"}}`), metav1.PatchOptions{FieldManager: "four"}))
+			merged := must.Get(w.of(of).Patch(w.Context(), "a", types.MergePatchType, []byte(`{"status":{"phase":"Merged"},"spec":{"color":"green"}}`), metav1.PatchOptions{FieldManager: "five"}, "status"))
 			var out []any
 			for _, u := range []*unstructured.Unstructured{made, second, status, spec, merged} {
 				u.SetAPIVersion("v1")
@@ -92,31 +93,18 @@ func defining() map[string]func(*world) any {
 			if err == nil {
 				w.Error("a text was taken for a number")
 			}
-			blind := w.must(w.apply("widgets."+group, one(group, "spec: {size: 1}"), "one"))
+			blind := must.Get(w.apply("widgets."+group, one(group, "spec: {size: 1}"), "one"))
 			blind.SetResourceVersion("")
-			_, must := w.of("widgets."+group).Update(w.Context(), blind, metav1.UpdateOptions{})
-			w.refused(must, apierrors.IsInvalid, "must be specified for an update")
+			_, blindly := w.of("widgets."+group).Update(w.Context(), blind, metav1.UpdateOptions{})
+			w.refused(blindly, apierrors.IsInvalid, "must be specified for an update")
 			return nil
 		},
 		"CustomResourcesEnd": func(w *world) any {
 			group := w.define()
-			w.must(w.apply("widgets."+group, one(group, "spec: {size: 1}"), "one"))
-			if err := w.of("customresourcedefinitions.apiextensions.k8s.io").Delete(w.Context(), "widgets."+group, metav1.DeleteOptions{}); err != nil {
-				w.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(w.Context(), 3*time.Minute)
-			defer cancel()
-			for tick := time.NewTicker(50 * time.Millisecond); ; {
-				_, err := w.of("widgets."+group).List(ctx, metav1.ListOptions{})
-				if apierrors.IsNotFound(err) {
-					return nil
-				}
-				select {
-				case <-ctx.Done():
-					w.Fatal(err)
-				case <-tick.C:
-				}
-			}
+			must.Get(w.apply("widgets."+group, one(group, "spec: {size: 1}"), "one"))
+			must.Do(w.of("customresourcedefinitions.apiextensions.k8s.io").Delete(w.Context(), "widgets."+group, metav1.DeleteOptions{}))
+			w.untilList("widgets."+group, apierrors.IsNotFound)
+			return nil
 		},
 	}
 }
@@ -150,9 +138,9 @@ func completing() map[string]func(*world) any {
 		"Claim": {"persistentvolumeclaims", `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: a}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, "name: a=name: a, labels: {l: v}"},
 	} {
 		out["Complete"+name] = func(w *world) any {
-			made := w.must(w.apply(c.resource, parsed(c.object), "one"))
+			made := must.Get(w.apply(c.resource, parsed(c.object), "one"))
 			from, to, _ := strings.Cut(c.changed, "=")
-			changed := w.must(w.apply(c.resource, parsed(strings.ReplaceAll(c.object, from, to)), "one"))
+			changed := must.Get(w.apply(c.resource, parsed(strings.ReplaceAll(c.object, from, to)), "one"))
 			for _, u := range []*unstructured.Unstructured{made, changed} {
 				delete(u.Object, "status") // the simulation writes statuses as controllers do
 			}

@@ -37,25 +37,19 @@ func (c *Count) Watch() bool { return c.Verb == "watch" }
 // own is Keelson's namespace.
 const own = "keelson-system"
 
-type countKey struct {
-	verb, group, resource, subresource, namespace string
-	dryRun                                        bool
-	code                                          int
-}
-
 type counts struct {
 	mu  sync.Mutex
 	now func() time.Time
-	of  map[countKey]*Count
+	of  map[Count]*Count // by what is counted: without numbers and times
 }
 
 // begin returns a function that counts the request when it ends. A watch is counted at once.
 func (c *counts) begin(about *request.RequestInfo, dryRun bool) func(code int, bytes int64) {
-	k := countKey{verb: about.Verb, dryRun: dryRun}
+	k := Count{Verb: about.Verb, DryRun: dryRun}
 	if about.IsResourceRequest {
-		k.group, k.resource, k.subresource = about.APIGroup, about.Resource, about.Subresource
+		k.Group, k.Resource, k.Subresource = about.APIGroup, about.Resource, about.Subresource
 		if about.Namespace == own {
-			k.namespace = own
+			k.Namespace = own
 		}
 	}
 	if about.Verb == "watch" {
@@ -63,19 +57,17 @@ func (c *counts) begin(about *request.RequestInfo, dryRun bool) func(code int, b
 		return func(_ int, bytes int64) { c.add(k, 0, bytes) }
 	}
 	return func(code int, bytes int64) {
-		k.code = code
+		k.Code = code
 		c.add(k, 1, bytes)
 	}
 }
 
-func (c *counts) add(k countKey, n int, bytes int64) {
+func (c *counts) add(k Count, n int, bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.of[k]
 	if one == nil {
-		one = &Count{
-			Verb: k.verb, Group: k.group, Resource: k.resource, Subresource: k.subresource, Namespace: k.namespace, DryRun: k.dryRun, Code: k.code,
-		}
+		one = new(k)
 		c.of[k] = one
 	}
 	one.Requests += n

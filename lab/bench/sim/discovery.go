@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 )
 
 const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -15,92 +17,46 @@ const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDisco
 // discovery lists the served kinds: aggregated in one document if the client asks for it, else
 // group by group.
 func (a *answer) discovery(s *surface, path string) {
-	all := strings.Contains(a.r.Header.Get("Accept"), "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-	parts := strings.Split(path, "/")
-	switch {
-	case path == "api" && all:
-		a.group(apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{s.core}})
-	case path == "apis" && all:
-		a.group(apidiscoveryv2.APIGroupDiscoveryList{Items: s.groups})
+	lists := map[string]apidiscoveryv2.APIGroupDiscoveryList{
+		"api": {Items: []apidiscoveryv2.APIGroupDiscovery{s.core}}, "apis": {Items: s.groups},
+	}
+	top, rest, _ := strings.Cut(path, "/")
+	all := lists[top]
+	if rest == "" && strings.Contains(a.r.Header.Get("Accept"), "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList") {
+		all.TypeMeta = metav1.TypeMeta{APIVersion: "apidiscovery.k8s.io/v2", Kind: "APIGroupDiscoveryList"}
+		a.plain(http.StatusOK, aggregated, &all)
+		return
+	}
+	groups, resources, _ := discovery.SplitGroupsAndResources(all)
+	switch gv, err := schema.ParseGroupVersion(rest); {
 	case path == "api":
-		a.plain(&metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+		a.plain(http.StatusOK, runtime.ContentTypeJSON, &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+		return
 	case path == "apis":
-		list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"}}
-		for i := range s.groups {
-			list.Groups = append(list.Groups, legacyGroup(&s.groups[i]))
-		}
-		a.plain(list)
-	case len(parts) == 2 && parts[0] == "api":
-		a.resources(&s.core, parts[1])
-	case len(parts) == 2 || len(parts) == 3:
-		for i := range s.groups {
-			if g := &s.groups[i]; g.Name == parts[1] && len(parts) == 3 {
-				a.resources(g, parts[2])
-				return
-			} else if g.Name == parts[1] {
-				group := legacyGroup(g)
-				group.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroup"}
-				a.plain(&group)
-				return
-			}
-		}
-		a.notServed()
-	default:
-		a.notServed()
-	}
-}
-
-func (a *answer) group(list apidiscoveryv2.APIGroupDiscoveryList) {
-	list.TypeMeta = metav1.TypeMeta{APIVersion: "apidiscovery.k8s.io/v2", Kind: "APIGroupDiscoveryList"}
-	data, _, err := (&answer{}).encoded(&list)
-	if err != nil {
-		a.fail(err)
+		groups.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"}
+		a.plain(http.StatusOK, runtime.ContentTypeJSON, groups)
+		return
+	case err == nil && resources[gv] != nil:
+		resources[gv].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}
+		a.plain(http.StatusOK, runtime.ContentTypeJSON, resources[gv])
 		return
 	}
-	a.send(http.StatusOK, aggregated, data)
-}
-
-func (a *answer) plain(o runtime.Object) {
-	data, media, err := (&answer{}).encoded(o)
-	if err != nil {
-		a.fail(err)
-		return
-	}
-	a.send(http.StatusOK, media, data)
-}
-
-func legacyGroup(g *apidiscoveryv2.APIGroupDiscovery) metav1.APIGroup {
-	out := metav1.APIGroup{Name: g.Name}
-	for _, v := range g.Versions {
-		gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
-		out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: v.Version})
-	}
-	out.PreferredVersion = out.Versions[0]
-	return out
-}
-
-func (a *answer) resources(g *apidiscoveryv2.APIGroupDiscovery, version string) {
-	for _, v := range g.Versions {
-		if v.Version != version {
-			continue
+	for i := range groups.Groups {
+		if g := &groups.Groups[i]; top == "apis" && g.Name == rest {
+			g.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroup"}
+			a.plain(http.StatusOK, runtime.ContentTypeJSON, g)
+			return
 		}
-		list := &metav1.APIResourceList{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: schema.GroupVersion{Group: g.Name, Version: version}.String(),
-		}
-		for _, r := range v.Resources {
-			namespaced := r.Scope == apidiscoveryv2.ScopeNamespace
-			list.APIResources = append(list.APIResources, metav1.APIResource{
-				Name: r.Resource, SingularName: r.SingularResource, Namespaced: namespaced, Kind: r.ResponseKind.Kind,
-				Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
-			})
-			for _, sub := range r.Subresources {
-				list.APIResources = append(list.APIResources, metav1.APIResource{
-					Name: r.Resource + "/" + sub.Subresource, Namespaced: namespaced, Kind: r.ResponseKind.Kind, Verbs: sub.Verbs,
-				})
-			}
-		}
-		a.plain(list)
-		return
 	}
 	a.notServed()
+}
+
+// plain sends a document as JSON, whatever was negotiated.
+func (a *answer) plain(code int, media string, document any) {
+	data, err := json.Marshal(document)
+	if err != nil {
+		a.fail(err)
+		return
+	}
+	a.send(code, media, data)
 }

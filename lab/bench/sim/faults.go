@@ -8,35 +8,23 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 // Faults are the simulated faults of a cluster. The zero value has none.
 type Faults struct {
 	// Each request is delayed by Latency plus a random time below Jitter.
-	Latency Duration `json:"latency,omitempty"`
-	Jitter  Duration `json:"jitter,omitempty"`
+	Latency metav1.Duration `json:"latency,omitzero"`
+	Jitter  metav1.Duration `json:"jitter,omitzero"`
 	// Throttled is the share of requests that are answered with 429, from 0 to 1.
 	Throttled float64 `json:"throttled,omitempty"`
 	// Hung: connections are accepted, but no data is read from or written to them.
 	Hung bool `json:"hung,omitempty"`
 	// Refusing: the port is closed, and existing connections are reset.
 	Refusing bool `json:"refusing,omitempty"`
-}
-
-// Duration is encoded as text in JSON: "20ms".
-type Duration time.Duration
-
-// MarshalText implements [encoding.TextMarshaler].
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
-	if err != nil {
-		return fmt.Errorf("duration: %w", err)
-	}
-	*d = Duration(v)
-	return nil
 }
 
 // faults holds the faults of one cluster and the connections that they affect.
@@ -122,12 +110,15 @@ func (f *faults) cutter() <-chan struct{} {
 // delay waits for the simulated latency.
 func (f *faults) delay(ctx context.Context) error {
 	f.mu.Lock()
-	d := time.Duration(f.is.Latency)
-	if f.is.Jitter > 0 {
-		d += time.Duration(f.random.Int64N(int64(f.is.Jitter)))
+	d := f.is.Latency.Duration
+	if f.is.Jitter.Duration > 0 {
+		d += time.Duration(f.random.Int64N(int64(f.is.Jitter.Duration)))
 	}
 	f.mu.Unlock()
-	return sleep(ctx, d)
+	if d <= 0 {
+		return nil
+	}
+	return process.Wait(ctx, d)
 }
 
 func (f *faults) throttles() bool {

@@ -44,7 +44,7 @@ func TestFaults(t *testing.T) {
 			after, ok := apierrors.SuggestsClientDelay(err)
 			return apierrors.IsTooManyRequests(err) && ok && after == 1
 		}},
-		"Slow": {"Latency is on each request.", Faults{Latency: Duration(time.Hour)}, func(err error) bool {
+		"Slow": {"Latency is on each request.", Faults{Latency: metav1.Duration{Duration: time.Hour}}, func(err error) bool {
 			return errors.Is(err, context.DeadlineExceeded)
 		}},
 	}
@@ -199,8 +199,8 @@ func TestControl(t *testing.T) {
 			t.Errorf("%s: %d, want %d", body, answer.StatusCode, code)
 		}
 	}
-	if got := f.servers["two"].faults.get().Latency; time.Duration(got) != time.Millisecond {
-		t.Errorf("latency %v", time.Duration(got))
+	if got := f.servers["two"].faults.get().Latency; got.Duration != time.Millisecond {
+		t.Errorf("latency %v", got)
 	}
 }
 

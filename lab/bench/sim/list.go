@@ -45,33 +45,22 @@ func (a *answer) list(k *kind) error {
 		return err
 	}
 	list := metav1.ListMeta{ResourceVersion: strconv.FormatUint(version, 10)}
-	var found []*object
-	for i, one := range objects {
-		if !chosen.matches(one) {
-			continue
+	found := make([]*object, 0, len(objects))
+	for _, one := range objects {
+		if chosen.matches(one) {
+			found = append(found, one)
 		}
-		if o.Limit > 0 && int64(len(found)) == o.Limit {
-			if list.Continue, err = a.goesOn(k, found[len(found)-1], version, objects[i:], o.Continue == ""); err != nil {
-				return err
-			}
-			if o.LabelSelector == "" && o.FieldSelector == "" {
-				list.RemainingItemCount = new(int64(remaining(chosen, objects[i:])))
-			}
-			break
+	}
+	if n := o.Limit; n > 0 && int64(len(found)) > n {
+		if list.Continue, err = a.goesOn(k, found[n-1], version, objects, o.Continue == ""); err != nil {
+			return err
 		}
-		found = append(found, one)
+		if o.LabelSelector == "" && o.FieldSelector == "" {
+			list.RemainingItemCount = new(int64(len(found)) - n)
+		}
+		found = found[:n]
 	}
 	return a.objects(k, list, found)
-}
-
-func remaining(chosen *selectionOf, objects []*object) int {
-	n := 0
-	for _, o := range objects {
-		if chosen.matches(o) {
-			n++
-		}
-	}
-	return n
 }
 
 // listed returns the objects of a kind: the current ones, or the list at the start of a paged read.
@@ -123,10 +112,10 @@ func versionOf(text string) (uint64, error) {
 	return v, nil
 }
 
-// goesOn returns the continue token for the next page. The first page stores the rest of the list.
-func (a *answer) goesOn(k *kind, last *object, version uint64, rest []*object, first bool) (string, error) {
+// goesOn returns the continue token for the next page. The first page stores the list.
+func (a *answer) goesOn(k *kind, last *object, version uint64, all []*object, first bool) (string, error) {
 	if first {
-		a.server.store.keep(page{of: k.groupResource(), version: version, objects: rest})
+		a.server.store.keep(page{of: k.groupResource(), version: version, objects: all})
 	}
 	data, err := json.Marshal(token{Version: version, After: last.namespace, AfterOne: last.name})
 	if err != nil {
@@ -166,12 +155,7 @@ func (a *answer) objects(k *kind, list metav1.ListMeta, found []*object) error {
 	m.SetResourceVersion(list.ResourceVersion)
 	m.SetContinue(list.Continue)
 	m.SetRemainingItemCount(list.RemainingItemCount)
-	data, media, err := a.encoded(out)
-	if err != nil {
-		return err
-	}
-	a.send(http.StatusOK, media, data)
-	return nil
+	return a.typed(http.StatusOK, out)
 }
 
 // texts sends a list as JSON.

@@ -2,11 +2,12 @@ package sim
 
 import (
 	"crypto/sha256"
-	"sync"
+
+	"k8s.io/utils/lru"
 )
 
-// remembered is the number of merges per generation. Two generations are kept.
-const remembered = 20_000
+// remembered is the number of merges that are kept.
+const remembered = 40_000
 
 // merge is the key of a server-side apply: all inputs of its result.
 type merge struct {
@@ -26,33 +27,17 @@ type outcome struct {
 
 // merges caches the results of server-side applies, because the clusters of a fleet apply the same
 // objects repeatedly.
-type merges struct {
-	mu       sync.Mutex
-	new, old map[merge]outcome
-}
+type merges struct{ cache *lru.Cache }
 
 func (m *merges) lookup(about merge, keep bool, compute func() (*body, error)) (*body, error) {
 	if !keep {
 		return compute()
 	}
-	m.mu.Lock()
-	known, ok := m.new[about]
-	if !ok {
-		known, ok = m.old[about]
-	}
-	m.mu.Unlock()
-	if ok {
-		return known.body, known.err
+	if known, ok := m.cache.Get(about); ok {
+		o, _ := known.(outcome)
+		return o.body, o.err
 	}
 	b, err := compute()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.new) >= remembered {
-		m.new, m.old = map[merge]outcome{}, m.new
-	}
-	if m.new == nil {
-		m.new = map[merge]outcome{}
-	}
-	m.new[about] = outcome{b, err}
+	m.cache.Add(about, outcome{b, err})
 	return b, err
 }

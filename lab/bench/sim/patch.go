@@ -41,7 +41,7 @@ func (a *answer) patch(k *kind) error {
 	if types.PatchType(media) == types.ApplyYAMLPatchType {
 		return a.apply(k, w, data, o.FieldManager)
 	}
-	patched, _, err := a.server.change(w, func(now *object) (*body, error) {
+	return a.change(http.StatusOK, w, func(now *object) (*body, error) {
 		if now == nil {
 			return nil, apierrors.NewNotFound(k.groupResource(), w.key.name)
 		}
@@ -55,10 +55,6 @@ func (a *answer) patch(k *kind) error {
 		w.claimed(content)
 		return a.server.replaced(w, now, content)
 	})
-	if err != nil {
-		return err
-	}
-	return a.object(http.StatusOK, k, patched)
 }
 
 func (a *answer) apply(k *kind, w *write, data []byte, manager string) error {

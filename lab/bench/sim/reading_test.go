@@ -14,38 +14,34 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 func reading() map[string]func(*world) any {
 	return map[string]func(*world) any{
 		"Pages": func(w *world) any {
 			for i := range 7 {
-				w.must(w.apply("configmaps", configMap(fmt.Sprintf("page-%d", i), "x: v"), "one"))
+				must.Get(w.apply("configmaps", configMap(fmt.Sprintf("page-%d", i), "x: v"), "one"))
 			}
 			var names []string
 			var rest []int64
-			o := metav1.ListOptions{Limit: 3, FieldSelector: "metadata.name!=kube-root-ca.crt"}
-			o.FieldSelector = ""
+			o := metav1.ListOptions{Limit: 3}
 			version := ""
 			for page := 0; ; page++ {
-				list, err := w.of("configmaps").List(w.Context(), o)
-				if err != nil {
-					w.Fatal(err)
-				}
+				list := must.Get(w.of("configmaps").List(w.Context(), o))
 				if version == "" {
 					version = list.GetResourceVersion()
 				}
 				if version != list.GetResourceVersion() {
 					w.Errorf("page %d is of %s, and not of %s as the first", page, list.GetResourceVersion(), version)
 				}
-				for i := range list.Items {
-					names = append(names, list.Items[i].GetName())
-				}
+				names = append(names, namesOf(list)...)
 				if n := list.GetRemainingItemCount(); n != nil {
 					rest = append(rest, *n)
 				}
 				if page == 0 { // objects created meanwhile are in no later page
-					w.must(w.apply("configmaps", configMap("page-9", "x: v"), "one"))
+					must.Get(w.apply("configmaps", configMap("page-9", "x: v"), "one"))
 				}
 				if o.Continue = list.GetContinue(); o.Continue == "" {
 					return []any{names, rest}
@@ -58,26 +54,18 @@ func reading() map[string]func(*world) any {
 				if label != "" {
 					u.SetLabels(map[string]string{"l": label})
 				}
-				w.must(w.apply("configmaps", u, "one"))
+				must.Get(w.apply("configmaps", u, "one"))
 			}
 			var out [][]string
 			for _, o := range []metav1.ListOptions{{LabelSelector: "l"}, {LabelSelector: "l=x"}, {LabelSelector: "l notin (x)"}, {FieldSelector: "metadata.name=b"}} {
-				list, err := w.of("configmaps").List(w.Context(), o)
-				if err != nil {
-					w.Fatal(err)
-				}
-				var names []string
-				for i := range list.Items {
-					names = append(names, list.Items[i].GetName())
-				}
-				out = append(out, names)
+				out = append(out, namesOf(must.Get(w.of("configmaps").List(w.Context(), o))))
 			}
 			_, err := w.of("configmaps").List(w.Context(), metav1.ListOptions{FieldSelector: "data.x=y"})
 			w.refused(err, apierrors.IsBadRequest, "is not a known field selector")
 			return out
 		},
 		"Negotiation": func(w *world) any {
-			w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
+			must.Get(w.apply("configmaps", configMap("a", "x: v"), "one"))
 			client := w.kube.CoreV1().RESTClient()
 			var out []string
 			for _, accept := range []string{
@@ -107,10 +95,7 @@ func reading() map[string]func(*world) any {
 			}
 		},
 		"Discovery": func(w *world) any {
-			client, err := discovery.NewDiscoveryClientForConfig(w.config)
-			if err != nil {
-				w.Fatal(err)
-			}
+			client := must.Get(discovery.NewDiscoveryClientForConfig(w.config))
 			_, lists, err := client.ServerGroupsAndResources()
 			if err != nil {
 				w.Fatal(err)
@@ -125,13 +110,18 @@ func reading() map[string]func(*world) any {
 				}
 			}
 			slices.Sort(out)
-			version, err := client.ServerVersion()
-			if err != nil {
-				w.Fatal(err)
-			}
+			version := must.Get(client.ServerVersion())
 			return []any{out, version.GitVersion}
 		},
 	}
+}
+
+func namesOf(list *unstructured.UnstructuredList) []string {
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].GetName())
+	}
+	return names
 }
 
 // events reads n events of a watch.
@@ -164,35 +154,23 @@ func watching() map[string]func(*world) any {
 	return map[string]func(*world) any{
 		"WatchFromVersion": func(w *world) any {
 			of, ctx := w.of("configmaps"), w.Context()
-			first := w.must(w.apply("configmaps", configMap("a", "x: 'first'"), "one"))
-			second := w.must(w.apply("configmaps", configMap("a", "x: 'second'"), "one"))
-			w.must(w.apply("configmaps", configMap("b", "x: 'other'"), "one"))
-			if err := of.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
-				w.Fatal(err)
-			}
-			_ = second
-			from, err := of.Watch(ctx, metav1.ListOptions{ResourceVersion: first.GetResourceVersion()})
-			if err != nil {
-				w.Fatal(err)
-			}
+			first := must.Get(w.apply("configmaps", configMap("a", "x: 'first'"), "one"))
+			must.Get(w.apply("configmaps", configMap("a", "x: 'second'"), "one"))
+			must.Get(w.apply("configmaps", configMap("b", "x: 'other'"), "one"))
+			must.Do(of.Delete(ctx, "a", metav1.DeleteOptions{}))
+			from := must.Get(of.Watch(ctx, metav1.ListOptions{ResourceVersion: first.GetResourceVersion()}))
 			return w.events(from, 3)
 		},
 		"WatchInitialEvents": func(w *world) any {
-			w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
-			from, err := w.of("configmaps").Watch(w.Context(), metav1.ListOptions{
+			must.Get(w.apply("configmaps", configMap("a", "x: v"), "one"))
+			from := must.Get(w.of("configmaps").Watch(w.Context(), metav1.ListOptions{
 				SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true, FieldSelector: "metadata.name=a",
-			})
-			if err != nil {
-				w.Fatal(err)
-			}
+			}))
 			return w.events(from, 2)
 		},
 		"WatchWithoutVersion": func(w *world) any {
-			w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
-			from, err := w.of("configmaps").Watch(w.Context(), metav1.ListOptions{FieldSelector: "metadata.name=a"})
-			if err != nil {
-				w.Fatal(err)
-			}
+			must.Get(w.apply("configmaps", configMap("a", "x: v"), "one"))
+			from := must.Get(w.of("configmaps").Watch(w.Context(), metav1.ListOptions{FieldSelector: "metadata.name=a"}))
 			return w.events(from, 1)
 		},
 		"WatchSelected": func(w *world) any { // an object that starts or stops to match is added or deleted
@@ -203,16 +181,10 @@ func watching() map[string]func(*world) any {
 				}
 				return u
 			}
-			list, err := w.of("configmaps").List(w.Context(), metav1.ListOptions{})
-			if err != nil {
-				w.Fatal(err)
-			}
-			from, err := w.of("configmaps").Watch(w.Context(), metav1.ListOptions{LabelSelector: "l=x", ResourceVersion: list.GetResourceVersion()})
-			if err != nil {
-				w.Fatal(err)
-			}
+			list := must.Get(w.of("configmaps").List(w.Context(), metav1.ListOptions{}))
+			from := must.Get(w.of("configmaps").Watch(w.Context(), metav1.ListOptions{LabelSelector: "l=x", ResourceVersion: list.GetResourceVersion()}))
 			for i, value := range []string{"", "x", "x", "y", "x"} {
-				w.must(w.apply("configmaps", labelled(value, fmt.Sprintf("x: 'n%d'", i)), "one"))
+				must.Get(w.apply("configmaps", labelled(value, fmt.Sprintf("x: 'n%d'", i)), "one"))
 			}
 			return w.events(from, 4)
 		},
@@ -225,16 +197,10 @@ func watching() map[string]func(*world) any {
 			return nil
 		},
 		"WatchInProtobuf": func(w *world) any {
-			made, err := w.kube.CoreV1().Secrets(w.namespace).Create(w.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string][]byte{"k": {1}}}, metav1.CreateOptions{})
-			if err != nil {
-				w.Fatal(err)
-			}
-			from, err := w.kube.CoreV1().Secrets(w.namespace).Watch(w.Context(), metav1.ListOptions{
+			made := must.Get(w.kube.CoreV1().Secrets(w.namespace).Create(w.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string][]byte{"k": {1}}}, metav1.CreateOptions{}))
+			from := must.Get(w.kube.CoreV1().Secrets(w.namespace).Watch(w.Context(), metav1.ListOptions{
 				SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
-			})
-			if err != nil {
-				w.Fatal(err)
-			}
+			}))
 			defer from.Stop()
 			var out []string
 			for e := range from.ResultChan() {

@@ -8,9 +8,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 )
 
 // selectable returns the fields by which objects of a kind can be selected, besides name and
@@ -32,31 +32,42 @@ func selectable(kind string) []string {
 	return nil
 }
 
-func newSelection(k *kind, namespace string, o *metav1.ListOptions) (*selectionOf, error) {
-	s := &selectionOf{namespace: namespace, fields: map[string]string{}, not: map[string]string{}}
+// selection holds the selectors of a list or watch.
+type selection struct {
+	namespace string
+	labels    labels.Selector
+	fields    fields.Selector
+}
+
+func newSelection(k *kind, namespace string, o *metav1.ListOptions) (*selection, error) {
+	s := &selection{namespace: namespace}
 	var err error
 	if s.labels, err = labels.Parse(o.LabelSelector); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("unable to parse requirement: %v", err))
 	}
-	chosen, err := fields.ParseSelector(o.FieldSelector)
-	if err != nil {
+	if s.fields, err = fields.ParseSelector(o.FieldSelector); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	for _, r := range chosen.Requirements() {
+	for _, r := range s.fields.Requirements() {
 		if r.Field != "metadata.name" && r.Field != "metadata.namespace" && !slices.Contains(selectable(k.Kind), r.Field) {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only %q, %q", r.Field, "metadata.name", "metadata.namespace"))
-		}
-		if r.Operator == selection.NotEquals {
-			s.not[r.Field] = r.Value
-		} else {
-			s.fields[r.Field] = r.Value
 		}
 	}
 	return s, nil
 }
 
-// field returns the value of a field as text.
-func (o *object) field(path string) string {
+func (s *selection) matches(o *object) bool {
+	return (s.namespace == "" || o.namespace == s.namespace) && s.labels.Matches(labels.Set(o.labels)) && s.fields.Matches(objectFields{o})
+}
+
+// objectFields gives access to the fields of an object for [fields.Selector].
+type objectFields struct{ *object }
+
+// Has implements [fields.Fields].
+func (o objectFields) Has(path string) bool { return o.Get(path) != "" }
+
+// Get implements [fields.Fields]. It returns the value of a field as text.
+func (o objectFields) Get(path string) string {
 	switch path {
 	case "metadata.name":
 		return o.name
@@ -67,17 +78,12 @@ func (o *object) field(path string) string {
 	if err != nil {
 		return ""
 	}
-	for part := range strings.SplitSeq(path, ".") {
-		switch v := content[part].(type) {
-		case map[string]any:
-			content = v
-		case string:
-			return v
-		case int64:
-			return strconv.FormatInt(v, 10)
-		default:
-			return ""
-		}
+	value, _, _ := unstructured.NestedFieldNoCopy(content, strings.Split(path, ".")...)
+	switch v := value.(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
 	}
 	return ""
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,9 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 var errGone = errors.New("the object is gone")
@@ -87,20 +85,16 @@ func (s *server) removed(k *kind, o *object) error {
 	switch k.groupResource() {
 	case namespaces.GroupResource():
 		for gr, objects := range s.store.within(o.name) {
-			for _, o := range objects {
-				if _, err := s.store.put(gr, o.key, o, nil); err != nil && !errors.Is(err, errRaced) {
-					return err
-				}
+			if err := s.removeAll(gr, objects); err != nil {
+				return err
 			}
 		}
 	case crds:
 		plural, group, _ := strings.Cut(o.name, ".")
 		gr := schema.GroupResource{Group: group, Resource: plural}
 		objects, _ := s.store.list(gr)
-		for _, o := range objects {
-			if _, err := s.store.put(gr, o.key, o, nil); err != nil && !errors.Is(err, errRaced) {
-				return err
-			}
+		if err := s.removeAll(gr, objects); err != nil {
+			return err
 		}
 		for now := s.surface.Load(); !s.surface.CompareAndSwap(now, now.without(gr)); {
 			now = s.surface.Load()
@@ -109,9 +103,13 @@ func (s *server) removed(k *kind, o *object) error {
 	return nil
 }
 
-// paths returns Kubernetes' own parser of request paths.
-func paths() *request.RequestInfoFactory {
-	return &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+func (s *server) removeAll(gr schema.GroupResource, objects []*object) error {
+	for _, o := range objects {
+		if _, err := s.store.put(gr, o.key, o, nil); err != nil && !errors.Is(err, errRaced) {
+			return err
+		}
+	}
+	return nil
 }
 
 // ServeHTTP answers one request.
@@ -253,16 +251,21 @@ func (a *answer) create(k *kind) error {
 	if err := a.inNamespace(k); err != nil {
 		return err
 	}
-	made, _, err := a.server.change(w, func(now *object) (*body, error) {
+	return a.change(http.StatusCreated, w, func(now *object) (*body, error) {
 		if now != nil {
 			return nil, apierrors.NewAlreadyExists(k.groupResource(), w.key.name)
 		}
 		return a.server.replaced(w, nil, content)
 	})
+}
+
+// change stores the computed body, and answers with the object.
+func (a *answer) change(code int, w *write, compute computed) error {
+	o, _, err := a.server.change(w, compute)
 	if err != nil {
 		return err
 	}
-	return a.object(http.StatusCreated, k, made)
+	return a.object(code, w.k, o)
 }
 
 func (a *answer) update(k *kind) error {
@@ -275,7 +278,7 @@ func (a *answer) update(k *kind) error {
 	}
 	w.claimed(content)
 	w.whole = true
-	updated, _, err := a.server.change(w, func(now *object) (*body, error) {
+	return a.change(http.StatusOK, w, func(now *object) (*body, error) {
 		switch {
 		case now == nil:
 			return nil, apierrors.NewNotFound(k.groupResource(), w.key.name)
@@ -284,10 +287,6 @@ func (a *answer) update(k *kind) error {
 		}
 		return a.server.replaced(w, now, content)
 	})
-	if err != nil {
-		return err
-	}
-	return a.object(http.StatusOK, k, updated)
 }
 
 func (a *answer) delete(k *kind) error {
@@ -344,23 +343,9 @@ func (a *answer) allow() error {
 		return err
 	}
 	review["status"] = map[string]any{"allowed": true, "reason": "simulated"}
-	return a.json(http.StatusCreated, review)
+	a.plain(http.StatusCreated, runtime.ContentTypeJSON, review)
+	return nil
 }
 
 // patience is how long a watch lasts if the client sets no timeout.
 const patience = 30 * time.Minute
-
-// sleep waits for d, or returns the context's error.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}

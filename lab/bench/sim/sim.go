@@ -25,10 +25,11 @@ import (
 	"weak"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/lru"
 
+	"github.com/keelson-io/keelson/lab/harness"
 	"github.com/keelson-io/keelson/lab/pki"
 )
 
@@ -54,7 +55,7 @@ type Fleet struct {
 	players     *players
 	servers     map[string]*server
 	names       []string
-	configs     map[string]*clientcmdapi.Config
+	kubeconfigs map[string][]byte // by cluster
 	done        chan struct{}
 	wg          sync.WaitGroup
 }
@@ -67,10 +68,11 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		return nil, err
 	}
 	f := &Fleet{
-		now: o.Now, failed: o.Failed, paths: paths(), common: common,
-		bodies: &bodies{known: map[[sha256.Size]byte]weak.Pointer[body]{}}, merges: &merges{},
+		now: o.Now, failed: o.Failed, common: common,
+		paths:  &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
+		bodies: &bodies{known: map[[sha256.Size]byte]weak.Pointer[body]{}}, merges: &merges{lru.New(remembered)},
 		definitions: &definitions{known: map[string]*definition{}}, players: &players{wake: make(chan struct{}, 1)},
-		servers: map[string]*server{}, names: o.Clusters, configs: map[string]*clientcmdapi.Config{}, done: make(chan struct{}),
+		servers: map[string]*server{}, names: o.Clusters, kubeconfigs: map[string][]byte{}, done: make(chan struct{}),
 	}
 	f.wg.Go(func() { f.players.run(f.done, f.failed) })
 	for i, name := range o.Clusters {
@@ -85,7 +87,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 }
 
 func (f *Fleet) start(ctx context.Context, name string, common *surface, seed uint64) error {
-	s := &server{name: name, fleet: f, store: newStore(f.now, seed), counts: counts{now: f.now, of: map[countKey]*Count{}}}
+	s := &server{name: name, fleet: f, store: newStore(f.now, seed), counts: counts{now: f.now, of: map[Count]*Count{}}}
 	s.surface.Store(common)
 	if err := s.begin(); err != nil {
 		return err
@@ -124,15 +126,8 @@ func (f *Fleet) start(ctx context.Context, name string, common *surface, seed ui
 		return err
 	}
 	f.servers[name] = s
-	kubeconfig, err := pki.Kubeconfig(name, "https://"+s.faults.address, "keelson", ca.Cert, client)
-	if err != nil {
-		return err
-	}
-	f.configs[name], err = clientcmd.Load(kubeconfig)
-	if err != nil {
-		return fmt.Errorf("its kubeconfig: %w", err)
-	}
-	return nil
+	f.kubeconfigs[name], err = pki.Kubeconfig(name, "https://"+s.faults.address, "keelson", ca.Cert, client)
+	return err
 }
 
 // builtIn reports whether the API server itself serves this group and version.
@@ -145,58 +140,27 @@ func (f *Fleet) builtIn(gv schema.GroupVersion) bool {
 func (f *Fleet) Stop() error {
 	var errs []error
 	for _, s := range f.servers {
-		errs = append(errs, s.http.Close())
+		if err := s.http.Close(); !errors.Is(err, net.ErrClosed) { // the listener of a server that refused is closed already
+			errs = append(errs, err)
+		}
 	}
 	close(f.done)
 	f.wg.Wait()
 	return errors.Join(errs...)
 }
 
-// Kubeconfig returns a kubeconfig of the named clusters, or of all without names. Each cluster has
-// a context with its name. It fails for an unknown name.
-func (f *Fleet) Kubeconfig(names ...string) ([]byte, error) {
-	if len(names) == 0 {
-		names = f.names
-	}
-	all := clientcmdapi.NewConfig()
-	for _, name := range names {
-		c := f.configs[name]
-		if c == nil {
-			return nil, fmt.Errorf("there is no cluster %s", name)
-		}
-		of := c.Contexts[c.CurrentContext]
-		all.Clusters[name], all.AuthInfos[name] = c.Clusters[of.Cluster], c.AuthInfos[of.AuthInfo]
-		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	}
-	all.CurrentContext = names[0]
-	data, err := clientcmd.Write(*all)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	return data, nil
-}
-
 // WriteKubeconfigs writes into folder kubeconfig.yaml with all clusters, and NAME.yaml for each.
+// Each cluster has a context with its name.
 func (f *Fleet) WriteKubeconfigs(folder string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("write kubeconfigs: %w", err)
 	}
-	put := func(file string, names ...string) error {
-		data, err := f.Kubeconfig(names...)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(folder, file), data, 0o600); err != nil {
+	for name, data := range f.kubeconfigs {
+		if err := os.WriteFile(filepath.Join(folder, name+".yaml"), data, 0o600); err != nil {
 			return fmt.Errorf("write kubeconfigs: %w", err)
 		}
-		return nil
 	}
-	for _, name := range f.names {
-		if err := put(name+".yaml", name); err != nil {
-			return err
-		}
-	}
-	return put("kubeconfig.yaml")
+	return harness.WriteKubeconfig(filepath.Join(folder, "kubeconfig.yaml"), f.names[0], f.kubeconfigs)
 }
 
 // Status describes one cluster.
@@ -218,9 +182,9 @@ func (f *Fleet) Statuses(names ...string) ([]Status, error) {
 	}
 	out := make([]Status, 0, len(names))
 	for _, name := range names {
-		s := f.servers[name]
-		if s == nil {
-			return nil, fmt.Errorf("there is no cluster %s", name)
+		s, err := f.server(name)
+		if err != nil {
+			return nil, err
 		}
 		one := Status{Name: name, Server: "https://" + s.faults.address, Faults: s.faults.get(), Counts: s.counts.all()}
 		one.Objects, one.Watches = s.store.counts()
@@ -230,11 +194,19 @@ func (f *Fleet) Statuses(names ...string) ([]Status, error) {
 	return out, nil
 }
 
+// server returns the server of a cluster.
+func (f *Fleet) server(name string) (*server, error) {
+	if s := f.servers[name]; s != nil {
+		return s, nil
+	}
+	return nil, fmt.Errorf("there is no cluster %s", name)
+}
+
 // Set replaces the faults of a cluster. The zero Faults end all faults.
 func (f *Fleet) Set(ctx context.Context, name string, faults Faults) error {
-	s := f.servers[name]
-	if s == nil {
-		return fmt.Errorf("there is no cluster %s", name)
+	s, err := f.server(name)
+	if err != nil {
+		return err
 	}
 	if err := s.faults.set(context.WithoutCancel(ctx), faults); err != nil {
 		return fmt.Errorf("cluster %s: %w", name, err)
@@ -244,10 +216,9 @@ func (f *Fleet) Set(ctx context.Context, name string, faults Faults) error {
 
 // CutWatches ends all watches of a cluster.
 func (f *Fleet) CutWatches(name string) error {
-	s := f.servers[name]
-	if s == nil {
-		return fmt.Errorf("there is no cluster %s", name)
+	s, err := f.server(name)
+	if err == nil {
+		s.faults.cutWatches()
 	}
-	s.faults.cutWatches()
-	return nil
+	return err
 }

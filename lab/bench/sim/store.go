@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -223,29 +222,4 @@ func (s *store) counts() (objects map[string]int, watches int) {
 		watches += len(t.watchers)
 	}
 	return objects, watches
-}
-
-// selectionOf holds the selectors of a list or watch.
-type selectionOf struct {
-	namespace string
-	labels    labels.Selector
-	fields    map[string]string // wanted values by path
-	not       map[string]string
-}
-
-func (s *selectionOf) matches(o *object) bool {
-	if s.namespace != "" && o.namespace != s.namespace || !s.labels.Matches(labels.Set(o.labels)) {
-		return false
-	}
-	for path, want := range s.fields {
-		if o.field(path) != want {
-			return false
-		}
-	}
-	for path, bad := range s.not {
-		if o.field(path) == bad {
-			return false
-		}
-	}
-	return true
 }

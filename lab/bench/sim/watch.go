@@ -11,8 +11,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -27,7 +28,7 @@ const bookmarkEvery = time.Minute
 type stream struct {
 	a      *answer
 	k      *kind
-	chosen *selectionOf
+	chosen *selection
 	out    io.Writer
 	buffer []byte
 	// version is the last version that the client has received.
@@ -45,7 +46,7 @@ func (a *answer) watch(k *kind) error {
 		return err
 	}
 	if a.about.Name != "" {
-		chosen.fields["metadata.name"] = a.about.Name
+		chosen.fields = fields.AndSelectors(chosen.fields, fields.OneTermEqualSelector("metadata.name", a.about.Name))
 	}
 	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
 	if err := askedWell(o); err != nil {
@@ -203,27 +204,25 @@ func (s *stream) bookmark(end bool) error {
 	if end {
 		metadata.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 	}
+	partial := &metav1.PartialObjectMetadata{ObjectMeta: metadata}
 	if s.a.partial {
-		return s.send(apiwatch.Bookmark, &metav1.PartialObjectMetadata{
-			TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}, ObjectMeta: metadata,
-		})
+		partial.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
+		return s.send(apiwatch.Bookmark, partial)
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&metav1.PartialObjectMetadata{ObjectMeta: metadata})
-	if err != nil {
-		return err //nolint:wrapcheck // it ends the watch
-	}
-	u := &unstructured.Unstructured{Object: content}
-	u.SetGroupVersionKind(s.k.GroupVersionKind)
+	partial.SetGroupVersionKind(s.k.GroupVersionKind)
 	if !s.a.protobuf {
-		return s.send(apiwatch.Bookmark, u)
+		return s.send(apiwatch.Bookmark, partial)
 	}
 	t, err := typed.New(s.k.GroupVersionKind)
-	if err == nil {
-		err = runtime.DefaultUnstructuredConverter.FromUnstructured(content, t)
-	}
 	if err != nil {
 		return err //nolint:wrapcheck // it ends the watch
 	}
+	m, err := meta.Accessor(t)
+	if err != nil {
+		return err //nolint:wrapcheck // as above
+	}
+	m.SetResourceVersion(metadata.ResourceVersion)
+	m.SetAnnotations(metadata.Annotations)
 	t.GetObjectKind().SetGroupVersionKind(s.k.GroupVersionKind)
 	return s.send(apiwatch.Bookmark, t)
 }
