@@ -24,6 +24,7 @@ import (
 
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
 	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
@@ -36,13 +37,10 @@ const (
 	withPeer mode = "peer"
 )
 
-const usage = "usage: bench apply|push|peer [FLAGS]\n"
-
 // options parses the command line.
 func options(how string, args []string) (*measurement, error) {
 	m := &measurement{mode: mode(how)}
 	flags := flag.NewFlagSet("bench "+how, flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the returned error includes it
 	flags.StringVar(&m.keelson, "keelson", "bin/keelson", "the program to measure")
 	flags.IntVar(&m.components, "components", 1000, "components of the fleet, of four objects each")
 	flags.IntVar(&m.workers, "workers", 10, "requests that the bare loop has in flight")
@@ -57,12 +55,11 @@ func options(how string, args []string) (*measurement, error) {
 		flags.IntVar(&m.flux.concurrent, "concurrent", 20, "what Flux's controllers work on at once")
 		flags.DurationVar(&m.flux.interval, "interval", 10*time.Minute, "of Flux's Kustomizations")
 	}
-	err := flags.Parse(args)
-	if err != nil || flags.NArg() > 0 || m.components < 1 || m.workers < 1 || m.quiet < 0 || m.flux.groups < 0 {
-		var text strings.Builder
-		flags.SetOutput(&text)
-		flags.PrintDefaults()
-		return nil, errors.Join(err, errors.New(usage+text.String()))
+	err := harness.ParseFlags(flags, args, "bench apply|push|peer [FLAGS]", func() bool {
+		return flags.NArg() == 0 && m.components > 0 && m.workers > 0 && m.quiet >= 0 && m.flux.groups >= 0
+	})
+	if err != nil {
+		return nil, err
 	}
 	m.flags = strings.Fields(more)
 	if m.keelson, err = filepath.Abs(m.keelson); err != nil {

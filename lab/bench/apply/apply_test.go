@@ -79,7 +79,9 @@ func levels(t *testing.T, objects []unstructured.Unstructured) map[string]string
 		if objects[i].GetKind() != "Deployment" {
 			continue
 		}
-		if err := edit(&objects[i], func(env map[string]any) { out[objects[i].GetName()] = env["value"].(string) }); err != nil {
+		if err := must.Try(func() {
+			edit(&objects[i], func(env map[string]any) { out[objects[i].GetName()] = env["value"].(string) })
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,7 +132,7 @@ func TestFluxFiles(t *testing.T) {
 		3: {"./addons/group-0000", "./addons/group-0001", "./addons/group-0002"},
 	} {
 		p := &peer{measurement: m, groups: groups, objects: byComponent(objects)}
-		files, err := p.files()
+		files, err := must.TryGet(p.files)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +154,7 @@ func TestFluxFiles(t *testing.T) {
 		if !slices.Equal(paths, want) || len(all) != len(objects) {
 			t.Errorf("%d groups: Kustomizations of %q, %d objects; want %q, %d", groups, paths, len(all), want, len(objects))
 		}
-		changed, err := p.levels([]int{1}, func(int) string { return "7" })
+		changed, err := must.TryGet(func() addons.Files { return p.levels([]int{1}, func(int) string { return "7" }) })
 		if err != nil {
 			t.Fatal(err)
 		}

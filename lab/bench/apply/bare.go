@@ -98,41 +98,35 @@ func ensureNamespace(ctx context.Context, config *rest.Config) {
 }
 
 // withLevel returns copies of the Deployments in objects, with the field level changed.
-func withLevel(objects []unstructured.Unstructured, level string) ([]unstructured.Unstructured, error) {
+func withLevel(objects []unstructured.Unstructured, level string) []unstructured.Unstructured {
 	var out []unstructured.Unstructured
 	for i := range objects {
-		if objects[i].GetKind() != "Deployment" {
-			continue
+		if objects[i].GetKind() == "Deployment" {
+			o := *objects[i].DeepCopy()
+			edit(&o, func(env map[string]any) { env["value"] = level })
+			out = append(out, o)
 		}
-		o := *objects[i].DeepCopy()
-		if err := edit(&o, func(env map[string]any) { env["value"] = level }); err != nil {
-			return nil, err
-		}
-		out = append(out, o)
 	}
-	return out, nil
+	return out
 }
 
 // edit calls do with the environment variable LEVEL of a Deployment, to change or read it.
-func edit(deployment *unstructured.Unstructured, do func(env map[string]any)) error {
+func edit(deployment *unstructured.Unstructured, do func(env map[string]any)) {
 	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
 	if err != nil || len(containers) != 1 {
-		return fmt.Errorf("%s: %d containers: %w", deployment.GetName(), len(containers), err)
+		must.Failf("%s: %d containers: %w", deployment.GetName(), len(containers), err)
 	}
 	container, _ := containers[0].(map[string]any)
 	variables, _ := container["env"].([]any)
 	if len(variables) != 1 {
-		return fmt.Errorf("%s: %d variables in its container, and not one", deployment.GetName(), len(variables))
+		must.Failf("%s: %d variables in its container, and not one", deployment.GetName(), len(variables))
 	}
 	variable, _ := variables[0].(map[string]any)
 	if variable["name"] != "LEVEL" {
-		return fmt.Errorf("%s: its variable is %v, not LEVEL", deployment.GetName(), variable["name"])
+		must.Failf("%s: its variable is %v, not LEVEL", deployment.GetName(), variable["name"])
 	}
 	do(variable)
-	if err := unstructured.SetNestedSlice(deployment.Object, containers, "spec", "template", "spec", "containers"); err != nil {
-		return fmt.Errorf("%s: %w", deployment.GetName(), err)
-	}
-	return nil
+	must.Do(unstructured.SetNestedSlice(deployment.Object, containers, "spec", "template", "spec", "containers"))
 }
 
 // levelsAre fails unless every Deployment in the cluster has the level that git has.
@@ -141,7 +135,7 @@ func (m *measurement) levelsAre(ctx context.Context, config *rest.Config, want [
 	list := must.Get(client.Resource(deployments).Namespace(namespace).List(ctx, metav1.ListOptions{}))
 	is := map[string]string{}
 	for i := range list.Items {
-		must.Do(edit(&list.Items[i], func(env map[string]any) { is[list.Items[i].GetName()] = fmt.Sprint(env["value"]) }))
+		edit(&list.Items[i], func(env map[string]any) { is[list.Items[i].GetName()] = fmt.Sprint(env["value"]) })
 	}
 	for i, name := range m.names {
 		if is[name] != want[i] {

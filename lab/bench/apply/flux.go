@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/keelson-io/keelson/lab/harness/must"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,9 +55,8 @@ func (m *measurement) asFlux(ctx context.Context, server *gitserver.Server, obje
 	if p.groups == 0 || p.groups > m.components {
 		p.groups = m.components
 	}
-	p.programs = must.Get(buildFlux(ctx, m.flux.building, m.out))
-	files := must.Get(p.files())
-	repo := m.publish(ctx, "flux", files, nil)
+	p.programs = buildFlux(ctx, m.flux.building, m.out)
+	repo := m.publish(ctx, "flux", p.files(), nil)
 	repo.clone(ctx, p.url)
 	return contestant{
 		name: "flux", repo: repo, repeats: true,
@@ -91,59 +88,47 @@ func (p *peer) path(i int) string { return "addons/" + p.group(i) + "/" + p.name
 
 // files returns the whole repository: one file of objects per component, and one file with all
 // Kustomizations. The files are few, because every Kustomization unpacks the whole repository.
-func (p *peer) files() (addons.Files, error) {
+func (p *peer) files() addons.Files {
 	files := addons.Files{"README.md": []byte("Made up, to measure with.\n")}
-	var kustomizations bytes.Buffer
+	var kustomizations []*unstructured.Unstructured
 	for i := range p.components {
-		content, err := p.component(i, "1")
-		if err != nil {
-			return nil, err
+		files[p.path(i)] = p.component(i, "1")
+		if i == 0 || p.group(i) != p.group(i-1) {
+			kustomizations = append(kustomizations, p.kustomization(p.group(i), "./addons/"+p.group(i)))
 		}
-		files[p.path(i)] = content
-		if i > 0 && p.group(i) == p.group(i-1) {
-			continue
-		}
-		data, err := yaml.Marshal(p.kustomization(p.group(i), "./addons/"+p.group(i)).Object)
-		if err != nil {
-			return nil, fmt.Errorf("write a Kustomization: %w", err)
-		}
-		kustomizations.WriteString("---\n")
-		kustomizations.Write(data)
 	}
-	files["clusters/bench/addons.yaml"] = kustomizations.Bytes()
-	return files, nil
+	files["clusters/bench/addons.yaml"] = stream(kustomizations)
+	return files
 }
 
 // component returns the file of a component.
-func (p *peer) component(i int, level string) ([]byte, error) {
-	var out bytes.Buffer
+func (p *peer) component(i int, level string) []byte {
+	var objects []*unstructured.Unstructured
 	for _, o := range p.objects[p.names[i]] {
 		if o.GetKind() == "Deployment" {
 			o = *o.DeepCopy()
-			if err := edit(&o, func(env map[string]any) { env["value"] = level }); err != nil {
-				return nil, err
-			}
+			edit(&o, func(env map[string]any) { env["value"] = level })
 		}
-		data, err := yaml.Marshal(o.Object)
-		if err != nil {
-			return nil, fmt.Errorf("write %s: %w", o.GetName(), err)
-		}
-		out.WriteString("---\n")
-		out.Write(data)
+		objects = append(objects, &o)
 	}
-	return out.Bytes(), nil
+	return stream(objects)
 }
 
-func (p *peer) levels(of []int, level func(i int) string) (addons.Files, error) {
+// stream returns objects as a YAML stream.
+func stream(objects []*unstructured.Unstructured) []byte {
+	var out []byte
+	for _, o := range objects {
+		out = append(append(out, "---\n"...), must.Get(yaml.Marshal(o.Object))...)
+	}
+	return out
+}
+
+func (p *peer) levels(of []int, level func(i int) string) addons.Files {
 	files := addons.Files{}
 	for _, i := range of {
-		content, err := p.component(i, level(i))
-		if err != nil {
-			return nil, err
-		}
-		files[p.path(i)] = content
+		files[p.path(i)] = p.component(i, level(i))
 	}
-	return files, nil
+	return files
 }
 
 // own returns an object in Flux's namespace.
@@ -167,8 +152,8 @@ func (p *peer) install(ctx context.Context, admin *rest.Config) {
 	p.client = must.Get(dynamic.NewForConfig(admin))
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": fluxNamespace}}}
 	must.Get(p.client.Resource(harness.Resource("v1/namespaces")).Create(ctx, namespace, metav1.CreateOptions{}))
-	for _, one := range must.Get(p.programs.crds()) {
-		must.Get(p.client.Resource(harness.Resource("apiextensions.k8s.io/v1/customresourcedefinitions")).Create(ctx, one, metav1.CreateOptions{}))
+	for _, c := range fluxControllers() {
+		must.Do(harness.InstallCRDs(ctx, p.client, p.programs.crds(c)))
 	}
 	repository := own("source.toolkit.fluxcd.io/v1", "GitRepository", "fleet", map[string]any{
 		"interval": gitInterval.String(), "url": p.url, "ref": map[string]any{"branch": "main"},
@@ -177,20 +162,12 @@ func (p *peer) install(ctx context.Context, admin *rest.Config) {
 	p.createServed(ctx, harness.Resource("kustomize.toolkit.fluxcd.io/v1/kustomizations"), p.kustomization("fleet", "./clusters/bench"))
 }
 
-// createServed creates an object, and retries for a minute until its kind is served.
+// createServed creates an object. It retries for a minute: an API server may serve a new kind some
+// moments after it has said so.
 func (p *peer) createServed(ctx context.Context, of schema.GroupVersionResource, o *unstructured.Unstructured) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		_, err := p.client.Resource(of).Namespace(fluxNamespace).Create(ctx, o, metav1.CreateOptions{})
-		if err == nil {
-			return
-		}
-		if !apierrors.IsNotFound(err) {
-			must.Failf("install flux: %w", err)
-		}
-		must.Do(process.Wait(ctx, looks))
-	}
+	must.Limits{Patience: time.Minute, Every: looks}.Until(ctx, func(ctx context.Context) {
+		must.Get(p.client.Resource(of).Namespace(fluxNamespace).Create(ctx, o, metav1.CreateOptions{}))
+	})
 }
 
 // flags are the settings that Flux's documentation advises for many objects.

@@ -44,10 +44,10 @@ func (m *measurement) asKeelson(ctx context.Context, server *gitserver.Server, _
 			fmt.Sprintf("a controller, told by a signed webhook as GitHub sends it; by itself it looks at git every %s", gitInterval),
 			"more of its flags: " + cmp.Or(strings.Join(m.flags, " "), "none"),
 		},
-		levels: func(_ []int, level func(int) string) (addons.Files, error) {
+		levels: func(_ []int, level func(int) string) addons.Files {
 			files := addons.Files{}
 			m.setLevels(files, level)
-			return files, nil
+			return files
 		},
 		nothing: func() addons.Files {
 			files := addons.Files{}

@@ -67,7 +67,7 @@ func (m *measurement) run(ctx context.Context) {
 	}
 	m.fleet = m.publish(ctx, "fleet", m.fleetFiles(), m.names)
 	objects := m.rendered(ctx)
-	changed := must.Get(withLevel(objects, "2"))
+	changed := withLevel(objects, "2")
 	fmt.Fprintf(m.out, "%d components × %d objects\n", m.components, addons.ObjectsOfSmall)
 	limit := m.limits(ctx, objects, changed)
 	if m.mode == byPoll {
@@ -131,11 +131,11 @@ func (m *measurement) limits(ctx context.Context, all, changed []unstructured.Un
 
 // limit measures a loop.
 func (m *measurement) limit(ctx context.Context, name string, loop func()) section {
-	before := must.Get(ownCPU())
+	before := ownCPU()
 	after := before
 	p := m.timed(ctx, name, func() {
 		loop()
-		after = must.Get(ownCPU())
+		after = ownCPU()
 	})
 	p.process = after - before
 	return p
@@ -157,17 +157,7 @@ func (m *measurement) timed(ctx context.Context, name string, do func()) section
 }
 
 // ownCPU returns the CPU time of this process so far.
-func ownCPU() (time.Duration, error) {
-	id, err := process.Identify(os.Getpid())
-	if err != nil {
-		return 0, fmt.Errorf("look at the bare loop: %w", err)
-	}
-	u, err := id.Usage()
-	if err != nil {
-		return 0, fmt.Errorf("look at the bare loop: %w", err)
-	}
-	return u.CPU, nil
-}
+func ownCPU() time.Duration { return must.Get(must.Get(process.Identify(os.Getpid())).Usage()).CPU }
 
 // interval takes the times from the audit log: polling would see the changes late.
 func (p *section) interval(started time.Time) {

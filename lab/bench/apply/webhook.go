@@ -1,13 +1,10 @@
 package apply
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -28,25 +25,14 @@ func (h webhook) send(ctx context.Context, repository string) error {
 	if err != nil {
 		return fmt.Errorf("webhook: %w", err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // GitHub's timeout
+	defer cancel()
+	_, err = harness.Ask(ctx, http.MethodPost, h.url, body, http.Header{
+		"Content-Type": {"application/json"}, "X-Github-Event": {"push"}, "X-Github-Delivery": {rand.Text()},
+		"X-Hub-Signature-256": {harness.SignWebhook(h.secret, body)},
+	})
 	if err != nil {
 		return fmt.Errorf("webhook: %w", err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("X-GitHub-Event", "push")
-	request.Header.Set("X-GitHub-Delivery", rand.Text())
-	request.Header.Set("X-Hub-Signature-256", harness.SignWebhook(h.secret, body))
-	client := &http.Client{Timeout: 10 * time.Second} // GitHub's timeout
-	answer, err := client.Do(request)
-	if err != nil {
-		return fmt.Errorf("webhook: %w", err)
-	}
-	text, err := io.ReadAll(answer.Body)
-	if err = errors.Join(err, answer.Body.Close()); err != nil {
-		return fmt.Errorf("webhook: %w", err)
-	}
-	if answer.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("webhook: %s: %s", answer.Status, text)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
 	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"github.com/keelson-io/keelson/lab/bench/keelson"
@@ -59,7 +60,6 @@ type measurement struct {
 func measure(ctx context.Context, args []string, out io.Writer) (err error) {
 	m := &measurement{out: out}
 	flags := flag.NewFlagSet("bench-fleet", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the returned error includes it
 	sizes := flags.String("sizes", "10x50x10", "fleets to measure: CLUSTERSxCOMPONENTSxOBJECTS,…")
 	keelson := flags.String("keelson", "bin/keelson", "the program to measure")
 	more := flags.String("controller-flags", "", "more flags of the controller, separated by blanks")
@@ -69,11 +69,9 @@ func measure(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags.IntVar(&m.hung, "hung", 20, "percent of the clusters that hang, for the last table; 0: none")
 	flags.DurationVar(&m.hang, "hang", 45*time.Second, "how long they hang before commits are measured: requests end after 30s")
 	flags.Uint64Var(&m.seed, "seed", 1, "of what is simulated")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || m.commits < 1 {
-		var usage strings.Builder
-		flags.SetOutput(&usage)
-		flags.PrintDefaults()
-		return errors.Join(err, errors.New("usage: bench-fleet [FLAGS]\n"+usage.String()))
+	err = harness.ParseFlags(flags, args, "bench-fleet [FLAGS]", func() bool { return flags.NArg() == 0 && m.commits > 0 })
+	if err != nil {
+		return err
 	}
 	m.flags = strings.Fields(*more)
 	if m.keelson, err = filepath.Abs(*keelson); err != nil {

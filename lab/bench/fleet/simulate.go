@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/lab/bench/sim"
+	"github.com/keelson-io/keelson/lab/harness"
 )
 
 // hubName is the name of the cluster that stores the Deliveries.
@@ -24,11 +25,13 @@ func clusterName(i int) string { return fmt.Sprintf("cluster-%03d", i) }
 // and memory are not part of the figures.
 func simulate(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the returned error includes it
 	clusters := flags.Int("clusters", 10, "")
 	seed := flags.Uint64("seed", 1, "")
-	if err := flags.Parse(args); err != nil || flags.NArg() != 1 || *clusters < 1 {
-		return errors.Join(err, errors.New("usage: bench-fleet sim [--clusters N] [--seed N] FOLDER (kubeconfigs are written there)"))
+	err := harness.ParseFlags(flags, args, "bench-fleet sim [--clusters N] [--seed N] FOLDER (kubeconfigs are written there)", func() bool {
+		return flags.NArg() == 1 && *clusters > 0
+	})
+	if err != nil {
+		return err
 	}
 	names := []string{hubName}
 	for i := range *clusters {

@@ -2,12 +2,10 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
 	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"github.com/keelson-io/keelson/lab/bench/keelson"
@@ -58,12 +57,15 @@ func (s *simulation) statuses(ctx context.Context, names ...string) ([]sim.Statu
 	if len(names) > 0 {
 		at += "?clusters=" + strings.Join(names, ",")
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	text, err := harness.Ask(ctx, http.MethodGet, at, nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask the simulation: %w", err)
+		return nil, err
 	}
 	var out []sim.Status
-	return out, do(request, func(body io.Reader) error { return json.NewDecoder(body).Decode(&out) })
+	if err := json.Unmarshal(text, &out); err != nil {
+		return nil, fmt.Errorf("read what the simulation says: %w", err)
+	}
+	return out, nil
 }
 
 // command sets the faults of some clusters.
@@ -72,27 +74,8 @@ func (s *simulation) command(ctx context.Context, c sim.Command) error {
 	if err != nil {
 		return fmt.Errorf("command the simulation: %w", err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.control+"/", bytes.NewReader(data))
-	if err != nil {
-		return fmt.Errorf("command the simulation: %w", err)
-	}
-	return do(request, func(io.Reader) error { return nil })
-}
-
-func do(request *http.Request, read func(io.Reader) error) error {
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return fmt.Errorf("ask %s: %w", request.URL.Host, err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	if answer.StatusCode >= http.StatusMultipleChoices {
-		text, err := io.ReadAll(answer.Body)
-		return errors.Join(fmt.Errorf("ask %s: %s: %s", request.URL, answer.Status, text), err)
-	}
-	if err := read(answer.Body); err != nil {
-		return fmt.Errorf("read what %s says: %w", request.URL.Host, err)
-	}
-	return nil
+	_, err = harness.Ask(ctx, http.MethodPost, s.control+"/", data, nil)
+	return err
 }
 
 // startController starts the measured process.

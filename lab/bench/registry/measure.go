@@ -84,12 +84,12 @@ func (m *measurement) cold(ctx context.Context) {
 	for _, c := range m.fleet.Clusters {
 		deliveries += len(c.Deliveries)
 	}
-	loadPeak := must.Get(peak())
+	loadPeak := peak()
 	heap := heapAfterGC()
 	start = m.now()
 	must.Do(m.render(ctx, m.fleet.Clusters, nil))
 	rendered := m.now().Sub(start)
-	top := must.Get(peak())
+	top := peak()
 	misses := max(m.cache.Stats().Misses, 1)
 	m.each = rendered / time.Duration(misses)
 	fmt.Fprintf(m.out, "%d clusters, %d deliveries, %d distinct renders, on %d cores\n\n", len(m.fleet.Clusters), deliveries, misses, runtime.GOMAXPROCS(0))
@@ -266,17 +266,7 @@ func (m *measurement) alone(ctx context.Context) {
 
 // peak returns the sum of the peaks of resident memory of this process and its workers. The peaks
 // may be at different times.
-func peak() (int64, error) {
-	self, err := process.Identify(os.Getpid())
-	if err != nil {
-		return 0, fmt.Errorf("look at this process: %w", err)
-	}
-	u, err := self.UsageOfAll()
-	if err != nil {
-		return 0, fmt.Errorf("look at this process: %w", err)
-	}
-	return u.Peak, nil
-}
+func peak() int64 { return must.Get(must.Get(process.Identify(os.Getpid())).UsageOfAll()).Peak }
 
 func heapAfterGC() uint64 {
 	runtime.GC()

@@ -14,6 +14,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
 	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"github.com/keelson-io/keelson/renderer"
@@ -38,16 +39,15 @@ func silence() {
 func Run(ctx context.Context, args []string, out io.Writer) error {
 	silence()
 	flags := flag.NewFlagSet("bench registry", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the returned error includes it
 	commits := flags.Int("commits", 10, "commits of each kind to measure; the medians are shown")
 	workers := flags.Bool("workers", true, "render in worker processes, as keelson does, and not in this one")
 	keelson := flags.String("keelson", "", "program whose previews are measured (default: none)")
 	alone := flags.Bool("alone", true, "also time the distinct renders without a cache in front")
-	if err := flags.Parse(args); err != nil {
-		return fmt.Errorf("usage: %w", err)
-	}
-	if flags.NArg() != 1 || *commits < 1 {
-		return errors.New("usage: bench registry [--commits N] FOLDER (a repository that lab fleet wrote; commits are added to it)")
+	err := harness.ParseFlags(flags, args, "bench registry [FLAGS] FOLDER (a repository that lab fleet wrote; commits are added to it)", func() bool {
+		return flags.NArg() == 1 && *commits > 0
+	})
+	if err != nil {
+		return err
 	}
 	cache, err := os.MkdirTemp("", "fleet-cache-")
 	if err != nil {

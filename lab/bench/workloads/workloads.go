@@ -70,8 +70,9 @@ func Run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags.StringVar(&b.crds, "crds", "components/workload-controllers/template/crds", "folder of the CRDs")
 	flags.IntVar(&b.pods, "pods", 2000, "pods of the CloneSet and of the StatefulSet")
 	flags.IntVar(&b.nodes, "nodes", 1000, "nodes of the DaemonSet")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || b.pods < 1 || b.nodes < 1 {
-		return errors.Join(err, errors.New("usage: bench workloads [--keelson FILE] [--crds FOLDER] [--pods N] [--nodes N]"))
+	err = harness.ParseFlags(flags, args, "bench workloads [FLAGS]", func() bool { return flags.NArg() == 0 && b.pods > 0 && b.nodes > 0 })
+	if err != nil {
+		return err
 	}
 	programs, err := binaries.Find()
 	if err != nil {
@@ -127,24 +128,6 @@ func (b *bench) start() {
 	}, nil))
 }
 
-// until waits until is returns true.
-func until(ctx context.Context, what string, is func(context.Context) bool) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if is(ctx) {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			must.Failf("not until %s: %w", what, ctx.Err())
-		case <-tick.C:
-		}
-	}
-}
-
 // step is a change of a workload and the condition that ends the step.
 type step struct {
 	name   string
@@ -167,10 +150,12 @@ func (b *bench) step(ctx context.Context, w io.Writer, s step) {
 	begun := time.Now()
 	generation := s.change(ctx)
 	numbers := map[int32]bool{}
-	until(ctx, s.name, func(ctx context.Context) bool {
+	must.Limits{Patience: patience, Every: 100 * time.Millisecond}.Until(ctx, func(ctx context.Context) {
 		is := s.look(ctx)
 		numbers[is.counts] = true
-		return is.generation == generation && is.done
+		if is.generation != generation || !is.done {
+			must.Failf("not %s: the status shows %d", s.name, is.counts)
+		}
 	})
 	b.last = time.Since(begun)
 	if _, has := b.took[s.name]; !has {
