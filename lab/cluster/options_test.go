@@ -56,6 +56,10 @@ func TestChange(t *testing.T) {
 			why:    "Services have addresses in the old one.",
 			change: cluster.Change{ServiceCIDR: new("10.97.0.0/16")}, to: standard, exists: true, err: cluster.ErrOptions,
 		},
+		"NoSuchAudit": {
+			why:    "There are three levels.",
+			change: cluster.Change{Audit: new(cluster.Audit("all"))}, to: standard, err: cluster.ErrOptions,
+		},
 		"NoServiceRange": {
 			why:    "The API server would say so after a minute.",
 			change: cluster.Change{ServiceCIDR: new("10.97")}, to: standard, err: cluster.ErrOptions,

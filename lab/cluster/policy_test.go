@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -73,60 +72,43 @@ func readPolicy(t *testing.T, level cluster.Audit) policy {
 	return p
 }
 
-func TestPolicyLevels(t *testing.T) {
-	t.Parallel()
-	cases := []struct {
-		why                   string
-		level                 cluster.Audit
-		verb, group, resource string
-		want                  string
-	}{
-		{"A chaos run has none but made-up secrets, and compares them.", cluster.AuditSecrets, "update", "", "secrets", "RequestResponse"},
-		{"To read one shows who read it.", cluster.AuditSecrets, "get", "", "secrets", "Metadata"},
-		{"A benchmark counts writes, and doesn't look into them.", cluster.AuditMetadata, "patch", "apps", "deployments", "Metadata"},
-		{"Nor into records.", cluster.AuditMetadata, "update", "", "secrets", "Metadata"},
-	}
-	for _, tc := range cases {
-		p := readPolicy(t, tc.level)
-		if got := p.level("keelson", tc.verb, tc.group, tc.resource); got != tc.want {
-			t.Errorf("level %q: %s %s/%s: %s, want %s; %s", tc.level, tc.verb, tc.group, tc.resource, got, tc.want, tc.why)
-		}
-		if got := p.level("admin", "patch", "apps", "deployments"); got != "RequestResponse" {
-			t.Errorf("level %q: what a person changes: %s, want its body", tc.level, got)
-		}
-	}
-	if _, err := (cluster.Change{Audit: new(cluster.Audit("all"))}).Apply(cluster.Options{ServiceCIDR: "10.96.0.0/16"}, false); !errors.Is(err, cluster.ErrOptions) {
-		t.Errorf("a level that is none: %v", err)
-	}
-}
-
 func TestPolicy(t *testing.T) {
 	t.Parallel()
-	p := readPolicy(t, cluster.AuditBodies)
 	const kcm = "system:kube-controller-manager"
-	cases := []struct{ why, user, verb, group, resource, want string }{
-		{"What Keelson sends is compared.", "keelson", "patch", "apps", "deployments", "RequestResponse"},
-		{"A rendered custom resource, too.", "keelson", "create", "example.org", "things", "RequestResponse"},
-		{"Reads are counted.", "keelson", "list", "", "configmaps", "Metadata"},
-		{"Watches are told from reads.", "keelson", "watch", "", "pods", "Metadata"},
-		{"The record is a Secret.", "keelson", "patch", "", "secrets", "Metadata"},
-		{"A token is as good as a secret.", "keelson", "create", "", "serviceaccounts/token", "Metadata"},
-		{"Token reviews carry tokens.", "keelson", "create", "authentication.k8s.io", "tokenreviews", "Metadata"},
-		{"Keelson's leases are Keelson's calls.", "keelson", "update", "coordination.k8s.io", "leases", "RequestResponse"},
-		{"And its events.", "keelson", "create", "", "events", "RequestResponse"},
-		{"And its health requests.", "keelson", "get", "", "/readyz", "Metadata"},
-		{"Others' heartbeats are noise.", kcm, "update", "coordination.k8s.io", "leases", "None"},
-		{"Others' events are noise.", "kwok", "create", "events.k8s.io", "events", "None"},
-		{"Probes are noise.", "admin", "get", "", "/readyz/etcd", "None"},
-		{"What a person changes is compared.", "admin", "patch", "apps", "deployments", "RequestResponse"},
-		{"Secrets of other users are logged without a body.", "admin", "create", "", "secrets", "Metadata"},
-		{"Tokens of other users are logged without a body.", kcm, "create", "", "serviceaccounts/token", "Metadata"},
-		{"Pods that kwok plays.", "kwok", "patch", "", "pods/status", "Metadata"},
-		{"Discovery is a read.", "keelson", "get", "", "/openapi/v3", "Metadata"},
+	cases := []struct {
+		why                         string
+		level                       cluster.Audit
+		user, verb, group, resource string
+		want                        string
+	}{
+		{"What Keelson sends is compared.", "", "keelson", "patch", "apps", "deployments", "RequestResponse"},
+		{"A rendered custom resource, too.", "", "keelson", "create", "example.org", "things", "RequestResponse"},
+		{"Reads are counted.", "", "keelson", "list", "", "configmaps", "Metadata"},
+		{"Watches are told from reads.", "", "keelson", "watch", "", "pods", "Metadata"},
+		{"The record is a Secret.", "", "keelson", "patch", "", "secrets", "Metadata"},
+		{"A token is as good as a secret.", "", "keelson", "create", "", "serviceaccounts/token", "Metadata"},
+		{"Token reviews carry tokens.", "", "keelson", "create", "authentication.k8s.io", "tokenreviews", "Metadata"},
+		{"Keelson's leases are Keelson's calls.", "", "keelson", "update", "coordination.k8s.io", "leases", "RequestResponse"},
+		{"And its events.", "", "keelson", "create", "", "events", "RequestResponse"},
+		{"And its health requests.", "", "keelson", "get", "", "/readyz", "Metadata"},
+		{"Others' heartbeats are noise.", "", kcm, "update", "coordination.k8s.io", "leases", "None"},
+		{"Others' events are noise.", "", "kwok", "create", "events.k8s.io", "events", "None"},
+		{"Probes are noise.", "", "admin", "get", "", "/readyz/etcd", "None"},
+		{"What a person changes is compared.", "", "admin", "patch", "apps", "deployments", "RequestResponse"},
+		{"Secrets of other users are logged without a body.", "", "admin", "create", "", "secrets", "Metadata"},
+		{"Tokens of other users are logged without a body.", "", kcm, "create", "", "serviceaccounts/token", "Metadata"},
+		{"Pods that kwok plays.", "", "kwok", "patch", "", "pods/status", "Metadata"},
+		{"Discovery is a read.", "", "keelson", "get", "", "/openapi/v3", "Metadata"},
+		{"A chaos run has none but made-up secrets, and compares them.", cluster.AuditSecrets, "keelson", "update", "", "secrets", "RequestResponse"},
+		{"To read one shows who read it.", cluster.AuditSecrets, "keelson", "get", "", "secrets", "Metadata"},
+		{"What a person changes has a body.", cluster.AuditSecrets, "admin", "patch", "apps", "deployments", "RequestResponse"},
+		{"A benchmark counts writes, and doesn't look into them.", cluster.AuditMetadata, "keelson", "patch", "apps", "deployments", "Metadata"},
+		{"Nor into records.", cluster.AuditMetadata, "keelson", "update", "", "secrets", "Metadata"},
+		{"But into what a person changes.", cluster.AuditMetadata, "admin", "patch", "apps", "deployments", "RequestResponse"},
 	}
 	for _, tc := range cases {
-		if got := p.level(tc.user, tc.verb, tc.group, tc.resource); got != tc.want {
-			t.Errorf("%s %s %s/%s: %s, want %s; %s", tc.user, tc.verb, tc.group, tc.resource, got, tc.want, tc.why)
+		if got := readPolicy(t, tc.level).level(tc.user, tc.verb, tc.group, tc.resource); got != tc.want {
+			t.Errorf("level %q: %s %s %s/%s: %s, want %s; %s", tc.level, tc.user, tc.verb, tc.group, tc.resource, got, tc.want, tc.why)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -32,12 +33,7 @@ func (m *measurement) requests(p section) {
 			sum.Bytes += c.Bytes
 			named[name] = sum
 		}
-		rows := make([]sim.Count, 0, len(named))
-		for _, c := range named {
-			rows = append(rows, c)
-		}
-		slices.SortFunc(rows, byRequests)
-		for _, c := range rows {
+		for _, c := range slices.SortedFunc(maps.Values(named), byRequests) {
 			fmt.Fprintf(m.out, "    %-38s %8d   %s\n", c.Verb, c.Requests, amount(c.Bytes))
 		}
 	}
