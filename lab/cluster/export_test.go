@@ -1,8 +1,8 @@
 package cluster
 
 // Stages and Policy expose what is written for a cluster.
-func Stages() ([]byte, error)            { return stages() }
-func Policy(level Audit) ([]byte, error) { return policy(level) }
+func Stages() []byte            { return stages() }
+func Policy(level Audit) []byte { return policy(level) }
 
 // PodRange and NodeAddress expose what a node of an index has of the network.
 func PodRange(i int) string    { return podRange(i) }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
 	"github.com/keelson-io/keelson/lab/pki"
 )
 
@@ -28,11 +29,9 @@ func (f folder) node(i int, elem ...string) string {
 }
 
 // writePair writes a key and its public part: a certificate, or a public key.
-func (f folder) writePair(name, public string, pair pki.Pair) error {
-	if err := write(f.pki(name+public), pair.Cert); err != nil {
-		return err
-	}
-	return write(f.pki(name+".key"), pair.Key)
+func (f folder) writePair(name, public string, pair pki.Pair) {
+	write(f.pki(name+public), pair.Cert)
+	write(f.pki(name+".key"), pair.Key)
 }
 
 // logTail returns the last lines of a component's log, for an error.
@@ -49,9 +48,4 @@ func (f folder) logTail(component string) string {
 	return "last lines of " + path + ":\n  " + strings.Join(lines, "\n  ")
 }
 
-func write(path string, data []byte) error {
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
-	}
-	return nil
-}
+func write(path string, data []byte) { must.Do(os.WriteFile(path, data, 0o600)) }

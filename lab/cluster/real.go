@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/harness/must"
 	"github.com/keelson-io/keelson/lab/images"
 	"github.com/keelson-io/keelson/lab/node"
 	"github.com/keelson-io/keelson/lab/pki"
@@ -166,47 +167,26 @@ func (s *clusterState) disconnect(ctx context.Context) error {
 }
 
 // writeNodes writes the files that the real nodes and the registry read.
-func (s *clusterState) writeNodes(ca *pki.Authority, now time.Time) error {
+func (s *clusterState) writeNodes(ca *pki.Authority, now time.Time) {
 	if !s.Options.real() {
-		return nil
+		return
 	}
-	plugins, err := cniPlugins()
-	if err != nil {
-		return err
-	}
-	if err := s.fill("registry.yaml", s.dir.config("registry.yaml"), map[string]string{
-		"Registry": s.registry(), "Storage": s.dir.path("registry"),
-	}); err != nil {
-		return err
-	}
+	plugins := must.Get(cniPlugins())
+	s.fill("registry.yaml", s.dir.config("registry.yaml"), map[string]string{"Registry": s.registry(), "Storage": s.dir.path("registry")})
 	for i := range s.Options.Nodes {
-		if err := s.writeNode(i, plugins, ca, now); err != nil {
-			return err
-		}
+		s.writeNode(i, plugins, ca, now)
 	}
-	return nil
 }
 
-func (s *clusterState) writeNode(i int, plugins string, ca *pki.Authority, now time.Time) error {
+func (s *clusterState) writeNode(i int, plugins string, ca *pki.Authority, now time.Time) {
 	name := realName(s.Name, i)
 	for _, dir := range []string{"cni", "certs.d/" + s.registry(), "lib", "log"} {
-		if err := os.MkdirAll(s.dir.node(i, dir), 0o700); err != nil {
-			return fmt.Errorf("make the folder of %s: %w", name, err)
-		}
+		must.Do(os.MkdirAll(s.dir.node(i, dir), 0o700))
 	}
-	pair, err := ca.Issue(pki.Subject{Name: "system:node:" + name, Groups: []string{"system:nodes"}, Hosts: []string{name, realAddress(i).String()}}, now)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	kubeconfig, err := pki.Kubeconfig(s.Name, s.server(), "system:node:"+name, ca.Cert, pair)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	for file, data := range map[string][]byte{"kubeconfig.yaml": kubeconfig, "node.crt": pair.Cert, "node.key": pair.Key} {
-		if err := write(s.dir.node(i, file), data); err != nil {
-			return err
-		}
-	}
+	pair := must.Get(ca.Issue(pki.Subject{Name: "system:node:" + name, Groups: []string{"system:nodes"}, Hosts: []string{name, realAddress(i).String()}}, now))
+	write(s.dir.node(i, "kubeconfig.yaml"), must.Get(pki.Kubeconfig(s.Name, s.server(), "system:node:"+name, ca.Cert, pair)))
+	write(s.dir.node(i, "node.crt"), pair.Cert)
+	write(s.dir.node(i, "node.key"), pair.Key)
 	values := map[string]string{
 		"Pause": s.registry() + "/" + images.Pause, "Hosts": s.dir.node(i, "certs.d"), "CNI": plugins, "CNIConfig": s.dir.node(i, "cni"),
 		"Registry": s.registry(), "Pods": realPods(i).String(), "Address": realAddress(i).String(),
@@ -217,15 +197,9 @@ func (s *clusterState) writeNode(i int, plugins string, ca *pki.Authority, now t
 		"containerd.toml": "containerd.toml", "kubelet.yaml": "kubelet.yaml", "kube-proxy.yaml": "kube-proxy.yaml",
 		"cni.conflist": "cni/lab.conflist", "hosts.toml": "certs.d/" + s.registry() + "/hosts.toml",
 	} {
-		if err := s.fill(file, s.dir.node(i, at), values); err != nil {
-			return err
-		}
+		s.fill(file, s.dir.node(i, at), values)
 	}
-	config, err := json.MarshalIndent(s.nodeConfig(i), "", "  ")
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return write(s.dir.node(i, "node.json"), config)
+	write(s.dir.node(i, "node.json"), must.Get(json.MarshalIndent(s.nodeConfig(i), "", "  ")))
 }
 
 func (s *clusterState) nodeConfig(i int) node.Config {
@@ -258,20 +232,11 @@ func (s *clusterState) nodeConfig(i int) node.Config {
 }
 
 // fill executes an embedded template with the values and writes the result.
-func (s *clusterState) fill(file, path string, values map[string]string) error {
-	data, err := files.ReadFile("files/node/" + file)
-	if err != nil {
-		return fmt.Errorf("read an embedded file: %w", err)
-	}
-	parsed, err := template.New(file).Option("missingkey=error").Parse(string(data))
-	if err != nil {
-		return fmt.Errorf("read the embedded file %s: %w", file, err)
-	}
+func (s *clusterState) fill(file, path string, values map[string]string) {
 	var out bytes.Buffer
-	if err := parsed.Execute(&out, values); err != nil {
-		return fmt.Errorf("fill in %s: %w", file, err)
-	}
-	return write(path, out.Bytes())
+	filled := must.Get(template.New(file).Option("missingkey=error").ParseFS(files, "files/node/"+file))
+	must.Do(filled.Execute(&out, values))
+	write(path, out.Bytes())
 }
 
 // furnishImages pushes the lab's images. No pod starts without them.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/harness/must"
 	labports "github.com/keelson-io/keelson/lab/ports"
 	"github.com/keelson-io/keelson/lab/process"
 )
@@ -71,7 +72,7 @@ func (l *Lab) prepare(ctx context.Context, name string, change Change, set binar
 		if err := s.save(); err != nil {
 			return nil, err
 		}
-		return s, s.writeConfig()
+		return s, must.Try(s.writeConfig)
 	}
 
 	now := time.Now()
@@ -151,8 +152,8 @@ func (l *Lab) create(ctx context.Context, s *clusterState, now time.Time) error 
 	if s.Options.real() {
 		s.Ports.Registry = reserved[3]
 	}
-	if err := s.writeFiles(now); err != nil {
-		return err
+	if err := must.Try(func() { s.writeFiles(now) }); err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
 	}
 	return s.save()
 }
