@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // definition is the kind of a CRD at its storage version, the only version that is served.
@@ -46,7 +48,7 @@ func (d *definitions) parse(crd map[string]any) (*definition, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(crd, &c); err != nil {
 		return nil, fmt.Errorf("read a CRD: %w", err)
 	}
-	made, err := define(&c)
+	made, err := must.TryGet(func() *definition { return define(&c) })
 	if err != nil {
 		return nil, fmt.Errorf("CRD %s: %w", c.Name, err)
 	}
@@ -54,33 +56,21 @@ func (d *definitions) parse(crd map[string]any) (*definition, error) {
 	return made, nil
 }
 
-func define(crd *apiextensionsv1.CustomResourceDefinition) (*definition, error) {
+// define returns the definition of a CRD. It is a step of package must.
+func define(crd *apiextensionsv1.CustomResourceDefinition) *definition {
 	at := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage && v.Served })
 	if at < 0 {
-		return nil, fmt.Errorf("no version is stored and served, and nothing here converts")
+		must.Failf("no version is stored and served, and nothing here converts")
 	}
 	v := &crd.Spec.Versions[at]
 	gvk := schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind}
 	out := &definition{discovery: discoveryOf(crd, v, gvk)}
 	out.kind = newKind(gvk, &out.discovery)
 	out.kind.generation, out.kind.unshared = true, isUnshared(gvk.Kind)
-	published, err := builder.BuildOpenAPIV3(crd, v.Name, builder.Options{})
-	if err != nil {
-		return nil, fmt.Errorf("publish its schema: %w", err)
-	}
-	data, err := json.Marshal(published)
-	if err != nil {
-		return nil, fmt.Errorf("publish its schema: %w", err)
-	}
-	out.document = newDocument(data)
-	if out.kind.complete, err = completeCustom(v); err != nil {
-		return nil, err
-	}
-	types, err := convertersOf(data)
-	if err != nil {
-		return nil, err
-	}
-	return out, out.kind.manageFields(types)
+	data := must.Get(json.Marshal(must.Get(builder.BuildOpenAPIV3(crd, v.Name, builder.Options{}))))
+	out.document, out.kind.complete = newDocument(data), completeCustom(v)
+	out.kind.manageFields(convertersOf(data))
+	return out
 }
 
 func discoveryOf(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, gvk schema.GroupVersionKind) apidiscoveryv2.APIResourceDiscovery {
@@ -101,22 +91,17 @@ func discoveryOf(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensions
 }
 
 // completeCustom returns a function that drops unknown fields and sets the schema's defaults.
-func completeCustom(v *apiextensionsv1.CustomResourceDefinitionVersion) (func(runtime.Object), error) {
+func completeCustom(v *apiextensionsv1.CustomResourceDefinitionVersion) func(runtime.Object) {
 	if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
-		return func(runtime.Object) {}, nil
+		return func(runtime.Object) {}
 	}
 	var internal apiextensions.JSONSchemaProps
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, &internal, nil); err != nil {
-		return nil, fmt.Errorf("read its schema: %w", err)
-	}
-	s, err := structural.NewStructural(&internal)
-	if err != nil {
-		return nil, fmt.Errorf("read its schema: %w", err)
-	}
+	must.Do(apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, &internal, nil))
+	s := must.Get(structural.NewStructural(&internal))
 	return func(o runtime.Object) {
 		if u, ok := o.(*unstructured.Unstructured); ok {
 			pruning.Prune(u.Object, s, true)
 			defaulting.Default(u.Object, s)
 		}
-	}, nil
+	}
 }

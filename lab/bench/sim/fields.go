@@ -15,6 +15,8 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/keelson-io/keelson/lab/harness/must"
+
 	// Kubernetes' own defaults of the built-in kinds.
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
@@ -45,13 +47,11 @@ var typed = func() *runtime.Scheme { //nolint:gochecknoglobals // Kubernetes kee
 
 // completeBuiltIn returns a function that sets defaults with Kubernetes' own code. A kind without
 // Go types here stays unchanged.
-func completeBuiltIn(gvk schema.GroupVersionKind) (func(runtime.Object), error) {
+func completeBuiltIn(gvk schema.GroupVersionKind) func(runtime.Object) {
 	if !typed.Recognizes(gvk) {
-		return func(runtime.Object) {}, nil
+		return func(runtime.Object) {}
 	}
-	if _, err := typed.New(gvk); err != nil {
-		return nil, fmt.Errorf("kind %s: %w", gvk, err)
-	}
+	must.Get(typed.New(gvk))
 	return func(o runtime.Object) {
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
@@ -74,7 +74,7 @@ func completeBuiltIn(gvk schema.GroupVersionKind) (func(runtime.Object), error) 
 		if content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(t); err == nil {
 			u.Object = content
 		}
-	}, nil
+	}
 }
 
 // wellFormed returns an error if the object does not fit its Go type.
@@ -90,7 +90,7 @@ func wellFormed(gvk schema.GroupVersionKind, content map[string]any) error {
 }
 
 // manageFields creates the field managers of the kind. They merge objects and track field owners.
-func (k *kind) manageFields(types managedfields.TypeConverter) error {
+func (k *kind) manageFields(types managedfields.TypeConverter) {
 	version := fieldpath.APIVersion(k.GroupVersion().String())
 	reset := func(paths ...fieldpath.Path) map[fieldpath.APIVersion]fieldpath.Filter {
 		return map[fieldpath.APIVersion]fieldpath.Filter{version: fieldpath.NewExcludeSetFilter(fieldpath.NewSet(paths...))}
@@ -103,17 +103,9 @@ func (k *kind) manageFields(types managedfields.TypeConverter) error {
 	if !typed.Recognizes(k.GroupVersionKind) {
 		manager = managedfields.NewDefaultCRDFieldManager
 	}
-	var err error
-	k.fields, err = manager(types, oneVersion{}, completer(k.complete), blank{}, k.GroupVersionKind, k.GroupVersion(), "", ofStatus)
-	if err != nil {
-		return fmt.Errorf("kind %s: %w", k.GroupVersionKind, err)
-	}
-	k.statusFields, err = manager(types, oneVersion{}, completer(k.complete), blank{}, k.GroupVersionKind, k.GroupVersion(), "status",
-		reset(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata", "labels"), fieldpath.MakePathOrDie("metadata", "annotations")))
-	if err != nil {
-		return fmt.Errorf("kind %s: %w", k.GroupVersionKind, err)
-	}
-	return nil
+	k.fields = must.Get(manager(types, oneVersion{}, completer(k.complete), blank{}, k.GroupVersionKind, k.GroupVersion(), "", ofStatus))
+	k.statusFields = must.Get(manager(types, oneVersion{}, completer(k.complete), blank{}, k.GroupVersionKind, k.GroupVersion(), "status",
+		reset(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata", "labels"), fieldpath.MakePathOrDie("metadata", "annotations"))))
 }
 
 // completer is a [runtime.ObjectDefaulter].

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"compress/gzip"
 	"crypto/sha512"
 	"embed"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // recorded holds the discovery documents of a real Kubernetes API server. make openapi records
@@ -72,22 +72,12 @@ type surface struct {
 // too. The simulation cannot convert between versions.
 func leftOut(gv string) bool { return gv == "autoscaling/v1" || gv == "events.k8s.io/v1" }
 
-func readSurface() (*surface, error) {
-	s := &surface{kinds: map[schema.GroupVersionResource]*kind{}, documents: map[string]document{}}
-	var err error
-	if s.version, err = unpacked("surface/version.json.gz"); err != nil {
-		return nil, err
-	}
+// readSurface returns what is recorded. As the functions that it calls, it is a step of package must.
+func readSurface() *surface {
+	s := &surface{version: unpacked("version"), kinds: map[schema.GroupVersionResource]*kind{}, documents: map[string]document{}}
 	var core, groups apidiscoveryv2.APIGroupDiscoveryList
-	for file, into := range map[string]*apidiscoveryv2.APIGroupDiscoveryList{"surface/api.json.gz": &core, "surface/apis.json.gz": &groups} {
-		data, err := unpacked(file)
-		if err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(data, into); err != nil {
-			return nil, fmt.Errorf("recorded discovery %s: %w", file, err)
-		}
-	}
+	must.Do(json.Unmarshal(unpacked("api"), &core))
+	must.Do(json.Unmarshal(unpacked("apis"), &groups))
 	s.core = core.Items[0]
 	for _, g := range groups.Items {
 		g.Versions = slices.DeleteFunc(g.Versions, func(v apidiscoveryv2.APIVersionDiscovery) bool { return leftOut(g.Name + "/" + v.Version) })
@@ -98,44 +88,26 @@ func readSurface() (*surface, error) {
 	for _, g := range append([]apidiscoveryv2.APIGroupDiscovery{s.core}, s.groups...) {
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
-			if err := s.readDocument(gv); err != nil {
-				return nil, err
-			}
-			if err := s.addBuiltIn(gv, v.Resources); err != nil {
-				return nil, err
-			}
+			must.Wrap(func() { s.readDocument(gv); s.addBuiltIn(gv, v.Resources) }, "%s", gv)
 		}
 	}
-	return s, nil
+	return s
 }
 
-func unpacked(file string) ([]byte, error) {
-	packed, err := recorded.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("recorded API: %w", err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return nil, fmt.Errorf("recorded API: %s: %w", file, err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		return nil, fmt.Errorf("recorded API: %s: %w", file, err)
-	}
-	return data, nil
+// unpacked returns the content of a recorded file.
+func unpacked(name string) []byte {
+	packed := must.Get(recorded.Open("surface/" + name + ".json.gz"))
+	return must.Get(io.ReadAll(must.Get(gzip.NewReader(packed))))
 }
 
 // readDocument adds differ's schema of a group and version, recorded from the same API server.
-func (s *surface) readDocument(gv schema.GroupVersion) error {
+func (s *surface) readDocument(gv schema.GroupVersion) {
 	data, err := differ.BuiltInDocument(gv)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return
 	}
-	if err != nil {
-		return fmt.Errorf("schema of %s: %w", gv, err)
-	}
+	must.Do(err)
 	s.documents[pathOf(gv)] = newDocument(data)
-	return nil
 }
 
 // pathOf returns the path under which a group and version is served.
@@ -146,34 +118,26 @@ func pathOf(gv schema.GroupVersion) string {
 	return "apis/" + gv.String()
 }
 
-func (s *surface) addBuiltIn(gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) error {
+func (s *surface) addBuiltIn(gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) {
 	doc, ok := s.documents[pathOf(gv)]
 	if !ok {
-		return nil // the group contains only reviews
+		return // the group contains only reviews
 	}
-	types, err := convertersOf(doc.data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", gv, err)
-	}
+	types := convertersOf(doc.data)
 	for i := range resources {
 		r := &resources[i]
 		if !slices.Contains(r.Verbs, "get") || !slices.Contains(r.Verbs, "patch") {
 			continue
 		}
 		k := newKind(gv.WithKind(r.ResponseKind.Kind), r)
-		if k.complete, err = completeBuiltIn(k.GroupVersionKind); err != nil {
-			return err
-		}
+		k.complete = completeBuiltIn(k.GroupVersionKind)
 		if k.Kind == "Secret" {
 			k.complete = withStringData(k.complete)
 		}
 		k.generation, k.unshared = hasGeneration(k.Kind), isUnshared(k.Kind)
-		if err := k.manageFields(types); err != nil {
-			return err
-		}
+		k.manageFields(types)
 		s.kinds[k.gvr()] = k
 	}
-	return nil
 }
 
 func newKind(gvk schema.GroupVersionKind, r *apidiscoveryv2.APIResourceDiscovery) *kind {
@@ -184,16 +148,10 @@ func newKind(gvk schema.GroupVersionKind, r *apidiscoveryv2.APIResourceDiscovery
 }
 
 // convertersOf returns a type converter for the schemas of an OpenAPI document.
-func convertersOf(data []byte) (managedfields.TypeConverter, error) {
+func convertersOf(data []byte) managedfields.TypeConverter {
 	var doc spec3.OpenAPI
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return nil, fmt.Errorf("read an OpenAPI document: %w", err)
-	}
-	types, err := managedfields.NewTypeConverter(doc.Components.Schemas, false)
-	if err != nil {
-		return nil, fmt.Errorf("read the types of an OpenAPI document: %w", err)
-	}
-	return types, nil
+	must.Do(json.Unmarshal(data, &doc))
+	return must.Get(managedfields.NewTypeConverter(doc.Components.Schemas, false))
 }
 
 // isUnshared reports whether no two objects of the kind have equal content.

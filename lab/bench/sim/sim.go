@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 	"github.com/keelson-io/keelson/lab/pki"
 )
 
@@ -63,7 +64,7 @@ type Fleet struct {
 // Start starts the API servers. Each has its own loopback port and its own certificate authority.
 // [Fleet.Stop] ends them.
 func Start(ctx context.Context, o Options) (*Fleet, error) {
-	common, err := readSurface()
+	common, err := must.TryGet(readSurface)
 	if err != nil {
 		return nil, err
 	}
@@ -76,38 +77,25 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	}
 	f.wg.Go(func() { f.players.run(f.done, f.failed) })
 	for i, name := range o.Clusters {
-		if f.servers[name] != nil {
-			return nil, errors.Join(fmt.Errorf("two clusters are called %s", name), f.Stop())
-		}
-		if err := f.start(ctx, name, common, mix(o.Seed)+uint64(i)); err != nil { //nolint:gosec // an index
+		if err := must.Try(func() { f.start(ctx, name, mix(o.Seed)+uint64(i)) }); err != nil { //nolint:gosec // an index
 			return nil, errors.Join(fmt.Errorf("cluster %s: %w", name, err), f.Stop())
 		}
 	}
 	return f, nil
 }
 
-func (f *Fleet) start(ctx context.Context, name string, common *surface, seed uint64) error {
+// start starts an API server. It is a step of package must.
+func (f *Fleet) start(ctx context.Context, name string, seed uint64) {
+	if f.servers[name] != nil {
+		must.Failf("two clusters have this name")
+	}
 	s := &server{name: name, fleet: f, store: newStore(f.now, seed), counts: counts{now: f.now, of: map[Count]*Count{}}}
-	s.surface.Store(common)
-	if err := s.begin(); err != nil {
-		return err
-	}
-	ca, err := pki.NewAuthority(name, f.now())
-	if err != nil {
-		return err
-	}
-	serving, err := ca.Issue(pki.Subject{Name: name, Hosts: []string{"127.0.0.1"}}, f.now())
-	if err != nil {
-		return err
-	}
-	client, err := ca.Issue(pki.Subject{Name: "keelson", Groups: []string{"system:masters"}}, f.now())
-	if err != nil {
-		return err
-	}
-	certificate, err := tls.X509KeyPair(serving.Cert, serving.Key)
-	if err != nil {
-		return fmt.Errorf("its certificate: %w", err)
-	}
+	s.surface.Store(f.common)
+	must.Do(s.begin())
+	ca := must.Get(pki.NewAuthority(name, f.now()))
+	serving := must.Get(ca.Issue(pki.Subject{Name: name, Hosts: []string{"127.0.0.1"}}, f.now()))
+	client := must.Get(ca.Issue(pki.Subject{Name: "keelson", Groups: []string{"system:masters"}}, f.now()))
+	certificate := must.Get(tls.X509KeyPair(serving.Cert, serving.Key))
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(ca.Cert)
 	s.http = &http.Server{
@@ -122,12 +110,9 @@ func (f *Fleet) start(ctx context.Context, name string, common *surface, seed ui
 			f.failed(fmt.Errorf("cluster %s: %w", name, err))
 		}
 	})
-	if err := s.faults.listen(ctx); err != nil {
-		return err
-	}
+	must.Do(s.faults.listen(ctx))
 	f.servers[name] = s
-	f.kubeconfigs[name], err = pki.Kubeconfig(name, "https://"+s.faults.address, "keelson", ca.Cert, client)
-	return err
+	f.kubeconfigs[name] = must.Get(pki.Kubeconfig(name, "https://"+s.faults.address, "keelson", ca.Cert, client))
 }
 
 // builtIn reports whether the API server itself serves this group and version.
