@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 func newOpenAPI(open opener) *cobra.Command {
@@ -31,7 +32,7 @@ people read left out. keelson diff builds those of a current Kubernetes in.`,
 			if err != nil {
 				return err
 			}
-			if err := writeDocuments(c.Context(), kubeconfig, given[1]); err != nil {
+			if err := must.Try(func() { writeDocuments(c.Context(), kubeconfig, given[1]) }); err != nil {
 				return fmt.Errorf("OpenAPI of %s: %w", given[0], err)
 			}
 			return nil
@@ -39,33 +40,17 @@ people read left out. keelson diff builds those of a current Kubernetes in.`,
 	}
 }
 
-func writeDocuments(ctx context.Context, kubeconfig, folder string) error {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return fmt.Errorf("read kubeconfig: %w", err)
-	}
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return fmt.Errorf("make a client: %w", err)
-	}
-	paths, err := client.OpenAPIV3WithContext(ctx).PathsWithContext(ctx)
-	if err != nil {
-		return fmt.Errorf("read the index: %w", err)
-	}
-	for path, doc := range paths {
-		name, ok := documentName(path)
-		if !ok {
-			continue
-		}
-		data, err := doc.SchemaWithContext(ctx, runtime.ContentTypeJSON)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", path, err)
-		}
-		if err := writeDocument(filepath.Join(folder, name), data); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+// writeDocuments is a step of package must, as what it calls.
+func writeDocuments(ctx context.Context, kubeconfig, folder string) {
+	config := must.Get(clientcmd.BuildConfigFromFlags("", kubeconfig))
+	client := must.Get(discovery.NewDiscoveryClientForConfig(config)).OpenAPIV3WithContext(ctx)
+	for path, doc := range must.Get(client.PathsWithContext(ctx)) {
+		if name, ok := documentName(path); ok {
+			must.Wrap(func() {
+				writeDocument(filepath.Join(folder, name), must.Get(doc.SchemaWithContext(ctx, runtime.ContentTypeJSON)))
+			}, "%s", path)
 		}
 	}
-	return nil
 }
 
 // documentName returns the file name for a group and version; ok is false for other paths.
@@ -81,7 +66,7 @@ func documentName(path string) (string, bool) {
 }
 
 // writeDocument writes only the schemas. Equal input gives equal bytes.
-func writeDocument(file string, data []byte) error {
+func writeDocument(file string, data []byte) {
 	var doc struct {
 		OpenAPI    string         `json:"openapi"`
 		Info       any            `json:"info"`
@@ -90,16 +75,10 @@ func writeDocument(file string, data []byte) error {
 			Schemas map[string]any `json:"schemas"`
 		} `json:"components"`
 	}
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return fmt.Errorf("decode: %w", err)
-	}
+	must.Do(json.Unmarshal(data, &doc))
 	doc.Paths = map[string]any{}
 	withoutProse(doc.Components.Schemas)
-	text, err := json.Marshal(doc)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
-	}
-	return harness.WriteGzip(file, text)
+	must.Do(harness.WriteGzip(file, must.Get(json.Marshal(doc))))
 }
 
 // withoutProse removes descriptions. A property named description stays: its value is a schema, not
