@@ -138,12 +138,12 @@ func (w *world) apply(resource string, u *unstructured.Unstructured, manager str
 	return w.of(resource).Apply(w.Context(), u.GetName(), u, o, sub...)
 }
 
-func (w *world) must(u *unstructured.Unstructured, err error) *unstructured.Unstructured {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
+// step runs a step of package must, and ends the test with its failure.
+func step(t *testing.T, run func()) {
+	t.Helper()
+	if err := must.Try(run); err != nil {
+		t.Fatal(err)
 	}
-	return u
 }
 
 // refused expects an error that satisfies is and contains the words.
@@ -196,10 +196,8 @@ func behaviours() map[string]func(*world) any {
 func observed(t *testing.T, config *rest.Config, behaviour func(*world) any) string {
 	t.Helper()
 	w := newWorld(t, config)
-	data, err := must.TryGet(func() []byte { return must.Get(yaml.Marshal(behaviour(w))) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	var data []byte
+	step(t, func() { data = must.Get(yaml.Marshal(behaviour(w))) })
 	return string(data)
 }
 
