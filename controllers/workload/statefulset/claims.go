@@ -12,9 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -116,34 +114,16 @@ func (l *syncContext) judgeClaims(ctx context.Context, f *facts) {
 }
 
 func judgeClaim(t, c *corev1.PersistentVolumeClaim) claimFacts {
-	f := claimFacts{compatible: sameKind(t, c) && size(c).Cmp(*size(t)) >= 0}
+	f := claimFacts{compatible: podclient.SameClaimKind(t, c) && podclient.ClaimSize(c).Cmp(*podclient.ClaimSize(t)) >= 0}
 	capacity := c.Status.Capacity[corev1.ResourceStorage]
-	f.sized = f.compatible && capacity.Cmp(*size(t)) >= 0
+	f.sized = f.compatible && capacity.Cmp(*podclient.ClaimSize(t)) >= 0
 	return f
-}
-
-func size(c *corev1.PersistentVolumeClaim) *resource.Quantity {
-	q := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	return &q
-}
-
-// sameKind reports whether a claim has the class and the modes of its template. A template without a
-// class stands for the default class of the cluster, which may change.
-func sameKind(t, c *corev1.PersistentVolumeClaim) bool {
-	mode := func(c *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
-		if c.Spec.VolumeMode == nil {
-			return corev1.PersistentVolumeFilesystem
-		}
-		return *c.Spec.VolumeMode
-	}
-	class := t.Spec.StorageClassName == nil || equality.Semantic.DeepEqual(t.Spec.StorageClassName, c.Spec.StorageClassName)
-	return class && mode(t) == mode(c) && equality.Semantic.DeepEqual(t.Spec.AccessModes, c.Spec.AccessModes)
 }
 
 // isUndersized reports whether a claim has to grow to the size of its template. A claim never shrinks,
 // and one that is not bound cannot change: its pod must not wait for it.
 func isUndersized(t, c *corev1.PersistentVolumeClaim) bool {
-	return sameKind(t, c) && c.DeletionTimestamp == nil && c.Status.Phase == corev1.ClaimBound && size(c).Cmp(*size(t)) < 0
+	return podclient.SameClaimKind(t, c) && c.DeletionTimestamp == nil && c.Status.Phase == corev1.ClaimBound && podclient.ClaimSize(c).Cmp(*podclient.ClaimSize(t)) < 0
 }
 
 // isResizing reports whether a bound claim does not have its size yet. A file system that grows when a
@@ -154,7 +134,7 @@ func isResizing(c *corev1.PersistentVolumeClaim) bool {
 	pending := slices.ContainsFunc(c.Status.Conditions, func(o corev1.PersistentVolumeClaimCondition) bool {
 		return o.Type == corev1.PersistentVolumeClaimFileSystemResizePending && o.Status == corev1.ConditionTrue
 	})
-	return has && c.Status.Phase == corev1.ClaimBound && capacity.Cmp(*size(c)) < 0 && !pending
+	return has && c.Status.Phase == corev1.ClaimBound && capacity.Cmp(*podclient.ClaimSize(c)) < 0 && !pending
 }
 
 // misowned reports whether the owners of a claim are not those that it should have.
@@ -305,13 +285,13 @@ func (l *syncContext) resizeClaims(ctx context.Context, members []member) error 
 			}
 			err := l.patchClaim(ctx, c, map[string]any{
 				"metadata": map[string]any{"uid": c.UID, "annotations": map[string]any{v1beta1.AnnotationOwnedBySet: "true"}},
-				"spec":     map[string]any{"resources": map[string]any{"requests": map[string]any{string(corev1.ResourceStorage): size(t)}}},
+				"spec":     map[string]any{"resources": map[string]any{"requests": map[string]any{string(corev1.ResourceStorage): podclient.ClaimSize(t)}}},
 			})
 			if err != nil {
 				l.Events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedResize", "Resizing", "resize Claim %s of Pod %s failed error: %v", c.Name, m.name, err)
 				return err
 			}
-			l.Events.Eventf(l.set, nil, corev1.EventTypeNormal, "SuccessfulResize", "Resizing", "resize Claim %s of Pod %s from %s to %s", c.Name, m.name, size(c), size(t))
+			l.Events.Eventf(l.set, nil, corev1.EventTypeNormal, "SuccessfulResize", "Resizing", "resize Claim %s of Pod %s from %s to %s", c.Name, m.name, podclient.ClaimSize(c), podclient.ClaimSize(t))
 		}
 		return nil
 	})
