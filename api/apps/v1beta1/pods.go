@@ -26,6 +26,11 @@ const (
 	EnvContainerPriority = "KRUISE_CONTAINER_PRIORITY"
 )
 
+// AnnotationClaimTemplates on a ControllerRevision of a CloneSet records the claim templates of the
+// revision: a list of claims in JSON, or its hash if it is too long. Any other text means that they are
+// not known.
+const AnnotationClaimTemplates = "workloads.keelson.io/claim-templates"
+
 // InPlaceUpdateReady is a readiness gate, and its condition: False while a pod is
 // updated in place.
 const InPlaceUpdateReady corev1.PodConditionType = "InPlaceUpdateReady"

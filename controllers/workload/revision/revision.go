@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
 // Label is on pods and ControllerRevisions. Its value is the hash of the revision. On pods of a
@@ -42,6 +44,8 @@ type Owner struct {
 	Confirm func(context.Context) error
 	// Collisions counts the revisions whose hash was already taken by another revision.
 	Collisions *int32
+	// Claims are the claim templates; nil means that they are no matter of revisions.
+	Claims *ClaimTemplates
 }
 
 func (o Owner) collisions() int32 {
@@ -66,6 +70,16 @@ func New(owner Owner, template *corev1.PodTemplateSpec, number int64) (*appsv1.C
 	var annotations map[string]string
 	if cause := owner.GetAnnotations()[changeCause]; cause != "" {
 		annotations = map[string]string{changeCause: cause}
+	}
+	if owner.distinguishes() {
+		text, err := record(owner.Claims.Templates)
+		if err != nil {
+			return nil, err
+		}
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[v1beta1.AnnotationClaimTemplates] = text
 	}
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{

@@ -93,6 +93,9 @@ func (s Store) Sync(ctx context.Context, owner Owner, template *corev1.PodTempla
 			return h, err
 		}
 		err = s.keep(ctx, &h, owner, made)
+		if err == nil {
+			return h, s.writeRecords(ctx, &h, owner, made)
+		}
 		if !errors.Is(err, errCollision) {
 			return h, err
 		}
@@ -135,40 +138,58 @@ func (s Store) own(ctx context.Context, owner Owner, r *appsv1.ControllerRevisio
 	return adopted, nil
 }
 
-// keep makes a revision, or the existing one with the same template, the updated one of a
+// keep makes a revision, or the existing one that holds the same, the updated one of a
 // history. It returns errCollision if the name is taken by another template, or by a revision of
 // another workload.
 func (s Store) keep(ctx context.Context, h *History, owner Owner, made *appsv1.ControllerRevision) error {
-	revisions := s.API.AppsV1().ControllerRevisions(made.Namespace)
-	var err error
-	if found := Find(h.Revisions, made); found != nil {
-		h.Updated = found
-		if found == h.Revisions[len(h.Revisions)-1] {
-			return nil
-		}
-		again := found.DeepCopy()
-		again.Revision = made.Revision
-		if h.Updated, err = revisions.Update(ctx, again, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("ControllerRevision %s/%s becomes the youngest: %w", again.Namespace, again.Name, err)
-		}
-		h.Revisions = append(slices.DeleteFunc(h.Revisions, func(r *appsv1.ControllerRevision) bool { return r == found }), h.Updated)
+	found := owner.find(h.Revisions, made)
+	if found == nil {
+		return s.create(ctx, h, owner, made)
+	}
+	h.Updated = found
+	if found == h.Revisions[len(h.Revisions)-1] {
 		return nil
 	}
-	h.Updated, err = revisions.Create(ctx, made, metav1.CreateOptions{})
+	again := found.DeepCopy()
+	again.Revision = made.Revision
+	var err error
+	if h.Updated, err = s.API.AppsV1().ControllerRevisions(made.Namespace).Update(ctx, again, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("ControllerRevision %s/%s becomes the youngest: %w", again.Namespace, again.Name, err)
+	}
+	h.Revisions = append(slices.DeleteFunc(h.Revisions, func(r *appsv1.ControllerRevision) bool { return r == found }), h.Updated)
+	return nil
+}
+
+// create creates a revision, as keep does.
+func (s Store) create(ctx context.Context, h *History, owner Owner, made *appsv1.ControllerRevision) error {
+	revisions := s.API.AppsV1().ControllerRevisions(made.Namespace)
+	beside := Find(h.Revisions, made) != nil // with other claim templates
+	if beside {
+		made = owner.nameByClaims(made)
+	}
+	is, err := revisions.Create(ctx, made, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) { // the cache is behind, or the hash collides
-		var there *appsv1.ControllerRevision
-		if there, err = revisions.Get(ctx, made.Name, metav1.GetOptions{}); err == nil && Same(there, made) {
-			there, err = s.own(ctx, owner, there)
+		is, err = revisions.Get(ctx, made.Name, metav1.GetOptions{})
+		if err == nil && Same(is, made) {
+			is, err = s.own(ctx, owner, is)
 		}
-		if err == nil && (there == nil || !Same(there, made)) {
+		switch {
+		case err != nil:
+		case is == nil || !Same(is, made):
 			return errCollision
+		case ClaimsDiffer(is, made) && beside:
+			return errCollision
+		case ClaimsDiffer(is, made):
+			h.Revisions = append(h.Revisions, is)
+			return s.create(ctx, h, owner, made)
 		}
-		h.Updated = there
 	}
 	if err != nil {
 		return fmt.Errorf("ControllerRevision %s/%s: %w", made.Namespace, made.Name, err)
 	}
-	h.Revisions = append(h.Revisions, h.Updated)
+	h.Updated = is
+	// A broken record can hide that the history has it.
+	h.Revisions = append(slices.DeleteFunc(h.Revisions, func(r *appsv1.ControllerRevision) bool { return r.Name == is.Name }), is)
 	return nil
 }
 
