@@ -44,8 +44,8 @@ type Options struct {
 	Lead bool
 	// Workers is how many workloads of one kind are reconciled at once.
 	Workers int
-	// CountPreparingUpdate: see [base.Options].
-	CountPreparingUpdate bool
+	// CountPreparingUpdate and RecreateChangedClaims: see [base.Options].
+	CountPreparingUpdate, RecreateChangedClaims bool
 	// Webhooks are the settings of the webhook server for workloads; nil means no webhooks.
 	Webhooks *webhook.Options
 	Log      *slog.Logger
@@ -106,7 +106,8 @@ func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
 		}
 	}
 	settings := base.Options{
-		Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, CountPreparingUpdate: o.CountPreparingUpdate, Now: o.Now,
+		Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now,
+		CountPreparingUpdate: o.CountPreparingUpdate, RecreateChangedClaims: o.RecreateChangedClaims,
 	}
 	for _, add := range []func(context.Context, ctrl.Manager, base.Options) error{cloneset.Add, daemonset.Add, statefulset.Add} {
 		if err := add(ctx, m, settings); err != nil {

@@ -44,6 +44,9 @@ type Options struct {
 	// CountPreparingUpdate counts pods of a CloneSet whose update in place a hook holds back as
 	// updated, when pods are created and when there are too many.
 	CountPreparingUpdate bool
+	// RecreateChangedClaims makes the claim templates of a CloneSet a part of its update: pods whose
+	// revision has others are replaced.
+	RecreateChangedClaims bool
 	// Now returns the current time.
 	Now func() time.Time
 }

@@ -63,13 +63,11 @@ func (l *syncContext) act(ctx context.Context) error {
 
 // limit bounds how many pods this reconcile creates, and waits for claims that become free soon.
 func (l *syncContext) limit(c *counts) {
-	n := l.roster.claims.shares.limit(c.createOld + c.createNew)
-	if n < c.createOld+c.createNew {
+	if l.roster.claims.shares.limit(c) {
 		l.RequeueAfter(l.roster.claims.shares.after)
 	}
-	n = min(n, maxPodsPerReconcile)
-	c.createOld = min(c.createOld, n)
-	c.createNew = n - c.createOld
+	c.createOld = min(c.createOld, maxPodsPerReconcile)
+	c.createNew = min(c.createNew, maxPodsPerReconcile-c.createOld)
 }
 
 // selectForDeletion returns the pods to delete. held are pods whose deletion was decided before: a hook
@@ -122,16 +120,15 @@ func atMost(members []member) []member { return members[:min(len(members), maxPo
 func (l *syncContext) create(ctx context.Context, c counts) error {
 	var told podclient.EventBatch
 	defer func() { told.Emit(l.Events, l.set, "SuccessfulCreate", "Creating", "succeed to create %s") }()
-	ids, err := l.newIDs(ctx, c.createOld+c.createNew)
+	ids, err := l.newIDs(ctx, c)
 	if err != nil {
 		return err
 	}
 	n, err := slowstart.Run(c.createOld+c.createNew, podclient.AtOnce, func(i int) error {
-		of := l.updated
 		if i < c.createOld {
-			of = l.current
+			return l.createOne(ctx, origin{l.current, l.claimTemplates.current, ids[i]}, &told)
 		}
-		return l.createOne(ctx, of, ids[i], &told)
+		return l.createOne(ctx, origin{l.updated, l.claimTemplates.updated, ids[i]}, &told)
 	})
 	if err != nil {
 		return fmt.Errorf("%d of %d pods were created: %w", n, c.createOld+c.createNew, err)
@@ -139,15 +136,22 @@ func (l *syncContext) create(ctx context.Context, c counts) error {
 	return nil
 }
 
-func (l *syncContext) createOne(ctx context.Context, of *appsv1.ControllerRevision, id string, told *podclient.EventBatch) error {
-	pod, err := l.newPod(of, id)
+// origin is what a new pod is made from: a revision, claim templates and an instance ID.
+type origin struct {
+	revision *appsv1.ControllerRevision
+	claims   []corev1.PersistentVolumeClaim
+	id       string
+}
+
+func (l *syncContext) createOne(ctx context.Context, from origin, told *podclient.EventBatch) error {
+	pod, err := l.newPod(from)
 	if err != nil {
 		return err
 	}
 	if s, err := metav1.LabelSelectorAsSelector(l.set.Spec.Selector); err != nil || !s.Matches(labels.Set(pod.Labels)) {
-		return fmt.Errorf("spec.selector doesn't find pods of revision %s", of.Name) // the selector changed since
+		return fmt.Errorf("spec.selector doesn't find pods of revision %s", from.revision.Name) // the selector changed since
 	}
-	if err := l.createClaims(ctx, id); err != nil {
+	if err := l.createClaims(ctx, from.claims, from.id); err != nil {
 		return err
 	}
 	made, err := l.client.Create(ctx, pod)
@@ -160,24 +164,24 @@ func (l *syncContext) createOne(ctx context.Context, of *appsv1.ControllerRevisi
 	return err
 }
 
-// newPod returns a new pod of a revision, with an instance ID.
-func (l *syncContext) newPod(of *appsv1.ControllerRevision, id string) (*corev1.Pod, error) {
-	t, err := revision.Template(of)
+// newPod returns a new pod.
+func (l *syncContext) newPod(from origin) (*corev1.Pod, error) {
+	t, err := revision.Template(from.revision)
 	if err != nil {
 		return nil, err
 	}
-	hash := revision.Hash(of.Name)
+	hash := revision.Hash(from.revision.Name)
 	has := maps.Clone(t.Labels)
 	if has == nil {
 		has = map[string]string{}
 	}
-	has[v1beta1.LabelInstanceID] = id
+	has[v1beta1.LabelInstanceID] = from.id
 	has[revision.Label] = hash
 	has[appsv1.DefaultDeploymentUniqueLabelKey] = hash
 	has[v1beta1.LabelLifecycle] = string(v1beta1.LifecyclePreparingNormal)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: l.set.Name + "-" + id, Namespace: l.set.Namespace, Labels: has, Annotations: maps.Clone(t.Annotations), Finalizers: t.Finalizers,
+			Name: l.set.Name + "-" + from.id, Namespace: l.set.Namespace, Labels: has, Annotations: maps.Clone(t.Annotations), Finalizers: t.Finalizers,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.set, v1beta1.GroupVersion.WithKind(kind))},
 		},
 		Spec: t.Spec,
@@ -186,7 +190,7 @@ func (l *syncContext) newPod(of *appsv1.ControllerRevision, id string) (*corev1.
 		inplace.AddGate(&pod.Spec)
 	}
 	lifecycle.AddGate(&pod.Spec, l.set.Spec.Lifecycle)
-	podclient.AddClaims(&pod.Spec, l.set.Spec.VolumeClaimTemplates, func(t *corev1.PersistentVolumeClaim) string { return l.claimName(t, id) })
+	podclient.AddClaims(&pod.Spec, from.claims, func(t *corev1.PersistentVolumeClaim) string { return l.claimName(t, from.id) })
 	return pod, nil
 }
 
@@ -247,7 +251,7 @@ func (l *syncContext) update(ctx context.Context, members []member) error {
 	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {
 		m := members[i]
 		pod, to := m.pod, l.target(m)
-		did, err := l.client.Update(ctx, pod, l.plan(pod, to), to.Name, l.grace())
+		did, err := l.client.Update(ctx, pod, l.plan(m), to.Name, l.grace())
 		l.RequeueAfter(did.After)
 		l.did(pod, did.Pod)
 		switch {

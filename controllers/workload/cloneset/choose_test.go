@@ -1,6 +1,7 @@
 package cloneset
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,8 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 )
 
 // The strategy orders the pods, but an update in progress continues first. A partition updates the
@@ -59,38 +62,98 @@ func TestInTurn(t *testing.T) {
 func TestShare(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	stopping := instance{id: "a", pod: true, ends: now.Add(10 * time.Second)}
+	both, old := fit{current: true, updated: true}, fit{current: true}
+	stopping := instance{id: "a", pod: true, ends: now.Add(10 * time.Second), fit: both}
+	stoppingOther := stopping
+	stoppingOther.fit = fit{}
 	for name, c := range map[string]struct {
 		why   string
 		is    instance
 		reuse bool
 		want  shares
 	}{
-		"Used":         {"Its pod uses the claim.", instance{id: "a", pod: true}, true, shares{}},
-		"Left":         {"Its pod is gone.", instance{id: "a"}, false, shares{unneeded: []string{"a"}}},
-		"Free":         {"A new pod can reuse the claim.", instance{id: "a"}, true, shares{free: []string{"a"}}},
-		"Deleted":      {"One of its claims is being deleted, so the others are deleted too.", instance{id: "a", deleted: true}, true, shares{unneeded: []string{"a"}}},
+		"Used":         {"Its pod uses the claim.", instance{id: "a", pod: true, fit: both}, true, shares{}},
+		"Left":         {"Its pod is gone.", instance{id: "a", fit: both}, false, shares{unneeded: []string{"a"}}},
+		"Free":         {"A new pod can reuse the claim.", instance{id: "a", fit: both}, true, shares{free: []freeClaims{{"a", both}}}},
+		"Deleted":      {"One of its claims is being deleted, so the others are deleted too.", instance{id: "a", deleted: true, fit: both}, true, shares{unneeded: []string{"a"}}},
 		"Stopping":     {"The pod that ends still uses the claim.", stopping, false, shares{}},
-		"FreeSoon":     {"A new pod waits for the claim.", stopping, true, shares{waits: 1, after: 40 * time.Second}},
-		"NeverFree":    {"A claim is being deleted, so the claims are not reused.", instance{id: "a", pod: true, ends: stopping.ends, deleted: true}, true, shares{}},
-		"StillStops":   {"Its kubelet is late.", instance{id: "a", pod: true, ends: now.Add(-20 * time.Second)}, true, shares{waits: 1, after: 10 * time.Second}},
-		"NeverStopped": {"Its node may be lost: the new pod does not wait forever.", instance{id: "a", pod: true, ends: now.Add(-30 * time.Second)}, true, shares{}},
+		"FreeSoon":     {"A new pod waits for the claim.", stopping, true, shares{waits: map[fit]int{both: 1}, after: 40 * time.Second}},
+		"NeverFree":    {"A claim is being deleted, so the claims are not reused.", instance{id: "a", pod: true, ends: stopping.ends, deleted: true, fit: both}, true, shares{}},
+		"StillStops":   {"Its kubelet is late.", instance{id: "a", pod: true, ends: now.Add(-20 * time.Second), fit: both}, true, shares{waits: map[fit]int{both: 1}, after: 10 * time.Second}},
+		"FitsOld":      {"Only pods of the current revision can reuse the claim.", instance{id: "a", fit: old}, true, shares{free: []freeClaims{{"a", old}}}},
+		"Unfit":        {"The claim fits no new pod.", instance{id: "a"}, true, shares{unneeded: []string{"a"}}},
+		"UnfitSoon":    {"No new pod waits for a claim that fits none.", stoppingOther, true, shares{}},
+		"NeverStopped": {"Its node may be lost: the new pod does not wait forever.", instance{id: "a", pod: true, ends: now.Add(-30 * time.Second), fit: both}, true, shares{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(c.want, share([]instance{c.is}, c.reuse, now), cmp.AllowUnexported(shares{})); diff != "" {
+			if diff := cmp.Diff(c.want, share([]instance{c.is}, c.reuse, now), cmp.AllowUnexported(shares{}, freeClaims{}, fit{})); diff != "" {
 				t.Errorf("%s -want +got:\n%s", c.why, diff)
 			}
 		})
 	}
-	later := instance{id: "b", pod: true, ends: now.Add(time.Minute)}
-	if got := share([]instance{later, stopping}, true, now); got.waits != 2 || got.after != 40*time.Second {
+	later := instance{id: "b", pod: true, ends: now.Add(time.Minute), fit: both}
+	if got := share([]instance{later, stopping}, true, now); got.waits[both] != 2 || got.after != 40*time.Second {
 		t.Errorf("the one that ends first: %+v", got)
 	}
 	for _, c := range []struct{ waits, free, n, want int }{{0, 0, 3, 3}, {1, 0, 3, 2}, {2, 0, 1, 0}, {1, 1, 1, 1}, {1, 1, 3, 2}, {5, 2, 3, 2}} {
-		if got := (shares{waits: c.waits, free: make([]string, c.free)}).limit(c.n); got != c.want {
-			t.Errorf("%+v: %d", c, got)
+		s, got := shares{waits: map[fit]int{both: c.waits}}, counts{createNew: c.n}
+		for range c.free {
+			s.free = append(s.free, freeClaims{fit: both})
 		}
+		if waits := s.limit(&got); got.createNew != c.want || waits != (c.want < c.n) {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+}
+
+// A new pod waits only for claims that fit its revision, and leaves claims that fit another one to pods of
+// that one.
+func TestShareByRevision(t *testing.T) {
+	t.Parallel()
+	old, updated, both := fit{current: true}, fit{updated: true}, fit{current: true, updated: true}
+	free := func(all ...fit) []freeClaims {
+		var out []freeClaims
+		for i, f := range all {
+			out = append(out, freeClaims{fmt.Sprint(i), f})
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		why    string
+		is     shares
+		counts counts
+		want   counts
+		reused string // the IDs of the old pods, and then of the new ones
+	}{
+		"OtherWaits":  {"The claims that become free do not fit the new pod.", shares{waits: map[fit]int{old: 1}}, counts{createNew: 1}, counts{createNew: 1}, "-"},
+		"OwnWaits":    {"They fit the old pod.", shares{waits: map[fit]int{old: 1}}, counts{createOld: 1, createNew: 1}, counts{createNew: 1}, "-"},
+		"FreeOfOther": {"The free claims do not fit the new pod, and others that fit become free soon.", shares{free: free(old), waits: map[fit]int{updated: 1}}, counts{createNew: 1}, counts{}, ""},
+		"OwnFirst":    {"The old pod leaves the claims that fit both to the new pod.", shares{free: free(both, old)}, counts{createOld: 1, createNew: 1}, counts{createOld: 1, createNew: 1}, "1 0"},
+		"BothForOne":  {"Claims are reused once.", shares{free: free(both)}, counts{createOld: 1, createNew: 1}, counts{createOld: 1, createNew: 1}, "0 -"},
+		"Unfit":       {"A new pod gets new claims rather than old ones.", shares{free: free(old, old)}, counts{createNew: 2}, counts{createNew: 2}, "- -"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := c.counts
+			if waits := c.is.limit(&got); got != c.want || waits != (c.want != c.counts) {
+				t.Errorf("%s %+v, want %+v; some wait: %v", c.why, got, c.want, waits)
+			}
+			l := &syncContext{Reconciler: &Reconciler{Reconciler: &base.Reconciler{API: fake.NewClientset()}}, set: &v1beta1.CloneSet{}, roster: newRoster()}
+			l.roster.claims.shares = c.is
+			ids, err := l.newIDs(t.Context(), got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, id := range ids {
+				if len(id) > 1 {
+					ids[i] = "-" // a new one
+				}
+			}
+			if got := strings.Join(ids, " "); got != c.reused {
+				t.Errorf("%s It reuses %q, want %q", c.why, got, c.reused)
+			}
+		})
 	}
 }
 

@@ -33,44 +33,83 @@ type instance struct {
 	ends time.Time
 	// deleted: at least one claim is being deleted.
 	deleted bool
+	fit     fit
 }
+
+// fit says whether claims fit the claim templates of pods of the current and of the update revision.
+type fit byRevision[bool]
 
 // shares is what happens to claims.
 type shares struct {
 	// free are the IDs whose claims new pods can reuse, in order.
-	free []string
+	free []freeClaims
 	// waits is for how many new pods claims become free soon. after is the time until the next
 	// check.
-	waits int
+	waits map[fit]int
 	after time.Duration
 	// unneeded are the IDs whose claims are deleted.
 	unneeded []string
 }
 
+type freeClaims struct {
+	id  string
+	fit fit
+}
+
 // share decides about claims whose pods are gone or being deleted: new pods reuse them, or they
-// are deleted.
+// are deleted. Claims that fit no new pod are deleted.
 func share(instances []instance, reuse bool, now time.Time) shares {
 	var s shares
 	for _, i := range instances {
+		reuse := reuse && i.fit != fit{}
 		left := i.ends.Add(late).Sub(now)
 		switch {
 		case !i.pod && (!reuse || i.deleted):
 			s.unneeded = append(s.unneeded, i.id)
 		case !i.pod:
-			s.free = append(s.free, i.id)
+			s.free = append(s.free, freeClaims{i.id, i.fit})
 		case reuse && !i.deleted && !i.ends.IsZero() && left > 0:
-			if s.waits == 0 || left < s.after {
+			if len(s.waits) == 0 || left < s.after {
 				s.after = left
 			}
-			s.waits++
+			if s.waits == nil {
+				s.waits = map[fit]int{}
+			}
+			s.waits[i.fit]++
 		}
 	}
 	return s
 }
 
-// limit returns how many of n new pods are created now: pods that can reuse free claims, and
-// pods for which no claims become free soon.
-func (s shares) limit(n int) int { return max(n-s.waits, min(n, len(s.free))) }
+// limit leaves only the new pods that are created now: pods that can reuse free claims, and pods for
+// which no claims become free soon. It reports whether others wait.
+func (s shares) limit(c *counts) bool {
+	free, waits := map[fit]int{}, maps.Clone(s.waits)
+	for _, f := range s.free {
+		free[f.fit]++
+	}
+	// take takes claims for n pods, first those that fit no other revision. It returns how many pods get
+	// none.
+	take := func(n int, of map[fit]int, only fit) int {
+		for _, f := range []fit{only, {current: true, updated: true}} {
+			taken := min(n, of[f])
+			if n -= taken; taken > 0 {
+				of[f] -= taken
+			}
+		}
+		return n
+	}
+	limited := false
+	limit := func(n *int, only fit) {
+		without := take(*n, free, only)
+		waiting := without - take(without, waits, only)
+		*n -= waiting
+		limited = limited || waiting > 0
+	}
+	limit(&c.createOld, fit{current: true})
+	limit(&c.createNew, fit{updated: true})
+	return limited
+}
 
 // claims are the known claims of a CloneSet, and the decision about them.
 type claims struct {
@@ -97,7 +136,7 @@ func (l *syncContext) readClaims() {
 		c.all[claim.UID] = claim
 	}
 	// A wait for claims ends by time, without a change.
-	if c.stale || len(changes.Are)+len(changes.Gone) > 0 || c.shares.waits > 0 {
+	if c.stale || len(changes.Are)+len(changes.Gone) > 0 || len(c.shares.waits) > 0 {
 		l.share(c)
 	}
 }
@@ -117,37 +156,68 @@ func (l *syncContext) share(c *claims) {
 	for _, id := range slices.Sorted(maps.Keys(c.byID)) {
 		ends, taken := ids[id]
 		deleted := slices.ContainsFunc(c.byID[id], func(c *corev1.PersistentVolumeClaim) bool { return c.DeletionTimestamp != nil })
-		instances = append(instances, instance{id: id, pod: taken, ends: ends, deleted: deleted})
+		instances = append(instances, instance{id: id, pod: taken, ends: ends, deleted: deleted, fit: l.fits(id, c.byID[id])})
 	}
 	c.shares = share(instances, l.set.Spec.ScaleStrategy.EnablePVCReuse, l.at)
-	if len(l.set.Spec.VolumeClaimTemplates) == 0 {
-		c.shares.free, c.shares.waits = nil, 0 // new pods have no claims
+	if len(l.claimTemplates.current)+len(l.claimTemplates.updated) == 0 {
+		c.shares.free, c.shares.waits = nil, nil // new pods have no claims
 	}
 }
 
-// newIDs returns the IDs of n new pods: first free IDs whose claims are reused, then unused
-// ones. It returns an error if the pods cannot be listed.
-func (l *syncContext) newIDs(ctx context.Context, n int) ([]string, error) {
-	if n == 0 {
+// fits reports which new pods the claims of an instance fit: all, unless revisions are told apart by
+// their claim templates.
+func (l *syncContext) fits(id string, claims []*corev1.PersistentVolumeClaim) fit {
+	if !l.distinguish || len(l.claimTemplates.current)+len(l.claimTemplates.updated) == 0 {
+		return fit{current: true, updated: true}
+	}
+	all := func(templates []corev1.PersistentVolumeClaim) bool {
+		return len(templates) == len(claims) && !slices.ContainsFunc(templates, func(t corev1.PersistentVolumeClaim) bool {
+			return !slices.ContainsFunc(claims, func(c *corev1.PersistentVolumeClaim) bool {
+				return c.Name == l.claimName(&t, id) && podclient.SameClaimKind(&t, c) && podclient.ClaimSize(c).Cmp(*podclient.ClaimSize(&t)) >= 0
+			})
+		})
+	}
+	return fit{current: all(l.claimTemplates.current), updated: all(l.claimTemplates.updated)}
+}
+
+// newIDs returns the IDs of new pods, those of the current revision first: free IDs whose claims are
+// reused, and unused ones. It returns an error if the pods cannot be listed.
+func (l *syncContext) newIDs(ctx context.Context, c counts) ([]string, error) {
+	if c.createOld+c.createNew == 0 {
 		return nil, nil
 	}
-	var ids []string
-	has := l.roster.ids()
-	if free := l.roster.claims.shares.free; len(free) > 0 {
+	free := slices.Clone(l.roster.claims.shares.free)
+	if len(free) > 0 {
 		taken, err := l.embodied(ctx)
 		if err != nil {
 			return nil, err
 		}
-		free = slices.DeleteFunc(slices.Clone(free), func(id string) bool { return taken[id] })
-		ids = free[:min(n, len(free))]
+		free = slices.DeleteFunc(free, func(f freeClaims) bool { return taken[f.id] })
 	}
-	for len(ids) < n {
-		id := rand.String(5)
-		_, pod := has[id]
-		if _, claim := l.roster.claims.byID[id]; !pod && !claim && !slices.Contains(ids, id) {
-			ids = append(ids, id)
+	has := l.roster.ids()
+	var ids []string
+	add := func(n int, only fit) {
+		for _, f := range []fit{only, {current: true, updated: true}} {
+			free = slices.DeleteFunc(free, func(o freeClaims) bool {
+				if n == 0 || o.fit != f {
+					return false
+				}
+				ids = append(ids, o.id)
+				n--
+				return true
+			})
+		}
+		for n > 0 {
+			id := rand.String(5)
+			_, pod := has[id]
+			if _, claim := l.roster.claims.byID[id]; !pod && !claim && !slices.Contains(ids, id) {
+				ids = append(ids, id)
+				n--
+			}
 		}
 	}
+	add(c.createOld, fit{current: true})
+	add(c.createNew, fit{updated: true})
 	return ids, nil
 }
 
@@ -183,9 +253,9 @@ func (l *syncContext) claimName(t *corev1.PersistentVolumeClaim, id string) stri
 }
 
 // createClaims creates the missing claims of an instance.
-func (l *syncContext) createClaims(ctx context.Context, id string) error {
-	for i := range l.set.Spec.VolumeClaimTemplates {
-		c := l.newClaim(&l.set.Spec.VolumeClaimTemplates[i], id)
+func (l *syncContext) createClaims(ctx context.Context, templates []corev1.PersistentVolumeClaim, id string) error {
+	for i := range templates {
+		c := l.newClaim(&templates[i], id)
 		made, err := l.API.CoreV1().PersistentVolumeClaims(c.Namespace).Create(ctx, c, metav1.CreateOptions{})
 		switch {
 		case err == nil:

@@ -193,11 +193,52 @@ type machine struct {
 	wrong  bool // the sums said that no pod has to be chosen, but a pod was chosen
 
 	revision int // the update revision
+	// spec is what the update revision holds, and before what the current one holds. made is what each pod
+	// was made from, or updated to. recreates: other claim templates make other revisions.
+	spec, before holds
+	made         map[string]holds
+	recreates    bool
+
 	batches  *v1beta1.UpdateBatches
 	status   *v1beta1.BatchStatus
 	released string
 	failed   map[string]bool // updated pods that can't run
 	overlap  string          // a batch began before the one before it served
+}
+
+// holds is what a revision holds: a pod template and claim templates, by number.
+type holds struct{ template, claims int }
+
+// same reports whether revisions that hold two things are the same revision.
+func (m *machine) same(a, b holds) bool { return a == b || !m.recreates && a.template == b.template }
+
+// compare says of each pod whether it is up to date, and whether it can change revision in place.
+func (m *machine) compare() {
+	m.want.alone = m.same(m.before, m.spec)
+	for i := range m.pods {
+		p := &m.pods[i]
+		made, to := m.made[p.name], m.spec
+		if p.updated = m.same(made, m.spec); p.updated {
+			to = m.before
+		}
+		p.inPlace = m.inPlace && (!m.recreates || made.claims == to.claims)
+	}
+}
+
+// turn switches between claim templates that make other revisions and those that do not. No pod is out of
+// date because of it: earlier records are void.
+func (m *machine) turn() {
+	if m.recreates = !m.recreates; !m.recreates {
+		return
+	}
+	for name, made := range m.made {
+		if made.template == m.spec.template {
+			m.made[name] = m.spec
+		}
+	}
+	if m.before.template == m.spec.template {
+		m.before = m.spec
+	}
 }
 
 // divide does what a reconcile does, and reports whether a batch has begun.
@@ -260,10 +301,12 @@ func (m *machine) find(name string) *member {
 func (m *machine) reconcile() bool {
 	own := m.want
 	defer func() { m.want = own }()
+	m.compare()
+	own.alone = m.want.alone
 	began := m.divide()
 	for i := range m.pods {
 		p := &m.pods[i]
-		p.inPlace, p.recallable = m.inPlace, p.preparing && !p.marked && !m.final
+		p.recallable = p.preparing && !p.marked && !m.final
 	}
 	members := m.want.recall(m.pods)
 	old, updated := tallies(members)
@@ -275,7 +318,9 @@ func (m *machine) reconcile() bool {
 	did := c.createOld+c.createNew > 0
 	for i := range c.createOld + c.createNew {
 		m.born++
-		m.pods = append(m.pods, member{name: fmt.Sprint("pod", m.born), updated: i >= c.createOld})
+		p := member{name: fmt.Sprint("pod", m.born), updated: i >= c.createOld}
+		m.pods = append(m.pods, p)
+		m.made[p.name] = map[bool]holds{false: m.before, true: m.spec}[p.updated]
 	}
 	for _, p := range members {
 		if p.recalled {
@@ -315,6 +360,7 @@ func (m *machine) reconcile() bool {
 			continue
 		}
 		it.updated, it.available, did = !it.updated, false, true
+		m.made[p.name] = map[bool]holds{false: m.before, true: m.spec}[it.updated]
 		it.held, it.begun, it.preparingUpdate = false, false, false
 	}
 	for _, p := range moved.mark {
@@ -341,7 +387,7 @@ func (m *machine) callOff(except []member) bool {
 func TestRollouts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &machine{inPlace: rapid.Bool().Draw(rt, "in place"), final: rapid.Bool().Draw(rt, "final"), turns: rapid.Bool().Draw(rt, "turns"), counts: rapid.Bool().Draw(rt, "counts"), hooked: map[string]bool{}, waits: map[string]bool{}, want: want{
+		m := &machine{inPlace: rapid.Bool().Draw(rt, "in place"), final: rapid.Bool().Draw(rt, "final"), turns: rapid.Bool().Draw(rt, "turns"), counts: rapid.Bool().Draw(rt, "counts"), recreates: rapid.Bool().Draw(rt, "recreates"), before: holds{template: -1}, made: map[string]holds{}, hooked: map[string]bool{}, waits: map[string]bool{}, want: want{
 			excludePreparing: rapid.Bool().Draw(rt, "exclude preparing"),
 			replicas:         rapid.IntRange(0, 12).Draw(rt, "replicas"), maxUnavailable: rapid.IntRange(0, 4).Draw(rt, "maxUnavailable"), maxSurge: rapid.IntRange(0, 4).Draw(rt, "maxSurge"),
 			toCreate: 100,
@@ -403,11 +449,20 @@ func TestRollouts(t *testing.T) {
 					m.released = batch.Release(m.status, m.status.Number+1)
 				}
 			},
-			"release": func(*rapid.T) { // of another revision: no pod has it yet
-				m.revision++
-				for i := range m.pods {
-					m.pods[i].updated = false
+			"release": func(rt *rapid.T) { // of another revision: no pod has it yet
+				next := m.spec
+				next.template += rapid.IntRange(0, 1).Draw(rt, "template")
+				next.claims += rapid.IntRange(0, 1).Draw(rt, "claims")
+				if m.same(next, m.spec) {
+					rt.Skip("it is the same revision")
 				}
+				m.revision++
+				m.before, m.spec = m.spec, next
+				m.compare()
+			},
+			"switch": func(*rapid.T) {
+				m.turn()
+				m.compare()
 			},
 		})
 		m.want.paused = false
@@ -441,7 +496,8 @@ func TestRollouts(t *testing.T) {
 				rt.Fatalf("in the end: %+v", p)
 			}
 		}
-		if len(m.pods) != m.want.replicas || old != m.want.partition {
+		// If the current revision is the update revision, no pod goes back to it.
+		if len(m.pods) != m.want.replicas || old > m.want.partition || old < m.want.partition && !m.want.alone {
 			rt.Fatalf("in the end %d pods, %d of them old: %+v, %+v, %+v", len(m.pods), old, m.want, m.status, m.pods)
 		}
 	})
@@ -524,7 +580,7 @@ func TestTooMany(t *testing.T) {
 // as many back each time, with never more than maxUnavailable out of service.
 func TestBatchesOf100(t *testing.T) {
 	t.Parallel()
-	m := &machine{inPlace: true, want: want{replicas: 100, maxUnavailable: 10, toCreate: 100}}
+	m := &machine{inPlace: true, spec: holds{template: 1}, made: map[string]holds{}, want: want{replicas: 100, maxUnavailable: 10, toCreate: 100}}
 	for i := range 100 {
 		m.pods = append(m.pods, member{name: fmt.Sprint("pod", i), available: true})
 	}

@@ -34,12 +34,14 @@ type roster struct {
 	unsettled, failed map[*entry]struct{}
 
 	claims claims
+
+	compared comparison
 }
 
 // basis is the input of all facts, apart from the pods. If it changes, all facts are void.
 type basis struct {
 	generation, specs         int64
-	current, updated, history string // names of revisions
+	current, updated, history string // names of revisions, and their versions
 }
 
 // entry is a pod. The entry stays the same while the pod changes.
@@ -107,7 +109,7 @@ func (r *roster) sync(b basis, since func(*podclient.Mark[*corev1.Pod]) podclien
 	changes := since(&r.mark)
 	if changes.Anew {
 		fresh := newRoster()
-		fresh.basis, fresh.mark, fresh.claims = r.basis, r.mark, r.claims
+		fresh.basis, fresh.mark, fresh.claims, fresh.compared = r.basis, r.mark, r.claims, r.compared
 		fresh.claims.stale = true
 		*r = *fresh
 	}

@@ -14,6 +14,10 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
+// afterRollout is when a reconcile follows the end of an update that leaves free claims: some may fit
+// only pods of the revision before, and those are deleted.
+const afterRollout = time.Second
+
 // settle completes started updates, and brings pods into service.
 func (l *syncContext) settle(ctx context.Context, busy map[string]bool) error {
 	var open []*entry
@@ -55,5 +59,8 @@ func (l *syncContext) writeStatus(ctx context.Context, failed error) (time.Durat
 		return 0, fmt.Errorf("the status of CloneSet %s/%s: %w", l.set.Namespace, l.set.Name, err)
 	}
 	batch.Tell(l.Events, l.set, l.set.Status.Batches, now.Batches)
+	if now.CurrentRevision != l.current.Name && len(l.roster.claims.shares.free) > 0 {
+		return afterRollout, nil
+	}
 	return 0, nil
 }

@@ -37,6 +37,10 @@ type syncContext struct {
 
 	history          revision.History
 	current, updated *appsv1.ControllerRevision
+	// distinguish: revisions with other claim templates are other revisions.
+	distinguish bool
+	// claimTemplates are those of new pods.
+	claimTemplates byRevision[[]corev1.PersistentVolumeClaim]
 
 	roster *roster
 	batch  batch.Decision
@@ -99,15 +103,6 @@ func (l *syncContext) divide() {
 	l.RequeueAfter(l.batch.After)
 }
 
-// before returns the revision that pods have beside the update revision: the current one, or the newest
-// that pods have if the status does not tell.
-func (l *syncContext) before() string {
-	if l.current.Name != l.updated.Name {
-		return l.current.Name
-	}
-	return l.history.Before(func(hash string) bool { return l.roster.sums.revisions[hash] > 0 })
-}
-
 // check returns an error for a spec that cannot be followed.
 func check(s *v1beta1.CloneSetSpec) error {
 	if _, err := newWant(s); err != nil {
@@ -137,32 +132,13 @@ func check(s *v1beta1.CloneSetSpec) error {
 	return nil
 }
 
-// readRevisions finds the revision of the template, and creates it if it is missing.
-func (l *syncContext) readRevisions(ctx context.Context) error {
-	owner := revision.Owner{Object: l.set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: l.set.Spec.Selector.MatchLabels, Collisions: l.set.Status.CollisionCount}
-	owner.Confirm = func(ctx context.Context) error { return base.CheckCurrent(ctx, l.live, owner.Kind, l.set) }
-	var err error
-	if l.history, err = l.Revisions.Sync(ctx, owner, &l.set.Spec.Template); err != nil {
-		return err
-	}
-	l.updated, l.current = l.history.Updated, l.history.Named(l.set.Status.CurrentRevision)
-	if l.current == nil {
-		l.current = l.updated // the revision that pods stay at, or go back to
-	}
-	l.want.alone = l.current.Name == l.updated.Name
-	return nil
-}
-
 // readPods reads the changes of the pods and their claims.
 func (l *syncContext) readPods() error {
 	var err error
 	if l.selector, err = metav1.LabelSelectorAsSelector(l.set.Spec.Selector); err != nil {
 		return fmt.Errorf("spec.selector: %w", err)
 	}
-	b := basis{generation: l.set.Generation, specs: l.Specs.Changes(l.set), current: l.current.Name, updated: l.updated.Name}
-	for _, r := range l.history.Revisions {
-		b.history += r.Name + " "
-	}
+	b := basis{generation: l.set.Generation, specs: l.Specs.Changes(l.set), current: l.current.Name, updated: l.updated.Name, history: l.history.Version()}
 	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return l.Owned.Since(m, l.set) }
 	l.RequeueAfter(l.roster.sync(b, since, l.judge, l.at))
 	l.readClaims()
@@ -179,37 +155,21 @@ func (l *syncContext) judge(p *corev1.Pod) facts {
 	if since, ready := podorder.ReadySince(p); ready && !podorder.Available(p, o.MinReadySeconds, o.Now) {
 		f.due = since.Add(time.Duration(o.MinReadySeconds) * time.Second)
 	}
-	f.member = member{name: p.Name, pod: p, updated: revision.Has(p, l.updated.Name), marked: l.marked(p)}
+	f.member = member{name: p.Name, pod: p, updated: l.isUpdated(p), marked: l.marked(p)}
 	f.available, _ = l.client.Available(p, o.MinReadySeconds)
 	f.preparing = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingDelete
 	f.recallable = f.preparing && !f.marked && lifecycle.Judge(p, l.set.Spec.Lifecycle, lifecycle.Keep, false).State != v1beta1.LifecyclePreparingDelete
 	f.held = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate
 	f.preparingUpdate = l.options.CountPreparingUpdate && f.held
 	f.begun = f.held || !inplace.Open(p)
-	f.inPlace = l.plan(p, l.target(f.member)) != nil
+	f.inPlace = l.plan(f.member) != nil
 	f.failed = f.updated && batch.Failed(p, f.available, l.updated.Name, l.set.Status.Batches)
 	return f
-}
-
-// target returns the revision that a member moves to.
-func (l *syncContext) target(m member) *appsv1.ControllerRevision {
-	if m.updated {
-		return l.current
-	}
-	return l.updated
 }
 
 func (l *syncContext) marked(p *corev1.Pod) bool {
 	_, labelled := p.Labels[v1beta1.LabelSpecifiedDelete]
 	return labelled || slices.Contains(l.set.Spec.ScaleStrategy.PodsToDelete, p.Name)
-}
-
-// plan returns the plan to update a pod in place to a revision; nil if that is not possible.
-func (l *syncContext) plan(p *corev1.Pod, to *appsv1.ControllerRevision) *inplace.Plan {
-	if l.policy == v1beta1.PodUpdateRecreate {
-		return nil
-	}
-	return l.plans.Between(l.history.Of(p), to) // the revision of the pod may be unknown: nil
 }
 
 // grace returns how long a pod is out of its Services before an update in place.

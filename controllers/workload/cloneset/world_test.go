@@ -44,6 +44,7 @@ type world struct {
 	pods      kubernetes.Interface
 	namespace string
 	kubelet   *kubelettest.Kubelet
+	restart   func(between func())
 }
 
 func newWorld(t *testing.T) *world {
@@ -59,7 +60,7 @@ func newWorldWith(t *testing.T, change func(*base.Options)) *world {
 		change(&o)
 		return cloneset.Add(ctx, m, o)
 	})
-	return &world{T: t, client: w.Client, pods: w.Pods, namespace: w.Namespace, kubelet: w.Kubelet}
+	return &world{T: t, client: w.Client, pods: w.Pods, namespace: w.Namespace, kubelet: w.Kubelet, restart: w.Restart}
 }
 
 // create creates a CloneSet of web:v1.

@@ -33,6 +33,11 @@ type World struct {
 	Pods      kubernetes.Interface
 	Namespace string
 	Kubelet   *kubelettest.Kubelet
+
+	server *rest.Config
+	now    func() time.Time
+	add    Add
+	stop   func()
 }
 
 // Add adds the controller of a workload to a manager.
@@ -57,10 +62,11 @@ func New(t testing.TB, server *rest.Config, now func() time.Time, add Add) *Worl
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &World{TB: t, Client: c, Pods: pods, Namespace: strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))}
+	w := &World{TB: t, Client: c, Pods: pods, server: server, now: now, add: add, Namespace: strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))}
 	w.Make(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}})
 	w.Make(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: w.Namespace}})
-	w.start(server, now, add)
+	w.start()
+	t.Cleanup(func() { w.stop() })
 	w.Kubelet = kubelettest.Start(t, pods, w.Namespace)
 	return w
 }
@@ -73,15 +79,23 @@ func (w *World) Make(o client.Object) {
 	}
 }
 
-func (w *World) start(server *rest.Config, now func() time.Time, add Add) {
+// Restart stops the controller, and starts another one after a function has run.
+func (w *World) Restart(between func()) {
+	w.Helper()
+	w.stop()
+	between()
+	w.start()
+}
+
+func (w *World) start() {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
-	m, err := base.NewManager(ctx, server, w.Namespace, ctrl.Options{Logger: logr.Discard()})
+	m, err := base.NewManager(ctx, w.server, w.Namespace, ctrl.Options{Logger: logr.Discard()})
 	if err != nil {
 		cancel()
 		w.Fatal(err)
 	}
-	if err = add(ctx, m, base.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: now}); err != nil {
+	if err = w.add(ctx, m, base.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: w.now}); err != nil {
 		w.Fatal(err)
 	}
 	ended := make(chan struct{})
@@ -91,8 +105,8 @@ func (w *World) start(server *rest.Config, now func() time.Time, add Add) {
 			w.Error(err)
 		}
 	}()
-	w.Cleanup(func() {
+	w.stop = func() {
 		cancel()
 		<-ended
-	})
+	}
 }
