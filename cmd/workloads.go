@@ -85,6 +85,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.BoolVar(&o.run.Lead, "lead", true, "work only while holding the Lease keelson-system/keelson-workloads")
 	f.IntVar(&o.run.Workers, "workers", 4, "`NUMBER` of workloads that are looked at at once")
 	f.BoolVar(&o.run.CountPreparingUpdate, "count-preparing-update", false, "when a CloneSet is scaled, count pods in PreparingUpdate as updated")
+	f.BoolVar(&o.run.RecreateChangedClaims, "recreate-changed-claims", false, "replace the pods of a CloneSet whose volumeClaimTemplates have changed: new pods get new claims, and the data of the old claims is lost")
 	f.StringVar(&o.service, "webhook-service", "", "`NAMESPACE/NAME` of the Service by which API servers reach the webhooks; empty: no webhooks")
 	f.IntVar(&o.port, "webhook-port", 9443, "`PORT` of the webhooks' server")
 	f.StringVar(&o.clientCA, "webhook-client-ca", "", "`FILE` of the CA, as PEM, that signs the client certificates of API servers; empty: none is asked for")
