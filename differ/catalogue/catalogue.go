@@ -113,7 +113,7 @@ func all() []catalogued {
 		{
 			name: "volume-claim-templates", effect: v1alpha1.EffectHold,
 			kinds:   []string{"StatefulSet", "CloneSet"},
-			because: "existing claims do not follow a changed template, and in a StatefulSet the templates are immutable",
+			because: "existing claims do not follow a changed template; in a StatefulSet the templates are immutable, and a CloneSet may replace its pods, which deletes their data (recreateChangedClaims)",
 			fix:     "resize the claims themselves, or move the data to a workload with another name",
 			source:  kubernetesDocs + "concepts/workloads/controllers/statefulset/#volume-claim-templates",
 			paths:   []string{".spec.volumeClaimTemplates"},
