@@ -165,19 +165,25 @@ func (l *syncContext) share(c *claims) {
 }
 
 // fits reports which new pods the claims of an instance fit: all, unless revisions are told apart by
-// their claim templates.
+// their claim templates. Claims that fit no recorded revision are older than the records, so a new pod
+// reuses them as it would without records: their data is not given up for a change that did not count.
 func (l *syncContext) fits(id string, claims []*corev1.PersistentVolumeClaim) fit {
+	anyPod := fit{current: true, updated: true}
 	if !l.distinguish || len(l.claimTemplates.current)+len(l.claimTemplates.updated) == 0 {
-		return fit{current: true, updated: true}
+		return anyPod
 	}
-	all := func(templates []corev1.PersistentVolumeClaim) bool {
+	follow := func(templates []corev1.PersistentVolumeClaim) bool {
 		return len(templates) == len(claims) && !slices.ContainsFunc(templates, func(t corev1.PersistentVolumeClaim) bool {
 			return !slices.ContainsFunc(claims, func(c *corev1.PersistentVolumeClaim) bool {
 				return c.Name == l.claimName(&t, id) && podclient.SameClaimKind(&t, c) && podclient.ClaimSize(c).Cmp(*podclient.ClaimSize(&t)) >= 0
 			})
 		})
 	}
-	return fit{current: all(l.claimTemplates.current), updated: all(l.claimTemplates.updated)}
+	is := fit{current: follow(l.claimTemplates.current), updated: follow(l.claimTemplates.updated)}
+	if is == (fit{}) && !slices.ContainsFunc(l.roster.compared.recorded, follow) {
+		return anyPod
+	}
+	return is
 }
 
 // newIDs returns the IDs of new pods, those of the current revision first: free IDs whose claims are

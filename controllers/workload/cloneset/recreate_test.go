@@ -383,6 +383,27 @@ func TestFittingClaimsReused(t *testing.T) {
 	}
 }
 
+// Claims from before the switch may fit no recorded revision. They are reused as without the switch: a change
+// that replaced no pod does not cost the data of a lost one, either.
+func TestOlderClaimsReused(t *testing.T) {
+	on := false
+	w := newWorldWith(t, func(o *base.Options) { o.RecreateChangedClaims = on })
+	w.create(2, reused)
+	w.settled(2, 2)
+	before := w.claimed()
+	w.change(sized("2Gi"))
+	w.restart(func() { on = true })
+	w.unchanged(w.list())
+	lost := w.list()[0]
+	w.deletePod(&lost)
+	w.gone(&lost, 2)
+	if diff := cmp.Diff(before, w.claimed()); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+	w.change(sized("3Gi"))
+	w.replaced(2, "3Gi")
+}
+
 // A record that can't be read, or is gone, is no reason to replace a pod. It is written again, so that the
 // next change counts.
 func TestUnreadableClaims(t *testing.T) {

@@ -24,6 +24,8 @@ type comparison struct {
 	equal map[string]bool
 	// otherClaims are those with other claim templates than the current or the update revision.
 	otherClaims byRevision[map[string]bool]
+	// recorded are the claim templates of each revision that records them.
+	recorded [][]corev1.PersistentVolumeClaim
 }
 
 // compare compares the revisions again if one of them has changed.
@@ -39,6 +41,9 @@ func (c *comparison) compare(l *syncContext) {
 	c.otherClaims = byRevision[map[string]bool]{current: map[string]bool{}, updated: map[string]bool{}}
 	for _, r := range l.history.Revisions {
 		hash := revision.Hash(r.Name)
+		if templates, known := revision.RecordedClaims(r); known {
+			c.recorded = append(c.recorded, templates)
+		}
 		c.otherClaims.updated[hash] = revision.ClaimsDiffer(r, l.updated)
 		c.otherClaims.current[hash] = l.current != nil && revision.ClaimsDiffer(r, l.current)
 	}
