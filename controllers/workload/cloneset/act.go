@@ -190,7 +190,7 @@ func (l *syncContext) newPod(from origin) (*corev1.Pod, error) {
 		inplace.AddGate(&pod.Spec)
 	}
 	lifecycle.AddGate(&pod.Spec, l.set.Spec.Lifecycle)
-	podclient.AddClaims(&pod.Spec, from.claims, func(t *corev1.PersistentVolumeClaim) string { return l.claimName(t, from.id) })
+	podclient.AddClaims(&pod.Spec, from.claims, func(t *corev1.PersistentVolumeClaim) string { return claimName(l.set, t, from.id) })
 	return pod, nil
 }
 

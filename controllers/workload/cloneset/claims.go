@@ -175,7 +175,7 @@ func (l *syncContext) fits(id string, claims []*corev1.PersistentVolumeClaim) fi
 	follow := func(templates []corev1.PersistentVolumeClaim) bool {
 		return len(templates) == len(claims) && !slices.ContainsFunc(templates, func(t corev1.PersistentVolumeClaim) bool {
 			return !slices.ContainsFunc(claims, func(c *corev1.PersistentVolumeClaim) bool {
-				return c.Name == l.claimName(&t, id) && podclient.SameClaimKind(&t, c) && podclient.ClaimSize(c).Cmp(*podclient.ClaimSize(&t)) >= 0
+				return c.Name == claimName(l.set, &t, id) && podclient.SameClaimKind(&t, c) && podclient.ClaimSize(c).Cmp(*podclient.ClaimSize(&t)) >= 0
 			})
 		})
 	}
@@ -244,7 +244,7 @@ func (l *syncContext) embodied(ctx context.Context) (map[string]bool, error) {
 // newClaim returns the claim of an instance for a template.
 func (l *syncContext) newClaim(t *corev1.PersistentVolumeClaim, id string) *corev1.PersistentVolumeClaim {
 	c := t.DeepCopy()
-	c.Name, c.GenerateName, c.Namespace = l.claimName(t, id), "", l.set.Namespace
+	c.Name, c.GenerateName, c.Namespace = claimName(l.set, t, id), "", l.set.Namespace
 	if c.Labels == nil {
 		c.Labels = map[string]string{}
 	}
@@ -254,8 +254,8 @@ func (l *syncContext) newClaim(t *corev1.PersistentVolumeClaim, id string) *core
 	return c
 }
 
-func (l *syncContext) claimName(t *corev1.PersistentVolumeClaim, id string) string {
-	return strings.Join([]string{t.Name, l.set.Name, id}, "-")
+func claimName(set *v1beta1.CloneSet, t *corev1.PersistentVolumeClaim, id string) string {
+	return strings.Join([]string{t.Name, set.Name, id}, "-")
 }
 
 // createClaims creates the missing claims of an instance.
