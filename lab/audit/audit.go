@@ -15,8 +15,11 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The stages that the lab's policy logs.
@@ -34,7 +37,6 @@ var ErrRotated = errors.New("the audit log was rotated or begun anew")
 type Event struct {
 	ID        string // the same for all events of one request
 	Stage     string
-	Level     string
 	Verb      string // get, list, watch, create, update, patch, delete, deletecollection; else the HTTP method
 	User      string
 	UserAgent string
@@ -56,7 +58,10 @@ type Event struct {
 
 // Resource is the object or collection that a request addresses.
 type Resource struct {
-	Group, Version, Resource, Subresource, Namespace, Name string
+	Group   string `json:"apiGroup"`
+	Version string `json:"apiVersion"`
+
+	Resource, Subresource, Namespace, Name string
 }
 
 // String returns the resource as in "apps/v1 deployments/scale kube-system/dns".
@@ -68,6 +73,23 @@ func (r Resource) String() string {
 // Write reports whether the verb of the request changes objects. A dry run counts.
 func (e Event) Write() bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, e.Verb)
+}
+
+// Accepted reports whether the request is a write that the API server carried out.
+func (e Event) Accepted() bool { return e.Write() && !e.DryRun && e.Code < 300 }
+
+// ResourceVersion returns the version of the object in the answer to a write, or 0 without
+// one. Versions order the writes as etcd stored them.
+func (e Event) ResourceVersion() uint64 {
+	var object metav1.PartialObjectMetadata
+	if json.Unmarshal(e.Response, &object) != nil {
+		return 0
+	}
+	version, err := strconv.ParseUint(object.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return version
 }
 
 // Watch reports whether the request was a watch.
@@ -181,30 +203,18 @@ func Read(path string, since int64) (events []Event, next int64, err error) {
 
 // line holds the fields of an audit.k8s.io/v1 Event that this package uses.
 type line struct {
-	AuditID    string `json:"auditID"`
-	Stage      string `json:"stage"`
-	Level      string `json:"level"`
-	Verb       string `json:"verb"`
-	RequestURI string `json:"requestURI"`
-	UserAgent  string `json:"userAgent"`
-	User       struct {
-		Username string `json:"username"`
-	} `json:"user"`
-	ObjectRef *struct {
-		APIGroup    string `json:"apiGroup"`
-		APIVersion  string `json:"apiVersion"`
-		Resource    string `json:"resource"`
-		Subresource string `json:"subresource"`
-		Namespace   string `json:"namespace"`
-		Name        string `json:"name"`
-	} `json:"objectRef"`
-	ResponseStatus *struct {
-		Code int `json:"code"`
-	} `json:"responseStatus"`
-	RequestObject            json.RawMessage `json:"requestObject"`
-	ResponseObject           json.RawMessage `json:"responseObject"`
-	RequestReceivedTimestamp time.Time       `json:"requestReceivedTimestamp"`
-	StageTimestamp           time.Time       `json:"stageTimestamp"`
+	AuditID                  string                    `json:"auditID"`
+	Stage                    string                    `json:"stage"`
+	Verb                     string                    `json:"verb"`
+	RequestURI               string                    `json:"requestURI"`
+	UserAgent                string                    `json:"userAgent"`
+	User                     struct{ Username string } `json:"user"`
+	ObjectRef                Resource                  `json:"objectRef"`
+	ResponseStatus           struct{ Code int }        `json:"responseStatus"`
+	RequestObject            json.RawMessage           `json:"requestObject"`
+	ResponseObject           json.RawMessage           `json:"responseObject"`
+	RequestReceivedTimestamp time.Time                 `json:"requestReceivedTimestamp"`
+	StageTimestamp           time.Time                 `json:"stageTimestamp"`
 }
 
 func parse(data []byte) (Event, error) {
@@ -220,24 +230,11 @@ func parse(data []byte) (Event, error) {
 		return Event{}, fmt.Errorf("audit event %s: %w", l.AuditID, err)
 	}
 	query := uri.Query()
-	e := Event{
-		ID: l.AuditID, Stage: l.Stage, Level: l.Level, Verb: l.Verb,
-		User: l.User.Username, UserAgent: l.UserAgent,
+	return Event{
+		ID: l.AuditID, Stage: l.Stage, Verb: l.Verb,
+		User: l.User.Username, UserAgent: l.UserAgent, Resource: l.ObjectRef, Code: l.ResponseStatus.Code,
 		URI: l.RequestURI, Received: l.RequestReceivedTimestamp, Time: l.StageTimestamp,
-		DryRun:       query.Get("dryRun") == "All",
-		FieldManager: query.Get("fieldManager"),
-		Force:        query.Get("force") == "true",
-		Request:      l.RequestObject,
-		Response:     l.ResponseObject,
-	}
-	if ref := l.ObjectRef; ref != nil {
-		e.Resource = Resource{
-			Group: ref.APIGroup, Version: ref.APIVersion, Resource: ref.Resource, Subresource: ref.Subresource,
-			Namespace: ref.Namespace, Name: ref.Name,
-		}
-	}
-	if l.ResponseStatus != nil {
-		e.Code = l.ResponseStatus.Code
-	}
-	return e, nil
+		DryRun: query.Get("dryRun") == "All", FieldManager: query.Get("fieldManager"), Force: query.Get("force") == "true",
+		Request: l.RequestObject, Response: l.ResponseObject,
+	}, nil
 }

@@ -18,14 +18,11 @@ const log = "testdata/audit.log"
 func TestRead(t *testing.T) {
 	t.Parallel()
 	events, _, err := audit.Read(log, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(events) != 4 {
-		t.Fatalf("%d events, want 4", len(events))
+	if err != nil || len(events) != 4 {
+		t.Fatalf("%d events, want 4: %v", len(events), err)
 	}
 	want := audit.Event{
-		ID: "9a1c0c52-0001", Stage: audit.ResponseComplete, Level: "RequestResponse", Verb: "patch",
+		ID: "9a1c0c52-0001", Stage: audit.ResponseComplete, Verb: "patch",
 		User: "keelson", UserAgent: "keelson/v0",
 		Resource:     audit.Resource{Group: "apps", Version: "v1", Resource: "deployments", Namespace: "kube-system", Name: "dns"},
 		Code:         200,
@@ -109,6 +106,15 @@ func TestReadGoesOnWhereItEnded(t *testing.T) {
 	}
 }
 
+func write(t *testing.T, content string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func TestReadRefusesWhatIsNoEvent(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct{ why, line string }{
@@ -119,15 +125,11 @@ func TestReadRefusesWhatIsNoEvent(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			path := filepath.Join(t.TempDir(), "audit.log")
 			good, err := os.ReadFile(log)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(path, []byte(string(good)+tc.line+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			events, next, err := audit.Read(path, 0)
+			events, next, err := audit.Read(write(t, string(good)+tc.line+"\n"), 0)
 			if err == nil || len(events) != 4 || next != int64(len(good)) {
 				t.Errorf("%d events to byte %d, error %v; %s", len(events), next, err, tc.why)
 			}
@@ -143,10 +145,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(data, int64(0))
 	f.Add([]byte("{}\n"), int64(1))
 	f.Fuzz(func(t *testing.T, data []byte, since int64) {
-		path := filepath.Join(t.TempDir(), "audit.log")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		path := write(t, string(data))
 		if since < 0 || since > int64(len(data)) {
 			return
 		}

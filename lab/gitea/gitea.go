@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/harness"
 	"github.com/keelson-io/keelson/lab/ports"
 	"github.com/keelson-io/keelson/lab/process"
 )
@@ -164,36 +164,22 @@ func (s *Server) As(token string) API { return API{url: s.URL + "/api/v1/", toke
 // and decodes the JSON response into answer, unless answer is nil. A status other than
 // 2xx is an error.
 func (a API) Call(ctx context.Context, method, path string, body, answer any) error {
-	var send io.Reader
+	var data []byte
+	var err error
 	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", method, path, err)
-		}
-		send = bytes.NewReader(data)
+		data, err = json.Marshal(body)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, a.url+path, send)
-	if err != nil {
+	req, bad := http.NewRequestWithContext(ctx, method, a.url+path, bytes.NewReader(data))
+	if err = errors.Join(err, bad); err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if a.token != "" {
 		req.Header.Set("Authorization", "token "+a.token)
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	data, err := io.ReadAll(res.Body)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	if res.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s: %s: %s", method, path, res.Status, data)
-	}
-	if answer == nil {
-		return nil
+	data, err = harness.Do(req)
+	if err != nil || answer == nil {
+		return err
 	}
 	if err := json.Unmarshal(data, answer); err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)

@@ -1,12 +1,12 @@
 package gitserver_test
 
 import (
-	"context"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/keelson-io/keelson/lab/gitserver"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // TestCloneAndPush: a clone gets what was pushed before. A stopped server answers no client,
@@ -14,38 +14,24 @@ import (
 func TestCloneAndPush(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	git := func(args ...string) error {
-		out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput()
-		t.Logf("git %q: %s", args, out)
-		return err
-	}
-	must := func(args ...string) {
-		t.Helper()
-		if err := git(args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	start := func(ctx context.Context, address string) *gitserver.Server {
-		s, err := gitserver.Start(ctx, filepath.Join(dir, "served"), address)
-		if err != nil {
-			t.Fatal(err)
-		}
+	start := func(address string) *gitserver.Server {
+		s := must.Get(gitserver.Start(t.Context(), filepath.Join(dir, "served"), address))
 		t.Cleanup(func() { _ = s.Stop() })
 		return s
 	}
-	must("init", "-q", "--bare", "-b", "main", "served/a.git")
-	s := start(t.Context(), "")
-	must("clone", "-q", s.URL("a.git"), "work")
-	must("-C", "work", "-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-q", "--allow-empty", "-m", "first")
-	must("-C", "work", "push", "-q", "origin", "HEAD:main")
-	must("clone", "-q", s.URL("a.git"), "again")
-	must("-C", "again", "rev-parse", "--verify", "HEAD")
-	if err := s.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if git("clone", "-q", s.URL("a.git"), "later") == nil {
-		t.Error("a stopped server serves")
-	}
-	start(t.Context(), s.Address)
-	must("clone", "-q", s.URL("a.git"), "later")
+	must.Test(t, func() {
+		must.Do(harness.NewBare(t.Context(), filepath.Join(dir, "served", "a.git")))
+		s := start("")
+		clone := func(name string) (harness.Clone, error) {
+			return harness.NewClone(t.Context(), s.URL("a.git"), filepath.Join(dir, name))
+		}
+		must.Do(must.Get(clone("work")).Push(t.Context(), "first"))
+		must.Get(must.Get(clone("again")).Git(t.Context(), "rev-parse", "--verify", "HEAD"))
+		must.Do(s.Stop())
+		if _, err := clone("later"); err == nil {
+			t.Error("a stopped server serves")
+		}
+		start(s.Address)
+		must.Get(clone("later"))
+	})
 }

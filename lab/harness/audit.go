@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/keelson-io/keelson/lab/audit"
@@ -12,26 +11,19 @@ import (
 func AuditEnd(lab *cluster.Lab, name string) (int64, error) {
 	path, err := lab.AuditLog(name)
 	if err != nil {
-		return 0, fmt.Errorf("audit log of %s: %w", name, err)
+		return 0, err
 	}
-	end, err := audit.End(path)
-	if err != nil {
-		return 0, fmt.Errorf("audit log of %s: %w", name, err)
-	}
-	return end, nil
+	return audit.End(path)
 }
 
 // Audit returns the events of a cluster's audit log from a position on.
 func Audit(lab *cluster.Lab, name string, from int64) ([]audit.Event, error) {
 	path, err := lab.AuditLog(name)
 	if err != nil {
-		return nil, fmt.Errorf("audit log of %s: %w", name, err)
+		return nil, err
 	}
 	events, _, err := audit.Read(path, from)
-	if err != nil {
-		return nil, fmt.Errorf("audit log of %s: %w", name, err)
-	}
-	return events, nil
+	return events, err
 }
 
 // KeelsonRequests returns Keelson's requests to a cluster from a position of its audit log

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/lab/cluster"
 )
@@ -53,6 +54,15 @@ func Resource(name string) schema.GroupVersionResource {
 		parts = append([]string{""}, parts...)
 	}
 	return schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
+}
+
+// Object returns the object in a YAML text.
+func Object(text string) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		return nil, fmt.Errorf("read an object: %w", err)
+	}
+	return u, nil
 }
 
 // Kubeconfig returns the content of a user's kubeconfig of a cluster.

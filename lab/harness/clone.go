@@ -41,11 +41,8 @@ func (c Clone) Git(ctx context.Context, args ...string) (string, error) {
 	git.Dir = string(c)
 	git.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull,
 		"GIT_AUTHOR_NAME="+author, "GIT_AUTHOR_EMAIL="+mail, "GIT_COMMITTER_NAME="+author, "GIT_COMMITTER_EMAIL="+mail)
-	out, err := git.CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("git %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return strings.TrimSpace(string(out)), err
+	out, err := output(git)
+	return strings.TrimSpace(out), err
 }
 
 // Path returns the path of a file of the clone.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
-	"sigs.k8s.io/yaml"
 )
 
 // crdTimeout is how long a new kind may take until it is served.
@@ -30,8 +29,8 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface, folder string) e
 		if err != nil {
 			return fmt.Errorf("read a CRD: %w", err)
 		}
-		crd := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(text, &crd.Object); err != nil {
+		crd, err := Object(string(text))
+		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		if _, err := crds.Create(ctx, crd, metav1.CreateOptions{}); err != nil {

@@ -53,11 +53,15 @@ func Say(format string, args ...any) {
 func Run(ctx context.Context, dir, name string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Dir = dir
+	return output(c)
+}
+
+func output(c *exec.Cmd) (string, error) {
 	out, err := c.CombinedOutput()
 	if err != nil {
-		return string(out), fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+		err = fmt.Errorf("%s: %w\n%s", strings.Join(c.Args, " "), err, out)
 	}
-	return string(out), nil
+	return string(out), err
 }
 
 // Stderr returns what a failed program wrote to its standard error, for an error message.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/harness"
 	"github.com/keelson-io/keelson/lab/ports"
 	"github.com/keelson-io/keelson/lab/process"
 )
@@ -30,10 +31,8 @@ type Server struct {
 func Start(ctx context.Context, binary, folder, target string) (*Server, error) {
 	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: lab\n  static_configs: [{targets: [%q]}]\n", target)
 	path := filepath.Join(folder, "config.yaml")
-	if err := os.Mkdir(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("start prometheus: %w", err)
-	}
-	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+	err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(path, []byte(config), 0o600))
+	if err != nil {
 		return nil, fmt.Errorf("start prometheus: %w", err)
 	}
 	port, err := ports.Reserve(ctx, folder, 1)
@@ -59,15 +58,8 @@ func (s *Server) ready(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask prometheus: %w", err)
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("ask prometheus: %w", err)
-	}
-	_ = res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("prometheus is not ready: %s", res.Status)
-	}
-	return nil
+	_, err = harness.Do(req)
+	return err
 }
 
 // Stop ends the server. If it doesn't end within 30 s, Stop kills it and returns an error.

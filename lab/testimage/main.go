@@ -20,6 +20,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 const (
@@ -46,24 +48,15 @@ func run(ctx context.Context, job string) (code int, err error) {
 		<-ctx.Done()
 		return 0, nil
 	case "crash":
-		wait(ctx, crashTime)
+		_ = process.Wait(ctx, crashTime) // an error means that it is stopped
 		return crashCode, errors.New("crashing, as I was made to")
 	case "slow":
-		wait(ctx, slowness)
+		_ = process.Wait(ctx, slowness) // as above
 		return serve(ctx)
 	case "web":
 		return serve(ctx)
 	default:
 		return 2, fmt.Errorf("usage: testimage pause|web|slow|crash, not %q", job)
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 

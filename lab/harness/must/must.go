@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 // failure is the value of the panic that ends a step.
@@ -92,6 +94,18 @@ func Try(step func()) (err error) {
 	return nil
 }
 
+// Test fails a test with the failure that ended the step.
+func Test(t interface {
+	Helper()
+	Fatal(args ...any)
+}, step func(),
+) {
+	t.Helper()
+	if err := Try(step); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TryGet is [Try] for a step with a result. The result is the zero value after a failure.
 func TryGet[T any](step func() T) (v T, err error) {
 	err = Try(func() { v = step() })
@@ -158,11 +172,5 @@ func (l Limits) Until(ctx context.Context, condition func(context.Context)) {
 
 // Sleep waits for d, and ends the step if the context ends earlier.
 func Sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		Do(context.Cause(ctx))
-	case <-timer.C:
-	}
+	Do(process.Wait(ctx, d))
 }
