@@ -9,25 +9,24 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
@@ -48,27 +47,23 @@ func TestCluster(t *testing.T) {
 	if testing.Short() || os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip("runs a cluster: needs KUBEBUILDER_ASSETS, which make test sets, and no -short")
 	}
-	set, err := binaries.Find()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &env{set: set, lab: &cluster.Lab{
-		Dir: filepath.Join(t.TempDir(), "clusters"),
-		Say: func(line string) { t.Log(line) },
-	}}
-	t.Cleanup(func() { e.down(t) })
-	if err := e.lab.Up(t.Context(), name, cluster.Change{Nodes: new(nodes)}, set); err != nil {
-		t.Fatal(err)
-	}
-	e.admin, e.keelson = e.client(t, cluster.Admin), e.client(t, cluster.Keelson)
-
-	t.Run("Workloads", e.workloads)
-	t.Run("InPlace", e.inPlace)
-	t.Run("Crash", e.crash)
-	t.Run("Audit", e.audit)
-	t.Run("Outage", e.outage)
-	t.Run("Restart", e.restart)
-	t.Run("Nodes", e.nodes)
+	must.Test(t, func() {
+		e := &env{set: must.Get(binaries.Find()), lab: &cluster.Lab{
+			Dir: filepath.Join(t.TempDir(), "clusters"),
+			Say: func(line string) { t.Log(line) },
+		}}
+		t.Cleanup(func() { e.down(t) })
+		must.Do(e.lab.Up(t.Context(), name, cluster.Change{Nodes: new(nodes)}, e.set))
+		e.admin, e.keelson = e.client(cluster.Admin), e.client(cluster.Keelson)
+		for _, one := range []struct {
+			name string
+			test func(*testing.T)
+		}{
+			{"Workloads", e.workloads}, {"Crash", e.crash}, {"Audit", e.audit}, {"Outage", e.outage}, {"Restart", e.restart}, {"Nodes", e.nodes},
+		} {
+			t.Run(one.name, func(t *testing.T) { must.Test(t, func() { one.test(t) }) })
+		}
+	})
 }
 
 // down removes the cluster and checks that nothing is left.
@@ -82,7 +77,7 @@ func (e *env) down(t *testing.T) {
 	}
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	for _, line := range lines {
 		data, err := os.ReadFile(line)
@@ -96,274 +91,99 @@ func (e *env) down(t *testing.T) {
 	}
 }
 
-func (e *env) client(t *testing.T, user string) kubernetes.Interface {
-	t.Helper()
-	config, err := harness.Config(e.lab, name, user)
-	if err != nil {
-		t.Fatal(err)
-	}
+func (e *env) client(user string) kubernetes.Interface {
+	config := must.Get(harness.Config(e.lab, name, user))
 	config.UserAgent = "lab-e2e"
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return must.Get(kubernetes.NewForConfig(config))
 }
 
 func (e *env) status(t *testing.T) cluster.Status {
-	t.Helper()
-	all, err := e.lab.Status(t.Context(), 0)
-	if err != nil || len(all) != 1 {
-		t.Fatalf("status of %d clusters: %v", len(all), err)
+	all := must.Get(e.lab.Status(t.Context(), 0))
+	if len(all) != 1 {
+		must.Failf("status of %d clusters", len(all))
 	}
 	return all[0]
 }
 
-// eventually waits until a condition returns nil. Its error says what is missing.
-func eventually(t *testing.T, condition func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		problem := condition(ctx)
-		if problem == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("after a minute: %v", problem)
-		case <-tick.C:
-		}
-	}
+// eventually waits until a condition does not fail.
+func eventually(t *testing.T, condition func(context.Context)) {
+	must.Limits{Patience: time.Minute, Every: 50 * time.Millisecond}.Until(t.Context(), condition)
 }
 
-func podSpec(image string) corev1.PodSpec {
-	return corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}}
-}
-
-func template(app string) (*metav1.LabelSelector, corev1.PodTemplateSpec) {
-	labels := map[string]string{"app": app}
-	return &metav1.LabelSelector{MatchLabels: labels},
-		corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec("example.org/" + app + ":v1")}
-}
+// workload is a workload of a kind, with the rest of its spec and the restart policy of its pods.
+const workload = `{kind: %[1]s, apiVersion: %[2]s, metadata: {name: workload}, spec: {%[3]s, template: {
+  metadata: {labels: {app: %[1]s}}, spec: {restartPolicy: %[4]s, containers: [{name: main, image: "example.org/app:v1"}]}}}}`
 
 func (e *env) workloads(t *testing.T) {
-	ctx, none := t.Context(), metav1.CreateOptions{}
-	apps := e.admin.AppsV1()
-
-	selector, pods := template("deployment")
-	if _, err := apps.Deployments(namespace).Create(ctx, &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "deployment"},
-		Spec:       appsv1.DeploymentSpec{Replicas: new(int32(3)), Selector: selector, Template: pods},
-	}, none); err != nil {
-		t.Fatal(err)
+	admin := must.Get(harness.Admin(e.lab, name))
+	for _, w := range []struct {
+		kind, resource, spec, restart, field string
+		want                                 int64
+	}{
+		{"Deployment", "apps/v1/deployments", "replicas: 3, selector: {matchLabels: {app: Deployment}}", "Always", "availableReplicas", 3},
+		{"DaemonSet", "apps/v1/daemonsets", "selector: {matchLabels: {app: DaemonSet}}", "Always", "numberAvailable", nodes},
+		{"StatefulSet", "apps/v1/statefulsets", `replicas: 2, selector: {matchLabels: {app: StatefulSet}}, volumeClaimTemplates: [
+    {metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]`, "Always", "availableReplicas", 2},
+		{"Job", "batch/v1/jobs", "completions: 1", "Never", "succeeded", 1},
+	} {
+		gvr := harness.Resource(w.resource)
+		objects := admin.Resource(gvr).Namespace(namespace)
+		made := must.Get(harness.Object(fmt.Sprintf(workload, w.kind, gvr.GroupVersion(), w.spec, w.restart)))
+		must.Get(objects.Create(t.Context(), made, metav1.CreateOptions{}))
+		eventually(t, func(ctx context.Context) {
+			live := must.Get(objects.Get(ctx, "workload", metav1.GetOptions{}))
+			if n, _, _ := unstructured.NestedInt64(live.Object, "status", w.field); n != w.want {
+				must.Failf("%s: %s is %d, want %d", w.kind, w.field, n, w.want)
+			}
+		})
 	}
-	selector, pods = template("daemonset")
-	if _, err := apps.DaemonSets(namespace).Create(ctx, &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "daemonset"},
-		Spec:       appsv1.DaemonSetSpec{Selector: selector, Template: pods},
-	}, none); err != nil {
-		t.Fatal(err)
-	}
-	selector, pods = template("statefulset")
-	if _, err := apps.StatefulSets(namespace).Create(ctx, &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "statefulset"},
-		Spec: appsv1.StatefulSetSpec{
-			Replicas: new(int32(2)), Selector: selector, Template: pods,
-			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
-				ObjectMeta: metav1.ObjectMeta{Name: "data"},
-				Spec: corev1.PersistentVolumeClaimSpec{
-					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-					Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
-				},
-			}},
-		},
-	}, none); err != nil {
-		t.Fatal(err)
-	}
-	_, pods = template("job")
-	pods.Spec.RestartPolicy = corev1.RestartPolicyNever
-	if _, err := e.admin.BatchV1().Jobs(namespace).Create(ctx, &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Name: "job"},
-		Spec:       batchv1.JobSpec{Template: pods},
-	}, none); err != nil {
-		t.Fatal(err)
-	}
-
-	get := metav1.GetOptions{}
-	eventually(t, func(ctx context.Context) error {
-		d, err := apps.Deployments(namespace).Get(ctx, "deployment", get)
-		return enough("deployment", err, d.Status.AvailableReplicas, 3)
-	})
-	eventually(t, func(ctx context.Context) error {
-		d, err := apps.DaemonSets(namespace).Get(ctx, "daemonset", get)
-		return enough("daemonset", err, d.Status.NumberAvailable, nodes)
-	})
-	eventually(t, func(ctx context.Context) error {
-		s, err := apps.StatefulSets(namespace).Get(ctx, "statefulset", get)
-		return enough("statefulset", err, s.Status.AvailableReplicas, 2)
-	})
-	eventually(t, func(ctx context.Context) error {
-		j, err := e.admin.BatchV1().Jobs(namespace).Get(ctx, "job", get)
-		return enough("job", err, j.Status.Succeeded, 1)
-	})
-	if err := apps.Deployments(namespace).Delete(ctx, "deployment", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func(ctx context.Context) error {
-		left, err := e.admin.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=deployment"})
-		return enough("pods of a deleted deployment", err, int32(len(left.Items)), 0)
-	})
-}
-
-func enough(what string, err error, got, want int32) error {
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	if got != want {
-		return fmt.Errorf("%s: %d, want %d", what, got, want)
-	}
-	return nil
-}
-
-const gate = corev1.PodConditionType("example.org/gate")
-
-// podState holds the fields that show an in-place update.
-type podState struct {
-	image, imageID, containerID string
-	restarts                    int32
-	ready, gate                 corev1.ConditionStatus // empty: no such condition
-}
-
-func (e *env) pod(ctx context.Context, pod string) (podState, error) {
-	p, err := e.admin.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})
-	if err != nil {
-		return podState{}, err
-	}
-	var s podState
-	for _, c := range p.Status.Conditions {
-		switch c.Type {
-		case corev1.PodReady:
-			s.ready = c.Status
-		case gate:
-			s.gate = c.Status
-		default:
+	must.Do(e.admin.AppsV1().Deployments(namespace).Delete(t.Context(), "workload", metav1.DeleteOptions{}))
+	eventually(t, func(ctx context.Context) {
+		if left := must.Get(e.admin.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=Deployment"})); len(left.Items) > 0 {
+			must.Failf("%d pods of a deleted Deployment", len(left.Items))
 		}
-	}
-	if len(p.Status.ContainerStatuses) == 1 {
-		c := p.Status.ContainerStatuses[0]
-		s.image, s.imageID, s.containerID, s.restarts = c.Image, c.ImageID, c.ContainerID, c.RestartCount
-	}
-	return s, nil
-}
-
-func (e *env) awaitPod(t *testing.T, pod string, is func(podState) bool) (s podState) {
-	t.Helper()
-	eventually(t, func(ctx context.Context) (err error) {
-		if s, err = e.pod(ctx, pod); err != nil {
-			return err
-		}
-		if !is(s) {
-			return fmt.Errorf("pod %s is %+v", pod, s)
-		}
-		return nil
 	})
-	return s
 }
 
-func (e *env) patchPod(t *testing.T, pod, patch string, subresource ...string) {
-	t.Helper()
-	_, err := e.admin.CoreV1().Pods(namespace).Patch(t.Context(), pod, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...)
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// A changed image restarts the container, and only the owner of a gate opens it.
-func (e *env) inPlace(t *testing.T) {
-	spec := podSpec("example.org/app:v1")
-	spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: gate}}
-	if _, err := e.admin.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "gated"}, Spec: spec,
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	first := e.awaitPod(t, "gated", func(s podState) bool { return s.image == "example.org/app:v1" && s.containerID != "" })
-	if first.ready != corev1.ConditionFalse || first.gate != "" {
-		t.Errorf("before its gate is open: %+v", first)
-	}
-
-	e.patchPod(t, "gated", `{"status":{"conditions":[{"type":"example.org/gate","status":"True"}]}}`, "status")
-	e.awaitPod(t, "gated", func(s podState) bool { return s.ready == corev1.ConditionTrue })
-	e.patchPod(t, "gated", `{"status":{"conditions":[{"type":"example.org/gate","status":"False"}]}}`, "status")
-	e.awaitPod(t, "gated", func(s podState) bool { return s.ready == corev1.ConditionFalse })
-
-	e.patchPod(t, "gated", `{"spec":{"containers":[{"name":"main","image":"example.org/app:v2"}]}}`)
-	second := e.awaitPod(t, "gated", func(s podState) bool { return s.image == "example.org/app:v2" && s.restarts == 1 })
-	if second.imageID == first.imageID || second.containerID == first.containerID || second.gate != corev1.ConditionFalse || second.ready != corev1.ConditionFalse {
-		t.Errorf("after the change of the image: %+v, before: %+v", second, first)
-	}
-}
-
+// crash waits until a pod with a tag that crashes is in CrashLoopBackOff, and cures it by another image.
 func (e *env) crash(t *testing.T) {
-	if _, err := e.admin.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "crash"}, Spec: podSpec("example.org/app:v1-crash"),
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func(ctx context.Context) error {
-		p, err := e.admin.CoreV1().Pods(namespace).Get(ctx, "crash", metav1.GetOptions{})
-		if err != nil {
-			return err
+	pods := e.admin.CoreV1().Pods(namespace)
+	must.Get(pods.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "crash"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.org/app:v1-crash"}}},
+	}, metav1.CreateOptions{}))
+	eventually(t, func(ctx context.Context) {
+		is := must.Get(pods.Get(ctx, "crash", metav1.GetOptions{})).Status.ContainerStatuses
+		if len(is) == 0 || is[0].State.Waiting == nil || is[0].State.Waiting.Reason != "CrashLoopBackOff" {
+			must.Failf("its container does not wait in CrashLoopBackOff: %+v", is)
 		}
-		if len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].State.Waiting == nil {
-			return errors.New("its container is not waiting")
-		}
-		if why := p.Status.ContainerStatuses[0].State.Waiting.Reason; why != "CrashLoopBackOff" {
-			return errors.New(why)
-		}
-		return nil
 	})
-	e.patchPod(t, "crash", `{"spec":{"containers":[{"name":"main","image":"example.org/app:v2"}]}}`)
-	e.awaitPod(t, "crash", func(s podState) bool { return s.ready == corev1.ConditionTrue })
+	patch := []byte(`{"spec":{"containers":[{"name":"main","image":"example.org/app:v2"}]}}`)
+	must.Get(pods.Patch(t.Context(), "crash", types.StrategicMergePatchType, patch, metav1.PatchOptions{}))
+	eventually(t, func(ctx context.Context) {
+		is := must.Get(pods.Get(ctx, "crash", metav1.GetOptions{})).Status.Conditions
+		if !slices.ContainsFunc(is, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+			must.Failf("it is not ready: %+v", is)
+		}
+	})
 }
 
 // The audit log names the users, and contains the objects that Keelson sent, but no secret.
 func (e *env) audit(t *testing.T) {
 	ctx := t.Context()
-	path, err := e.lab.AuditLog(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	since, err := audit.End(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.keelson.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
+	since := must.Get(harness.AuditEnd(e.lab, name))
+	must.Get(e.keelson.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "config"}, Data: map[string]string{"key": "value"},
-	}, metav1.CreateOptions{FieldManager: "keelson"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.keelson.CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
+	}, metav1.CreateOptions{FieldManager: "keelson"}))
+	must.Get(e.keelson.CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "secret"}, StringData: map[string]string{"key": "hidden"},
-	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
-		t.Fatal(err)
-	}
-	watch, err := e.keelson.CoreV1().ConfigMaps(namespace).Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
+	watch := must.Get(e.keelson.CoreV1().ConfigMaps(namespace).Watch(ctx, metav1.ListOptions{}))
 	defer watch.Stop()
 
 	// The API server writes an entry before it answers; for a watch, at its start.
-	events, _, err := audit.Read(path, since)
-	if err != nil {
-		t.Fatal(err)
-	}
 	found := map[string]audit.Event{}
-	for _, event := range events {
+	for _, event := range must.Get(harness.Audit(e.lab, name, since)) {
 		if event.User == cluster.Keelson {
 			found[event.Verb+" "+event.Resource.Resource] = event
 		}
@@ -387,47 +207,33 @@ func (e *env) audit(t *testing.T) {
 // A stopped API server returns on the same port with the same data.
 func (e *env) outage(t *testing.T) {
 	before := e.status(t)
-	if err := e.lab.Stop(t.Context(), name, binaries.APIServer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(e.lab.Stop(t.Context(), name, binaries.APIServer))
 	if got := e.status(t).State; got != cluster.Degraded {
 		t.Errorf("state %s without an API server, want %s", got, cluster.Degraded)
 	}
 	if _, err := e.admin.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("a stopped API server answers")
 	}
-	if err := e.lab.Start(t.Context(), name, binaries.APIServer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(e.lab.Start(t.Context(), name, binaries.APIServer))
 	after := e.status(t)
 	if after.State != cluster.Running || after.APIServer != before.APIServer {
 		t.Errorf("%s at %s, want it running at %s", after.State, after.APIServer, before.APIServer)
 	}
-	if _, err := e.keelson.CoreV1().ConfigMaps(namespace).Get(t.Context(), "config", metav1.GetOptions{}); err != nil {
-		t.Errorf("what was written before: %v", err)
-	}
+	must.Get(e.keelson.CoreV1().ConfigMaps(namespace).Get(t.Context(), "config", metav1.GetOptions{}))
 }
 
 // up after a crash starts the missing processes and leaves the rest unchanged.
 func (e *env) restart(t *testing.T) {
 	before := pids(e.status(t))
-	victim, err := process.Identify(before[binaries.ControllerManager])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := victim.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func(context.Context) error {
-		if alive, err := victim.Alive(); err != nil || alive {
-			return fmt.Errorf("alive %t, %w", alive, err)
+	victim := must.Get(process.Identify(before[binaries.ControllerManager]))
+	must.Do(victim.Signal(syscall.SIGKILL))
+	eventually(t, func(context.Context) {
+		if must.Get(victim.Alive()) {
+			must.Failf("it is alive")
 		}
-		return nil
 	})
 	for range 2 { // the second call has nothing to do
-		if err := e.lab.Up(t.Context(), name, cluster.Change{}, e.set); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(e.lab.Up(t.Context(), name, cluster.Change{}, e.set))
 	}
 	after := pids(e.status(t))
 	for component, pid := range after {
@@ -447,12 +253,9 @@ func pids(s cluster.Status) map[string]int {
 
 func (e *env) nodes(t *testing.T) {
 	for _, want := range []int{nodes + 2, 1} {
-		if err := e.lab.Up(t.Context(), name, cluster.Change{Nodes: new(want)}, e.set); err != nil {
-			t.Fatal(err)
-		}
-		list, err := e.admin.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-		if err != nil || len(list.Items) != want {
-			t.Fatalf("%d nodes (%v), want %d", len(list.Items), err, want)
+		must.Do(e.lab.Up(t.Context(), name, cluster.Change{Nodes: new(want)}, e.set))
+		if list := must.Get(e.admin.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})); len(list.Items) != want {
+			must.Failf("%d nodes, want %d", len(list.Items), want)
 		}
 	}
 	if _, err := e.admin.CoreV1().Nodes().Get(t.Context(), name+"-node-0", metav1.GetOptions{}); apierrors.IsNotFound(err) {

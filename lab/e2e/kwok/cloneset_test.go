@@ -35,19 +35,8 @@ func TestSpecifiedDelete(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := begin(t)
 			// The delay makes the wait for the new pod observable.
-			n.Apply(fmt.Sprintf(`
-apiVersion: apps.kruise.io/v1beta1
-kind: CloneSet
-metadata: {name: web}
-spec:
-  replicas: 4
-  selector: {matchLabels: {app: web}}
-  updateStrategy:
-    rollingUpdate: {maxUnavailable: %d, maxSurge: %d}
-  template:
-    metadata: {labels: {app: web}, annotations: {lab.keelson.io/delay: 1s}}
-    spec: {containers: [{name: web, image: "web:v1"}]}
-`, c.maxUnavailable, c.maxSurge))
+			n.Apply(cloneSet(fmt.Sprintf("replicas: 4\n  updateStrategy: {rollingUpdate: {maxUnavailable: %d, maxSurge: %d}}", c.maxUnavailable, c.maxSurge),
+				", annotations: {lab.keelson.io/delay: 1s}"))
 			n.Settled("web", 4, 4)
 			pods := slices.Sorted(maps.Keys(n.follow().last().uids()))
 			roles := map[string]string{pods[0]: itself, pods[1]: another, pods[2]: "third", pods[3]: "fourth"}
@@ -105,19 +94,8 @@ func (r *record) steps(roles map[string]string) []string {
 func TestPartition(t *testing.T) {
 	const pods, maxUnavailable = 100, 10
 	n := begin(t)
-	n.Apply(fmt.Sprintf(`
-apiVersion: apps.kruise.io/v1beta1
-kind: CloneSet
-metadata: {name: web}
-spec:
-  replicas: %d
-  selector: {matchLabels: {app: web}}
-  updateStrategy:
-    rollingUpdate: {podUpdatePolicy: InPlaceOnly, maxUnavailable: %d, partition: %[1]d}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: web, image: "web:v1"}]}
-`, pods, maxUnavailable))
+	n.Apply(cloneSet(fmt.Sprintf("replicas: %d\n  updateStrategy: {rollingUpdate: {podUpdatePolicy: InPlaceOnly, maxUnavailable: %d, partition: %[1]d}}",
+		pods, maxUnavailable), ""))
 	first := n.Settled("web", pods, pods)
 	if first.CurrentRevision == "" || first.CurrentRevision != first.UpdateRevision {
 		t.Fatalf("%+v", first)

@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/keelson-io/keelson/lab/harness"
-	"github.com/keelson-io/keelson/lab/harness/must"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 const (
@@ -51,4 +53,26 @@ func begin(t *testing.T) *test {
 	}
 	t.Parallel()
 	return &test{Test: shared.Begin(t), log: shared.Log}
+}
+
+// play writes a pod's status, as its kubelet would.
+func (n *test) play(pod, status string) {
+	n.Helper()
+	patch := []byte(`{"status": ` + status + `}`)
+	_, err := n.Client.CoreV1().Pods(n.Namespace).Patch(n.Context(), pod, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	n.Check(err)
+}
+
+// cloneSet returns a CloneSet web of web:v1, with the rest of its spec and of its pods' metadata.
+func cloneSet(spec, metadata string) string {
+	return `
+apiVersion: apps.kruise.io/v1beta1
+kind: CloneSet
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}` + metadata + `}
+    spec: {containers: [{name: web, image: "web:v1"}]}
+  ` + spec + "\n"
 }

@@ -183,20 +183,10 @@ func (q *queue) fail(name string) {
 	q.until("not ready", func(now world) bool { return !serves(now[now.uids()[name]]) })
 }
 
-// play writes a pod's status, as its kubelet would.
-func (q *queue) play(name, status string) {
-	q.Helper()
-	if _, err := q.Client.CoreV1().Pods(q.Namespace).Patch(q.Context(), name, types.StrategicMergePatchType, []byte(`{"status": `+status+`}`), metav1.PatchOptions{}, "status"); err != nil {
-		q.Fatal(err)
-	}
-}
-
 // later waits for more than a second, because the times of pods have no fractions.
 func (q *queue) later() {
 	q.Helper()
-	if err := process.Wait(q.Context(), 1100*time.Millisecond); err != nil {
-		q.Fatal(err)
-	}
+	q.Check(process.Wait(q.Context(), 1100*time.Millisecond))
 }
 
 // open sets the nodes that pods may run on. move replaces the nodes that were open.

@@ -4,62 +4,38 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
+	"github.com/keelson-io/keelson/lab/harness"
 )
 
 // world holds pods by UID at one moment.
 type world map[types.UID]*corev1.Pod
 
-// record holds every observed state of every pod of a namespace, in the API server's order. It is
-// safe for concurrent use.
+// record holds every observed state of every pod of a namespace, in the API server's order.
 type record struct {
 	*test
-	mu     sync.Mutex
-	begin  world // before the first event
-	events []watch.Event
+	watch *harness.PodWatch
+	begin world // before the first event that was not replayed
+	seen  int   // number of events that were replayed
 }
 
 // follow records the changes of the namespace's pods from now on.
 func (n *test) follow() *record {
 	n.Helper()
-	pods := n.Client.CoreV1().Pods(n.Namespace)
-	list, err := pods.List(n.Context(), metav1.ListOptions{})
-	if err != nil {
-		n.Fatal(err)
+	pods, err := harness.WatchPods(n.Context(), n.Client, n.Namespace)
+	n.Check(err)
+	n.Cleanup(pods.Stop)
+	r := &record{test: n, watch: pods, begin: world{}}
+	for i := range pods.Begin {
+		r.begin[pods.Begin[i].UID] = &pods.Begin[i]
 	}
-	r := &record{test: n, begin: world{}}
-	for i := range list.Items {
-		r.begin[list.Items[i].UID] = &list.Items[i]
-	}
-	follow, err := watchtools.NewRetryWatcherWithContext(n.Context(), list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) },
-	})
-	if err != nil {
-		n.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for e := range follow.ResultChan() {
-			r.mu.Lock()
-			r.events = append(r.events, e)
-			r.mu.Unlock()
-		}
-	}()
-	n.Cleanup(func() {
-		follow.Stop()
-		<-ended
-	})
 	return r
 }
 
@@ -69,14 +45,13 @@ func (n *test) follow() *record {
 func (r *record) replay(see func(now world, e watch.Event)) {
 	r.Helper()
 	r.caughtUp()
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	see(r.begin, watch.Event{})
-	for _, e := range r.events {
+	events := r.watch.Events()
+	for _, e := range events[r.seen:] {
 		step(r.begin, e)
 		see(r.begin, e)
 	}
-	r.events = nil
+	r.seen = len(events)
 }
 
 func step(now world, e watch.Event) {
@@ -94,10 +69,8 @@ func step(now world, e watch.Event) {
 // last returns the newest observed state.
 func (r *record) last() world {
 	r.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	now := maps.Clone(r.begin)
-	for _, e := range r.events {
+	for _, e := range r.watch.Events()[r.seen:] {
 		if _, ok := e.Object.(*corev1.Pod); !ok {
 			r.Fatalf("the watch broke, and nothing can be said: %v", e.Object)
 		}
@@ -122,29 +95,16 @@ func (r *record) caughtUp() {
 	var list *corev1.PodList
 	r.until("as a list has it", func(now world) bool {
 		var err error
-		if list, err = r.Client.CoreV1().Pods(r.Namespace).List(r.Context(), metav1.ListOptions{}); err != nil {
-			r.Fatal(err)
-		}
+		list, err = r.Client.CoreV1().Pods(r.Namespace).List(r.Context(), metav1.ListOptions{})
+		r.Check(err)
 		return len(list.Items) == len(now) && !slices.ContainsFunc(list.Items, func(p corev1.Pod) bool {
 			return now[p.UID] == nil || now[p.UID].ResourceVersion != p.ResourceVersion
 		})
 	})
 }
 
-// serves reports whether a pod is available: it is ready, not being deleted, and its gate isn't
-// closed. The kubelet may not have noticed the closed gate yet.
-func serves(p *corev1.Pod) bool {
-	ready, open := false, true
-	for _, c := range p.Status.Conditions {
-		switch c.Type { //nolint:exhaustive // two of many
-		case corev1.PodReady:
-			ready = c.Status == corev1.ConditionTrue
-		case "InPlaceUpdateReady":
-			open = c.Status == corev1.ConditionTrue
-		}
-	}
-	return p.DeletionTimestamp == nil && ready && open
-}
+// serves reports whether a pod is available: it serves, and is not being deleted.
+func serves(p *corev1.Pod) bool { return stays(p) && harness.Serves(p) }
 
 // count returns the number of pods that satisfy is.
 func (w world) count(is func(*corev1.Pod) bool) int {

@@ -13,31 +13,17 @@ import (
 // metrics here, so only the bounds have an effect.
 func TestAutoscaler(t *testing.T) {
 	n := begin(t)
-	n.Apply(`
-apiVersion: apps.kruise.io/v1beta1
-kind: CloneSet
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: web, image: "web:v1"}]}
-`)
+	n.Apply(cloneSet("replicas: 2", ""))
 	n.Settled("web", 2, 2)
 	mark, err := audit.End(n.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n.Check(err)
 	n.Do("autoscale", "clonesets.apps.kruise.io", "web", "--min=3", "--max=5")
 	n.Settled("web", 3, 3)
 	n.Do("scale", "clonesets/web", "--replicas=9")
 	n.Settled("web", 5, 5)
 
 	events, _, err := audit.Read(n.log, mark)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n.Check(err)
 	scaled := 0
 	for _, e := range events {
 		if e.Resource.Namespace == n.Namespace && e.Resource.Resource == "clonesets" && e.Resource.Subresource == "scale" && e.Write() &&

@@ -7,8 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
@@ -40,10 +38,7 @@ spec:
 	}
 	turn := func(to corev1.ConditionStatus) {
 		t.Helper()
-		patch := fmt.Sprintf(`{"status": {"conditions": [{"type": %q, "status": %q, "lastTransitionTime": "2020-01-02T03:04:05Z"}]}}`, gate, to)
-		if _, err := n.Client.CoreV1().Pods(n.Namespace).Patch(t.Context(), "web", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
-			t.Fatal(err)
-		}
+		n.play("web", fmt.Sprintf(`{"conditions": [{"type": %q, "status": %q, "lastTransitionTime": "2020-01-02T03:04:05Z"}]}`, gate, to))
 	}
 	ready := func(is corev1.ConditionStatus) func(world) bool {
 		return func(now world) bool {
@@ -96,6 +91,14 @@ spec:
 
 	turn(corev1.ConditionFalse)
 	r.until("not ready, since its gate is closed", ready(corev1.ConditionFalse))
+	n.Do("set", "image", "pod/web", "web=registry.example:5000/web:v3")
+	r.until("running, but not ready, since its gate stays closed", func(now world) bool {
+		return ready(corev1.ConditionFalse)(now) && workloadtest.Containers(*pod(now))["web"].Image == "registry.example:5000/web:v3"
+	})
+	if c := condition(pod(r.last()), gate); c.Status != corev1.ConditionFalse {
+		t.Errorf("kwok has opened the gate: %+v", c)
+	}
+	is = workloadtest.Containers(*pod(r.last()))
 	turn(corev1.ConditionTrue)
 	r.until("ready", ready(corev1.ConditionTrue))
 	n.Do("annotate", "pod/web", "lab.keelson.io/ready=false")

@@ -17,14 +17,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
+	"github.com/keelson-io/keelson/lab/harness/must"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
@@ -104,9 +103,8 @@ func (n *test) image(object, image string) {
 func (n *test) listen() {
 	n.Helper()
 	var err error
-	if n.mark, err = audit.End(n.log); err != nil {
-		n.Fatal(err)
-	}
+	n.mark, err = audit.End(n.log)
+	n.Check(err)
 }
 
 // steps returns the changes of a pod since was, in order, with their writer: "workload-controllers:
@@ -115,9 +113,7 @@ func (n *test) listen() {
 func (n *test) steps(was corev1.Pod, container string) []string {
 	n.Helper()
 	events, _, err := audit.Read(n.log, n.mark)
-	if err != nil {
-		n.Fatal(err)
-	}
+	n.Check(err)
 	type write struct {
 		by  string
 		pod corev1.Pod
@@ -137,9 +133,7 @@ func (n *test) steps(was corev1.Pod, container string) []string {
 	// The log has an entry when a request is answered, so entries can be out of order.
 	version := func(w write) int64 {
 		is, err := strconv.ParseInt(w.pod.ResourceVersion, 10, 64)
-		if err != nil {
-			n.Fatal(err)
-		}
+		n.Check(err)
 		return is
 	}
 	slices.SortStableFunc(writes, func(a, b write) int { return cmp.Compare(version(a), version(b)) })
@@ -228,8 +222,6 @@ func one(client *http.Client, url string) (version string, err error) {
 func (n *test) service(service string) string {
 	n.Helper()
 	s, err := n.Client.CoreV1().Services(n.Namespace).Get(n.Context(), service, metav1.GetOptions{})
-	if err != nil {
-		n.Fatal(err)
-	}
+	n.Check(err)
 	return (&url.URL{Scheme: "http", Host: s.Spec.ClusterIP, Path: "/"}).String()
 }

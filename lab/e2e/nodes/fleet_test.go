@@ -8,12 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keelson-io/keelson/lab/harness"
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
 	"github.com/keelson-io/keelson/lab/gitserver"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
@@ -142,13 +141,9 @@ func (f *fleet) write(name, content string) error {
 func (n *test) edit(why string, files map[string]string) {
 	n.Helper()
 	for name, content := range files {
-		if err := n.fleet.write(name, content); err != nil {
-			n.Fatal(err)
-		}
+		n.Check(n.fleet.write(name, content))
 	}
-	if err := n.fleet.Push(n.Context(), why); err != nil {
-		n.Fatal(err)
-	}
+	n.Check(n.fleet.Push(n.Context(), why))
 }
 
 // An image pushed to git is updated in place.

@@ -36,29 +36,6 @@ spec:
         image: IMAGE/pause:1
 `
 
-// daemon is the same as a DaemonSet.
-const daemon = `
-apiVersion: apps.kruise.io/v1beta1
-kind: DaemonSet
-metadata: {name: agent}
-spec:
-  selector: {matchLabels: {app: agent}}
-  updateStrategy:
-    type: RollingUpdate
-    rollingUpdate: {rollingUpdateType: InPlaceIfPossible, maxUnavailable: 1}
-  template:
-    metadata: {labels: {app: agent}}
-    spec:
-      terminationGracePeriodSeconds: 5
-      volumes: [{name: scratch, emptyDir: {}}]
-      containers:
-      - name: web
-        image: IMAGE/web:v1
-        volumeMounts: [{name: scratch, mountPath: /scratch}]
-      - name: beside
-        image: IMAGE/pause:1
-`
-
 // kept checks that an update in place of the container web changed nothing else.
 func (n *test) kept(app, image string, before map[string]corev1.Pod) {
 	n.Helper()
@@ -148,7 +125,9 @@ func TestStatefulSet(t *testing.T) {
 // The same for a DaemonSet, which has a pod on each node.
 func TestDaemonSet(t *testing.T) {
 	n := begin(t)
-	n.apply(daemon)
+	n.apply(strings.NewReplacer("kind: CloneSet", "kind: DaemonSet", "  replicas: 4\n", "", "metadata: {name: web}", "metadata: {name: agent}", "app: web", "app: agent",
+		"    rollingUpdate: {podUpdatePolicy: InPlaceOnly", "    type: RollingUpdate\n    rollingUpdate: {rollingUpdateType: InPlaceIfPossible",
+		"        readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}\n", "").Replace(web))
 	settled := func(s workloadtest.Status) bool {
 		return s.DesiredNumberScheduled == nodes && s.NumberAvailable == nodes && s.UpdatedNumberScheduled == nodes
 	}
@@ -294,8 +273,6 @@ func TestBatches(t *testing.T) {
 func (n *test) updatedAt(p corev1.Pod) time.Time {
 	n.Helper()
 	var state struct{ UpdateTimestamp time.Time }
-	if err := json.Unmarshal([]byte(p.Annotations["apps.kruise.io/inplace-update-state"]), &state); err != nil {
-		n.Fatal(err)
-	}
+	n.Check(json.Unmarshal([]byte(p.Annotations["apps.kruise.io/inplace-update-state"]), &state))
 	return state.UpdateTimestamp
 }

@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
+	"github.com/keelson-io/keelson/lab/harness/must"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
@@ -96,7 +95,7 @@ func TestProtection(t *testing.T) {
 	n.Do("create", "deployment", "shop", "--image="+n.registry+"/web:v1", "--replicas=2")
 	n.Do("rollout", "status", "deployment/shop", "--timeout=3m")
 	n.Do("create", "service", "clusterip", "shop", "--tcp=80:8080")
-	n.apply(`
+	const definition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: things.lab.example, labels: {policy.kruise.io/delete-protection: Cascading}}
@@ -105,16 +104,9 @@ spec:
   names: {kind: Thing, plural: things}
   scope: Namespaced
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: others.lab.example, labels: {policy.kruise.io/delete-protection: Cascading}}
-spec:
-  group: lab.example
-  names: {kind: Other, plural: others}
-  scope: Namespaced
-  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
-`)
+`
+	n.apply(definition)
+	n.apply(strings.NewReplacer("things", "others", "Thing", "Other").Replace(definition))
 	n.Do("wait", "--for=condition=Established", "crd/things.lab.example", "crd/others.lab.example")
 	n.apply("apiVersion: lab.example/v1\nkind: Thing\nmetadata: {name: one}\n")
 
@@ -152,9 +144,7 @@ func TestNobodyAnswers(t *testing.T) {
 	n.Do("label", "service", "kept", "policy.kruise.io/delete-protection=Always")
 
 	// A running Keelson would revert the change of its component.
-	if err := n.fleet.controller.Stop(30 * time.Second); err != nil {
-		t.Fatal(err)
-	}
+	n.Check(n.fleet.controller.Stop(30 * time.Second))
 	const controllers = "deployment/workload-controllers"
 	system := func(args ...string) {
 		t.Helper()

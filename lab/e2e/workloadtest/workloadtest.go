@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +23,7 @@ import (
 
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
 )
 
 // Patience is the time limit of a wait, and Poll the interval of its checks. Patience is not a
@@ -73,22 +72,9 @@ func (c *Cluster) Kubectl(ctx context.Context, input string, args ...string) (st
 // SaveLogs copies the logs of a cluster's components to a folder, before the cluster is removed. It
 // does nothing if the cluster has no logs.
 func SaveLogs(lab *cluster.Lab, name, to string) error {
-	from := filepath.Join(lab.Dir, name, "logs")
-	logs, err := os.ReadDir(from)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	err := os.CopyFS(to, os.DirFS(filepath.Join(lab.Dir, name, "logs")))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("save logs: %w", err)
-	}
-	for _, l := range logs {
-		data, err := os.ReadFile(filepath.Join(from, l.Name()))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(to, l.Name()), data, 0o600)
-		}
-		if err != nil {
-			return fmt.Errorf("save logs: %w", err)
-		}
 	}
 	return nil
 }
@@ -116,6 +102,14 @@ func (c *Cluster) Begin(t *testing.T) *Test {
 		}
 	})
 	return n
+}
+
+// Check ends the test on an error.
+func (n *Test) Check(err error) {
+	n.Helper()
+	if err != nil {
+		n.Fatal(err)
+	}
 }
 
 // Do runs kubectl in the namespace, and fails the test on an error.
@@ -210,9 +204,7 @@ func (n *Test) settled(object string, pods, updated int64) Status {
 func (n *Test) Pods(app string) map[types.UID]corev1.Pod {
 	n.Helper()
 	list, err := n.Client.CoreV1().Pods(n.Namespace).List(n.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
-	if err != nil {
-		n.Fatal(err)
-	}
+	n.Check(err)
 	all := map[types.UID]corev1.Pod{}
 	for _, p := range list.Items {
 		all[p.UID] = p
