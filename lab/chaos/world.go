@@ -52,7 +52,7 @@ type world struct {
 func (c *chaos) newWorld(ctx context.Context, s scenario) *world {
 	folder := filepath.Join(c.folder, s.name)
 	w := &world{
-		chaos: c, name: s.name, folder: folder, rand: c.chance(s.name), ledger: oracle.NewLedger(), clear: map[string]bool{},
+		chaos: c, name: s.name, folder: folder, rand: c.chance(s.name), ledger: &oracle.Ledger{}, clear: map[string]bool{},
 		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters")},
 	}
 	for _, dir := range []string{"logs", "captured"} {

@@ -24,7 +24,7 @@ func (o Object) String() string {
 
 // Ledger holds what a scenario allows Keelson to do: the objects that components own,
 // and the wanted deletions. A scenario makes the entries before Keelson can act. The
-// methods are safe for concurrent use.
+// methods are safe for concurrent use. The zero Ledger allows nothing.
 type Ledger struct {
 	mu      sync.Mutex
 	entries ledger
@@ -51,38 +51,35 @@ type Deletion struct {
 	Why    string    `json:"why"`
 }
 
-// NewLedger returns a ledger that allows nothing.
-func NewLedger() *Ledger { return &Ledger{} }
+func (l *Ledger) enter(into func(*ledger)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	into(&l.entries)
+}
 
 // Own enters objects that components own.
 func (l *Ledger) Own(objects ...Object) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.entries.Owned = append(l.entries.Owned, objects...)
+	l.enter(func(e *ledger) { e.Owned = append(e.Owned, objects...) })
 }
 
 // OwnNamespace enters a namespace that components own, with every object in it.
 func (l *Ledger) OwnNamespace(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.entries.Namespaces = append(l.entries.Namespaces, name)
+	l.enter(func(e *ledger) { e.Namespaces = append(e.Namespaces, name) })
 }
 
 // MayDelete permits the deletion of each of the objects from a time on, once per UID.
 func (l *Ledger) MayDelete(from time.Time, why string, objects ...Object) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, o := range objects {
-		l.entries.Deletions = append(l.entries.Deletions, Deletion{Object: o, From: from, Why: why})
-	}
+	l.enter(func(e *ledger) {
+		for _, o := range objects {
+			e.Deletions = append(e.Deletions, Deletion{Object: o, From: from, Why: why})
+		}
+	})
 }
 
 // Restored enters the time of a restore of etcd to an older state. The API server must
 // have been down at that time.
 func (l *Ledger) Restored(at time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.entries.Restores = append(l.entries.Restores, at)
+	l.enter(func(e *ledger) { e.Restores = append(e.Restores, at) })
 }
 
 // Save writes the ledger to a file that [Load] can read.
@@ -105,7 +102,7 @@ func Load(path string) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the ledger: %w", err)
 	}
-	l := NewLedger()
+	l := &Ledger{}
 	if err := json.Unmarshal(data, &l.entries); err != nil {
 		return nil, fmt.Errorf("read the ledger %s: %w", path, err)
 	}

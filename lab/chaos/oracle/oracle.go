@@ -17,12 +17,14 @@
 package oracle
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/cluster"
@@ -157,10 +159,7 @@ func (j *judge) change(e audit.Event) {
 
 func (j *judge) delete(e audit.Event) {
 	var options struct {
-		Preconditions struct {
-			UID             string `json:"uid"`
-			ResourceVersion string `json:"resourceVersion"`
-		} `json:"preconditions"`
+		Preconditions struct{ UID, ResourceVersion string }
 	}
 	if len(e.Request) == 0 || json.Unmarshal(e.Request, &options) != nil {
 		j.violate(UnguardedDelete, e, "no options")
@@ -202,18 +201,14 @@ type guard struct {
 // body.
 func guardOf(body json.RawMessage) (guard, bool) {
 	var object struct {
-		Metadata struct {
-			UID             string `json:"uid"`
-			ResourceVersion string `json:"resourceVersion"`
-		} `json:"metadata"`
+		Metadata struct{ UID, ResourceVersion string }
 	}
 	if json.Unmarshal(body, &object) == nil {
 		return guard{uid: object.Metadata.UID, version: object.Metadata.ResourceVersion}, true
 	}
 	var operations []struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
+		Op, Path string
+		Value    any
 	}
 	if json.Unmarshal(body, &operations) != nil {
 		return guard{}, false
@@ -232,36 +227,26 @@ func guardOf(body json.RawMessage) (guard, bool) {
 // late writes of the previous session fail.
 func fence(e audit.Event) bool {
 	var body struct {
-		Metadata map[string]json.RawMessage `json:"metadata"`
-	}
-	var all map[string]json.RawMessage
-	if e.FieldManager != "keelson-epoch" || json.Unmarshal(e.Request, &body) != nil || json.Unmarshal(e.Request, &all) != nil {
-		return false
-	}
-	for field := range all {
-		if !slices.Contains([]string{"metadata", "apiVersion", "kind"}, field) {
-			return false
+		APIVersion, Kind string
+		Metadata         struct {
+			Name, Namespace, UID, ResourceVersion string
+			Annotations                           map[string]string
 		}
 	}
-	var notes map[string]string
-	if json.Unmarshal(body.Metadata["annotations"], &notes) != nil {
+	fields := json.NewDecoder(bytes.NewReader(e.Request))
+	fields.DisallowUnknownFields()
+	if e.FieldManager != "keelson-epoch" || fields.Decode(&body) != nil {
 		return false
 	}
-	_, ok := notes["keelson.io/epoch"]
-	return ok && len(notes) == 1 && !slices.ContainsFunc(slices.Collect(maps.Keys(body.Metadata)), func(field string) bool {
-		return !slices.Contains([]string{"annotations", "name", "namespace", "uid", "resourceVersion"}, field)
-	})
+	_, ok := body.Metadata.Annotations["keelson.io/epoch"]
+	return ok && len(body.Metadata.Annotations) == 1
 }
 
 // ObjectOf returns the object of an event, also for creations.
 func ObjectOf(e audit.Event) Object {
 	name := e.Resource.Name
 	if name == "" { // a POST contains the name only in its body
-		var body struct {
-			Metadata struct {
-				Name string `json:"name"`
-			} `json:"metadata"`
-		}
+		var body struct{ Metadata struct{ Name string } }
 		if json.Unmarshal(e.Request, &body) == nil {
 			name = body.Metadata.Name
 		}
@@ -323,20 +308,14 @@ func own(e audit.Event) bool {
 
 // indexed is a ledger with indexes for fast queries.
 type indexed struct {
-	owned      map[Object]bool
-	namespaces map[string]bool
+	owned      sets.Set[Object]
+	namespaces sets.Set[string]
 	deletions  map[Object][]Deletion
 	restores   []time.Time
 }
 
 func index(l ledger) indexed {
-	i := indexed{owned: map[Object]bool{}, namespaces: map[string]bool{}, deletions: map[Object][]Deletion{}, restores: l.Restores}
-	for _, o := range l.Owned {
-		i.owned[o] = true
-	}
-	for _, n := range l.Namespaces {
-		i.namespaces[n] = true
-	}
+	i := indexed{owned: sets.New(l.Owned...), namespaces: sets.New(l.Namespaces...), deletions: map[Object][]Deletion{}, restores: l.Restores}
 	for _, d := range l.Deletions {
 		i.deletions[d.Object] = append(i.deletions[d.Object], d)
 	}
@@ -344,7 +323,7 @@ func index(l ledger) indexed {
 }
 
 func (i indexed) owns(o Object) bool {
-	return i.owned[o] || i.namespaces[o.Namespace] || o.Group == "" && o.Resource == "namespaces" && i.namespaces[o.Name]
+	return i.owned.Has(o) || i.namespaces.Has(o.Namespace) || o.Group == "" && o.Resource == "namespaces" && i.namespaces.Has(o.Name)
 }
 
 // restored reports whether etcd was restored between two events.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // keelson is a line of an audit log about a request of Keelson's, as the API
@@ -222,7 +223,8 @@ func TestJudge(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			verdict := oracle.Judge(read(t, tc.lines), ledger(t))
+			var verdict oracle.Verdict
+			must.Test(t, func() { verdict = oracle.Judge(read(t, tc.lines), ledger(t)) })
 			var got []oracle.Rule
 			for _, v := range verdict.Violations {
 				got = append(got, v.Rule)
@@ -247,33 +249,22 @@ func gone() string {
 // ledger goes by way of its file, as that of a scenario does.
 func ledger(t *testing.T) *oracle.Ledger {
 	t.Helper()
-	l := oracle.NewLedger()
+	l := &oracle.Ledger{}
 	gone := oracle.Object{Resource: "configmaps", Namespace: "web", Name: "gone"}
 	l.Own(oracle.Object{Group: "apps", Resource: "deployments", Namespace: "web", Name: "web"}, gone, oracle.Object{Resource: "namespaces", Name: "web"})
 	l.MayDelete(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), "git no longer has it", gone)
 	path := filepath.Join(t.TempDir(), "ledger.json")
-	if err := l.Save(path); err != nil {
-		t.Fatal(err)
-	}
-	loaded, err := oracle.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return loaded
+	must.Do(l.Save(path))
+	return must.Get(oracle.Load(path))
 }
 
 func read(t *testing.T, lines []string) []audit.Event {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "audit.log")
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	events, _, err := audit.Read(path, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(events) != len(lines) {
-		t.Fatalf("%d events of %d lines", len(events), len(lines))
+	if err != nil || len(events) != len(lines) {
+		must.Failf("%d events of %d lines: %v", len(events), len(lines), err)
 	}
 	return events
 }

@@ -1,10 +1,10 @@
 package oracle
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -136,41 +136,33 @@ func (j *courseJudge) violate(format string, args ...any) {
 
 // Rollout holds the fields of a Rollout's status that the oracle reads.
 type Rollout struct {
-	Change   string           `json:"change"`
-	Revision string           `json:"revision"`
-	To       string           `json:"to"`
-	Back     bool             `json:"back"`
-	Phase    string           `json:"phase"`
-	Because  string           `json:"because"`
-	Stage    string           `json:"stage"`
-	Stages   []RolloutStage   `json:"stages"`
-	Clusters []RolloutCluster `json:"clusters"`
+	Change, Revision, To, Phase, Because, Stage string
+
+	Back     bool
+	Stages   []RolloutStage
+	Clusters []RolloutCluster
 }
 
 // RolloutStage is one stage in the status of a Rollout.
 type RolloutStage struct {
-	Name     string     `json:"name"`
-	Evidence string     `json:"evidence"`
-	Promoted string     `json:"promoted"`
-	Opened   *time.Time `json:"opened"`
-	Passed   *time.Time `json:"passed"`
-	Checks   []struct {
-		Name   string     `json:"name"`
-		After  bool       `json:"after"`
-		Passed *time.Time `json:"passed"`
-		Failed *time.Time `json:"failed"`
-	} `json:"checks"`
+	Name, Evidence, Promoted string
+	Opened, Passed           *time.Time
+
+	Checks []RolloutCheck
+}
+
+// RolloutCheck is one check in the status of a Rollout.
+type RolloutCheck struct {
+	Name   string
+	After  bool
+	Passed *time.Time
 }
 
 // RolloutCluster is one cluster in the status of a Rollout.
 type RolloutCluster struct {
-	Name     string     `json:"name"`
-	Stage    string     `json:"stage"`
-	Want     string     `json:"want"`
-	From     string     `json:"from"`
-	Released *time.Time `json:"released"`
-	Settled  *time.Time `json:"settled"`
-	Back     bool       `json:"back"`
+	Name, Stage, Want, From string
+	Released, Settled       *time.Time
+	Back                    bool
 }
 
 // StageNamed returns the stage with a name, or the zero value if there is none.
@@ -205,9 +197,7 @@ func (s RolloutStage) passed(name string, after bool) bool {
 
 // ReadRollout returns the status in the JSON of a Rollout.
 func ReadRollout(data []byte) (Rollout, error) {
-	var body struct {
-		Status Rollout `json:"status"`
-	}
+	var body struct{ Status Rollout }
 	if err := json.Unmarshal(data, &body); err != nil {
 		return Rollout{}, fmt.Errorf("read a Rollout: %w", err)
 	}
@@ -216,7 +206,7 @@ func ReadRollout(data []byte) (Rollout, error) {
 
 // accepted reports whether an event is a write of Keelson that the API server carried out.
 func accepted(e audit.Event) bool {
-	return e.User == cluster.Keelson && e.Write() && !e.DryRun && e.Stage == audit.ResponseComplete && e.Code < 300
+	return e.User == cluster.Keelson && e.Accepted() && e.Stage == audit.ResponseComplete
 }
 
 // versionsIn returns the versions by target hash, from the desired state in a component's
@@ -229,11 +219,9 @@ func versionsIn(hub []audit.Event, component string) map[string]string {
 		}
 		var body struct {
 			Status struct {
-				Version string `json:"version"`
-				Wanted  struct {
-					TargetHash string `json:"targetHash"`
-				} `json:"wanted"`
-			} `json:"status"`
+				Version string
+				Wanted  struct{ TargetHash string }
+			}
 		}
 		if json.Unmarshal(e.Response, &body) == nil && body.Status.Wanted.TargetHash != "" {
 			out[body.Status.Wanted.TargetHash] = body.Status.Version
@@ -254,24 +242,16 @@ func (j *courseJudge) statuses(hub []audit.Event) {
 		if !accepted(e) || e.Verb != "update" || e.Resource.Resource != "rollouts" || e.Resource.Subresource != "status" || e.Resource.Name != j.course.Component {
 			continue
 		}
-		var answer struct {
-			Metadata struct {
-				ResourceVersion string `json:"resourceVersion"`
-			} `json:"metadata"`
-		}
 		r, err := ReadRollout(e.Request)
-		if err == nil {
-			err = json.Unmarshal(e.Response, &answer)
-		}
-		version, bad := strconv.ParseUint(answer.Metadata.ResourceVersion, 10, 64)
-		if err != nil || bad != nil {
+		version := e.ResourceVersion()
+		if err != nil || version == 0 {
 			j.violate("a status that can't be read: %s, audit %s", e, e.ID)
 			continue
 		}
 		all = append(all, written{e, r, version})
 	}
 	// The order in which etcd stored the statuses.
-	slices.SortFunc(all, func(x, y written) int { return int(x.version) - int(y.version) }) //nolint:gosec // of one store
+	slices.SortFunc(all, func(x, y written) int { return cmp.Compare(x.version, y.version) })
 	var was Rollout
 	for _, now := range all {
 		j.Statuses++
@@ -477,9 +457,7 @@ func (j *courseJudge) writes(clusters map[string][]audit.Event) {
 // annotation.
 func versionOf(e audit.Event) string {
 	var body struct {
-		Metadata struct {
-			Annotations map[string]string `json:"annotations"`
-		} `json:"metadata"`
+		Metadata struct{ Annotations map[string]string }
 	}
 	if json.Unmarshal(e.Request, &body) != nil { // a patch without the form of an object
 		return ""
