@@ -2,16 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/keelson-io/keelson/lab/harness"
 
 	"github.com/keelson-io/keelson/lab/harness/must"
 	"github.com/keelson-io/keelson/lab/prometheus"
@@ -145,12 +143,13 @@ spec:
 func badMetric(ctx context.Context, r *run) (_ blocker, stop func() error) {
 	var count atomic.Int64
 	count.Store(5)
-	server := must.Get(harness.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintf(w, "# TYPE ferry_errors gauge\nferry_errors{component=\"ferry\"} %d\n", count.Load())
-	})))
-	asked, err := prometheus.Start(ctx, r.prometheus, filepath.Join(r.folder, "prometheus"), server.Addr)
+	}))
+	asked, err := prometheus.Start(ctx, r.prometheus, filepath.Join(r.folder, "prometheus"), server.Listener.Addr().String())
 	if err != nil {
-		must.Do(errors.Join(err, server.Close()))
+		server.Close()
+		must.Do(err)
 	}
 	return blocker{
 		name: "prometheus",
@@ -158,5 +157,5 @@ func badMetric(ctx context.Context, r *run) (_ blocker, stop func() error) {
 			"query: 'sum(ferry_errors{component=\"$(component)\"})', operator: <, threshold: 1}\n",
 		says: regexp.MustCompile(`gives 5, and not < 1`),
 		lift: func(context.Context, string) { count.Store(0) },
-	}, func() error { return errors.Join(asked.Stop(), server.Close()) }
+	}, func() error { server.Close(); return asked.Stop() }
 }

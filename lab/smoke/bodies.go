@@ -3,31 +3,28 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // diffBodies returns the fields in which two request bodies differ, with both values, in a fixed
 // order. It ignores resourceVersion and uid, the preconditions of an update.
-func diffBodies(before, after json.RawMessage) ([]string, error) {
+func diffBodies(before, after json.RawMessage) (out []string) {
 	var a, b map[string]any
-	if err := json.Unmarshal(before, &a); err != nil {
-		return nil, fmt.Errorf("decode request: %w", err)
-	}
-	if err := json.Unmarshal(after, &b); err != nil {
-		return nil, fmt.Errorf("decode request: %w", err)
-	}
+	must.Do(json.Unmarshal(before, &a))
+	must.Do(json.Unmarshal(after, &b))
 	for _, object := range []map[string]any{a, b} {
 		if meta, ok := object["metadata"].(map[string]any); ok {
 			delete(meta, "resourceVersion")
 			delete(meta, "uid")
 		}
 	}
-	var out []string
 	diffValues("", a, b, &out)
-	return out, nil
+	return out
 }
 
 func diffValues(path string, a, b any, out *[]string) {
@@ -38,14 +35,7 @@ func diffValues(path string, a, b any, out *[]string) {
 	switch {
 	case reflect.DeepEqual(a, b):
 	case aok && bok:
-		names := map[string]bool{}
-		for name := range maps.Keys(am) {
-			names[name] = true
-		}
-		for name := range maps.Keys(bm) {
-			names[name] = true
-		}
-		for _, name := range slices.Sorted(maps.Keys(names)) {
+		for _, name := range sets.List(sets.KeySet(am).Union(sets.KeySet(bm))) {
 			diffValues(path+"."+name, am[name], bm[name], out)
 		}
 	case alok && blok && len(al) == len(bl):

@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/keelson-io/keelson/lab/harness/must"
 )
@@ -97,38 +96,23 @@ func distinct(ctx context.Context, r *run) string {
 // the number of objects.
 func (r *run) complete(ctx context.Context) (total int) {
 	for _, c := range r.clusters {
-		want, have := map[string]bool{}, map[string]bool{}
+		want, have := sets.Set[string]{}, sets.Set[string]{}
 		for _, u := range r.cli.render(ctx, c) {
-			want[key(&u)] = true
+			want.Insert(key(&u))
 		}
 		for _, u := range r.managed(ctx, c) {
 			// Endpoints copy the labels of their Service.
 			if len(u.GetOwnerReferences()) == 0 && u.GetKind() != "Endpoints" {
-				have[key(&u)] = true
+				have.Insert(key(&u))
 			}
 		}
-		if !maps.Equal(want, have) {
-			must.Failf("%s: git says %d objects and the cluster has %d:\n%s", c, len(want), len(have), difference(want, have))
+		if !want.Equal(have) {
+			must.Failf("%s: git says %d objects and the cluster has %d: missing %q, unwanted %q", c, len(want), len(have),
+				sets.List(want.Difference(have)), sets.List(have.Difference(want)))
 		}
 		total += len(have)
 	}
 	return total
-}
-
-func difference(want, have map[string]bool) string {
-	var lines []string
-	for k := range want {
-		if !have[k] {
-			lines = append(lines, "missing "+k)
-		}
-	}
-	for k := range have {
-		if !want[k] {
-			lines = append(lines, "unwanted "+k)
-		}
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
 }
 
 func key(u *unstructured.Unstructured) string {

@@ -27,12 +27,12 @@ func drift(ctx context.Context, r *run) string {
 // replicas until the autoscaler is deleted, also when another field of the Deployment is pushed.
 func autoscaler(ctx context.Context, r *run) string {
 	hpas := r.admin(canary).Resource(harness.Resource("autoscaling/v2/horizontalpodautoscalers")).Namespace(dnsNamespace)
-	must.Get(hpas.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": map[string]any{"name": dns},
-		"spec": map[string]any{"minReplicas": int64(1), "maxReplicas": int64(9), "scaleTargetRef": map[string]any{
-			"apiVersion": "apps/v1", "kind": "Deployment", "name": dns,
-		}},
-	}}, metav1.CreateOptions{}))
+	hpa := must.Get(harness.Object(`apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: coredns}
+spec: {minReplicas: 1, maxReplicas: 9, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: coredns}}
+`))
+	must.Get(hpas.Create(ctx, hpa, metav1.CreateOptions{}))
 	was := r.coredns.replicas(ctx, canary)
 	must.Sleep(ctx, time.Second)
 	r.coredns.scale(ctx, canary, was+3)

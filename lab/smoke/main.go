@@ -42,7 +42,7 @@ func command(ctx context.Context) error {
 	listen := flag.String("listen", "127.0.0.1:0", "address of the controller's metrics and health endpoints")
 	prometheus := flag.String("prometheus", "", "a prometheus binary, which a pipeline then asks, too")
 	flag.Parse()
-	r, err := prepare(*binary, *demo)
+	r, err := must.TryGet(func() *run { return prepare(*binary, *demo) })
 	if err != nil {
 		return err
 	}
@@ -67,31 +67,16 @@ type run struct {
 	components int    // on all clusters together, once the fleet has converged; 0: unknown
 }
 
-func prepare(binary string, demo bool) (*run, error) {
-	binary, err := filepath.Abs(binary)
-	if err != nil {
-		return nil, fmt.Errorf("find keelson: %w", err)
-	}
-	set, err := binaries.Find()
-	if err != nil {
-		return nil, fmt.Errorf("find the control plane: %w", err)
-	}
-	folder, err := cluster.DefaultDir()
-	if err != nil {
-		return nil, fmt.Errorf("find a folder: %w", err)
-	}
+func prepare(binary string, demo bool) *run {
+	binary = must.Get(filepath.Abs(binary))
 	// A new repository needs a new folder: Keelson remembers the tags of the old one, and would
 	// report the new tags as moved.
 	parent, name := "", "keelson-smoke-"
 	if demo {
-		parent, name = filepath.Dir(folder), "demo-"
-		if err := os.MkdirAll(parent, 0o700); err != nil {
-			return nil, fmt.Errorf("make a folder: %w", err)
-		}
+		parent, name = filepath.Dir(must.Get(cluster.DefaultDir())), "demo-"
+		must.Do(os.MkdirAll(parent, 0o700))
 	}
-	if folder, err = os.MkdirTemp(parent, name); err != nil {
-		return nil, fmt.Errorf("make a folder: %w", err)
-	}
+	set, folder := must.Get(binaries.Find()), must.Get(os.MkdirTemp(parent, name))
 	s := &scene{
 		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters")}, set: set, folder: folder, keelson: binary,
 		clusters: []string{testing, canary, production},
@@ -102,7 +87,7 @@ func prepare(binary string, demo bool) (*run, error) {
 		scene: s, repo: repo, cli: c,
 		controller: &controller{cli: c, cache: filepath.Join(folder, "cache"), log: filepath.Join(folder, "controller.log")},
 		beacon:     &beacon{scene: s, repo: repo}, coredns: &coredns{scene: s, repo: repo, cli: c}, ferry: &ferry{scene: s, repo: repo, cli: c},
-	}, nil
+	}
 }
 
 // demo keeps everything running until it is interrupted.

@@ -45,86 +45,69 @@ func selector(ctx context.Context, r *run) string {
 	})
 }
 
-// blocked makes a mistake with coredns on the testing cluster, and in the same push a valid change
-// of the beacon. The delivery must report where the mistake is. coredns must stay unchanged, and
-// the beacon must arrive everywhere.
-func blocked(ctx context.Context, r *run, where string, mistake func(*undo)) string {
-	return r.withChange(ctx, func(u *undo) string {
-		from := r.marks()
-		push := r.beacon.set()
-		mistake(u)
-		d := r.coredns.stops(ctx, "Blocked", func(d harness.Delivery) bool { return strings.Contains(d.Message, where) })
-		r.beacon.arrives(ctx, push)
-		must.Sleep(ctx, 3*time.Second)
-		for _, c := range r.clusters {
-			for _, e := range r.writes(c, from) {
-				if e.Resource.Name != beaconName {
-					must.Failf("a mistake changed %s: %s", c, e)
-				}
-			}
-		}
-		return d.Message + "\nthe clusters stayed as they were; the other change of the same push arrived on all"
-	})
+// mistake is a mistake with coredns on the testing cluster, and text of the message about it.
+type mistake struct {
+	where string
+	make  func(context.Context, *run, *undo)
 }
 
 // clusterFile is the start of a message about the file of coredns on the testing cluster.
 const clusterFile = "clusters/" + testing + "/coredns.yaml:"
 
-// brokenTemplate publishes a version that does not render.
-func brokenTemplate(ctx context.Context, r *run) string {
-	return blocked(ctx, r, "templates/", func(*undo) {
+var mistakes = map[string]mistake{ //nolint:gochecknoglobals // a table
+	"broken-template": {"templates/", func(ctx context.Context, r *run, _ *undo) {
 		r.coredns.breakTemplate(ctx, `{{ fail "broken on purpose" }}`, "v1.13.1")
-	})
-}
-
-// endlessTemplate publishes a version whose template never ends. The beacon must arrive although
-// the template is still rendered.
-func endlessTemplate(ctx context.Context, r *run) string {
-	return blocked(ctx, r, "and was ended", func(*undo) {
+	}},
+	// The beacon must arrive although the template is still rendered.
+	"endless-template": {"and was ended", func(ctx context.Context, r *run, _ *undo) {
 		r.coredns.breakTemplate(ctx, "{{ range 1000000000000 }}{{ end }}", "v1.13.3")
-	})
-}
-
-// brokenValues sets a value that the chart's schema rejects.
-func brokenValues(ctx context.Context, r *run) string {
-	return blocked(ctx, r, clusterFile, func(*undo) {
+	}},
+	"broken-values": {clusterFile, func(ctx context.Context, r *run, _ *undo) {
 		r.repo.setValue(testing, dns, r.repo.integerValue(dns), "many")
 		r.repo.push(ctx, "many replicas")
-	})
-}
-
-// unknownKey adds a misspelt key.
-func unknownKey(ctx context.Context, r *run) string {
-	return blocked(ctx, r, clusterFile, func(*undo) {
+	}},
+	"unknown-key": {clusterFile, func(ctx context.Context, r *run, _ *undo) {
 		r.repo.metaConfig(testing, dns, func(m map[string]any) { m["valeus"] = map[string]any{} })
 		r.repo.push(ctx, "a misspelt key")
-	})
-}
-
-// movedTag moves the tag of the running version, and moves it back.
-func movedTag(ctx context.Context, r *run) string {
-	tag := dns + "/" + r.deliveries(ctx)[testing+"."+dns].Version
-	old := r.repo.git(ctx, "rev-parse", tag)
-	return blocked(ctx, r, "moved", func(u *undo) {
+	}},
+	"moved-tag": {"moved", func(ctx context.Context, r *run, u *undo) { // the tag of the running version
+		tag := dns + "/" + r.deliveries(ctx)[testing+"."+dns].Version
+		old := r.repo.git(ctx, "rev-parse", tag)
 		r.repo.write("components/coredns/template/templates/extra.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: coredns-extra\n")
 		r.repo.push(ctx, "not a new version")
 		u.git = func(ctx context.Context) { r.repo.moveTag(ctx, tag, old) }
 		r.repo.moveTag(ctx, tag, "HEAD")
-	})
-}
-
-// missingTag selects a version that was never published.
-func missingTag(ctx context.Context, r *run) string {
-	return blocked(ctx, r, clusterFile, func(*undo) {
+	}},
+	"missing-tag": {clusterFile, func(ctx context.Context, r *run, _ *undo) {
 		r.repo.setVersion(testing, dns, "v9.9.9")
 		r.repo.push(ctx, "a version that does not exist")
-	})
-}
-
-// symlink publishes a version that contains a symbolic link.
-func symlink(ctx context.Context, r *run) string {
-	return blocked(ctx, r, "secrets.yaml", func(*undo) {
+	}},
+	"symlink": {"secrets.yaml", func(ctx context.Context, r *run, _ *undo) {
 		must.Do(os.Symlink("/etc/passwd", r.repo.Path("components/coredns/template/templates/secrets.yaml")))
 		r.coredns.publish(ctx, "v1.13.2")
-	})
+	}},
+}
+
+// blocked returns a step that makes a mistake, and in the same push a valid change of the beacon. The
+// delivery must report where the mistake is. coredns must stay unchanged, and the beacon must arrive
+// everywhere.
+func blocked(name string) func(context.Context, *run) string {
+	return func(ctx context.Context, r *run) string {
+		return r.withChange(ctx, func(u *undo) string {
+			from := r.marks()
+			push := r.beacon.set()
+			mistakes[name].make(ctx, r, u)
+			d := r.coredns.stops(ctx, "Blocked", func(d harness.Delivery) bool { return strings.Contains(d.Message, mistakes[name].where) })
+			r.beacon.arrives(ctx, push)
+			must.Sleep(ctx, 3*time.Second)
+			for _, c := range r.clusters {
+				for _, e := range r.writes(c, from) {
+					if e.Resource.Name != beaconName {
+						must.Failf("a mistake changed %s: %s", c, e)
+					}
+				}
+			}
+			return d.Message + "\nthe clusters stayed as they were; the other change of the same push arrived on all"
+		})
+	}
 }

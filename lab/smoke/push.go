@@ -44,7 +44,7 @@ func changedFields(r *run, from marks) (_ []string, patches int) {
 			if before == nil {
 				must.Failf("%s: %s creates what no push asked for", c, e)
 			}
-			for _, f := range must.Get(diffBodies(before.Request, e.Request)) {
+			for _, f := range diffBodies(before.Request, e.Request) {
 				fields[e.Resource.Resource+" "+e.Resource.Namespace+"/"+e.Resource.Name+" "+f] = true
 			}
 			if !strings.Contains(e.Resource.Name, dns) {

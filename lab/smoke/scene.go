@@ -5,12 +5,10 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -134,29 +132,14 @@ func (s *scene) managed(ctx context.Context, name string) []unstructured.Unstruc
 	}
 	var out []unstructured.Unstructured
 	seen := map[string]bool{} // some kinds are served by two groups
-	for _, gvr := range listable(lists) {
+	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list"}}, lists)
+	for gvr := range must.Get(discovery.GroupVersionResources(lists)) {
 		found := must.Get(s.admin(name).Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabel}))
 		for _, u := range found.Items {
 			if !seen[string(u.GetUID())] {
 				out = append(out, u)
 			}
 			seen[string(u.GetUID())] = true
-		}
-	}
-	return out
-}
-
-func listable(lists []*metav1.APIResourceList) []schema.GroupVersionResource {
-	var out []schema.GroupVersionResource
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			continue // impossible in the answer of an API server
-		}
-		for _, r := range list.APIResources {
-			if slices.Contains(r.Verbs, "list") && !strings.Contains(r.Name, "/") {
-				out = append(out, gv.WithResource(r.Name))
-			}
 		}
 	}
 	return out
@@ -183,7 +166,7 @@ func (s *scene) since(name string, from marks) []audit.Event {
 // events, dry runs and access reviews.
 func (s *scene) writes(name string, from marks) []audit.Event {
 	return slices.DeleteFunc(s.since(name, from), func(e audit.Event) bool {
-		return !e.Write() || e.DryRun || e.Code >= 300 || e.Resource.Resource == "events" || e.Resource.Resource == "selfsubjectaccessreviews" ||
+		return !e.Accepted() || e.Resource.Resource == "events" || e.Resource.Resource == "selfsubjectaccessreviews" ||
 			e.Resource.Resource == "secrets" && e.Resource.Namespace == "keelson-system"
 	})
 }
