@@ -247,19 +247,26 @@ const danger = `danger:
 - {name: kept, effect: keep, because: another client sets it, match: {kinds: [ConfigMap], name: kept}, path: .data.kept}
 `
 
+// componentFiles returns the files of a component with a chart of one template, in a fleet
+// repository. fields are those of its component.yaml.
+func componentFiles(name, fields, version, template string) map[string]string {
+	folder := "components/" + name + "/"
+	return map[string]string{
+		folder + "component.yaml":              apiVersion + "kind: Component\n" + fields,
+		folder + "template/Chart.yaml":         "apiVersion: v2\nname: " + name + "\nversion: " + version + "\n",
+		folder + "template/templates/all.yaml": template,
+	}
+}
+
 // files returns the files of a version of the component in a fleet repository.
 func (c *component) files(pieces []piece) map[string]string {
 	var all []string
 	for _, p := range pieces {
 		all = append(all, p.manifest)
 	}
-	folder := "components/" + c.name + "/"
-	return map[string]string{
-		folder + "component.yaml":                     apiVersion + "kind: Component\nnamespace: " + c.name + "\nadopt: true\n" + danger,
-		folder + "template/Chart.yaml":                "apiVersion: v2\nname: " + c.name + "\nversion: 1.0.0\n",
-		folder + "template/templates/all.yaml":        strings.Join(all, "---\n"),
-		"clusters/" + target + "/" + c.name + ".yaml": apiVersion + "kind: MetaConfig\nversion: HEAD\n",
-	}
+	files := componentFiles(c.name, "namespace: "+c.name+"\nadopt: true\n"+danger, "1.0.0", strings.Join(all, "---\n"))
+	files["clusters/"+target+"/"+c.name+".yaml"] = apiVersion + "kind: MetaConfig\nversion: HEAD\n"
+	return files
 }
 
 // absentFiles returns the file that removes the component from the cluster.
@@ -284,10 +291,7 @@ func (c *component) allow(l *oracle.Ledger) {
 
 // allowNext permits in the ledger the deletions of the upgrade to the next version.
 func (c *component) allowNext(l *oracle.Ledger, from time.Time) {
-	for _, o := range c.removed {
-		o.Namespace = c.name
-		l.MayDelete(from, "git no longer has it", o)
-	}
+	l.MayDelete(from, "git no longer has it", c.removed...)
 	l.MayDelete(from, "it can't be updated", c.replaced...)
 	l.MayDelete(from, "the hook has run", c.done...)
 }

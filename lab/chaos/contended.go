@@ -13,19 +13,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 const (
@@ -43,7 +39,7 @@ const (
 func runContended(ctx context.Context, w *world, r *result) {
 	r.did, r.must = "writes of others (apply, PUT, patch, scale) to objects that change", 10*int(w.Contend.Seconds())
 	// git doesn't set replicas, so that the scaler owns the field.
-	g := w.newFixtureFleetOf(ctx, "busy", contendedComponents, strings.ReplaceAll(fixtureTemplate, "  replicas: 0\n", ""))
+	g := w.newFixtureFleet(ctx, "busy", contendedComponents, strings.ReplaceAll(fixtureTemplate, "  replicas: 0\n", ""), target)
 	g.steady = true // without a controller manager, no garbage is collected
 	s := &disasterFleet{fixtureFleet: g, kubeconfig: g.directNamed()}
 	s.restart(ctx)
@@ -86,7 +82,7 @@ type contention struct {
 type competingWriter struct {
 	name  string
 	kinds []string
-	write func(context.Context, dynamic.ResourceInterface, string, int) error
+	write func(context.Context, dynamic.ResourceInterface, string, int)
 }
 
 const (
@@ -106,60 +102,37 @@ func competingWriters() []competingWriter {
 }
 
 // applyField applies its own field with server-side apply.
-func applyField(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) error {
-	live, err := objects.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err //nolint:wrapcheck // by the caller
-	}
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": live.GetAPIVersion(), "kind": live.GetKind(),
-		// With the UID, the apply can't create an object that was deleted meanwhile.
-		"metadata": map[string]any{"name": name, "uid": string(live.GetUID()), "annotations": map[string]any{ssaField: strconv.Itoa(n)}},
-	}}
-	_, err = objects.Apply(ctx, name, u, metav1.ApplyOptions{FieldManager: "other-apply"})
-	return err //nolint:wrapcheck // by the caller
+func applyField(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) {
+	live := must.Get(objects.Get(ctx, name, metav1.GetOptions{}))
+	// With the UID, the apply can't create an object that was deleted meanwhile.
+	u := object(fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {name: %s, uid: %q, annotations: {%s: %q}}}",
+		live.GetAPIVersion(), live.GetKind(), name, live.GetUID(), ssaField, strconv.Itoa(n)))
+	must.Get(objects.Apply(ctx, name, u, metav1.ApplyOptions{FieldManager: "other-apply"}))
 }
 
 // putAnnotation reads, changes and replaces the whole object.
-func putAnnotation(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) error {
-	live, err := objects.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err //nolint:wrapcheck // by the caller
-	}
+func putAnnotation(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) {
+	live := must.Get(objects.Get(ctx, name, metav1.GetOptions{}))
 	notes := live.GetAnnotations()
 	if notes == nil {
 		notes = map[string]string{}
 	}
 	notes[putField] = strconv.Itoa(n)
 	live.SetAnnotations(notes)
-	_, err = objects.Update(ctx, live, metav1.UpdateOptions{FieldManager: "other-put"})
-	return err //nolint:wrapcheck // by the caller
+	must.Get(objects.Update(ctx, live, metav1.UpdateOptions{FieldManager: "other-put"}))
 }
 
 // patchLabel sends a merge patch, as kubectl label does.
-func patchLabel(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) error {
+func patchLabel(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) {
 	body := fmt.Sprintf(`{"metadata":{"labels":{%q:"%d"}}}`, patchField, n)
-	_, err := objects.Patch(ctx, name, "application/merge-patch+json", []byte(body), metav1.PatchOptions{FieldManager: "kubectl-label"})
-	return err //nolint:wrapcheck // by the caller
+	must.Get(objects.Patch(ctx, name, "application/merge-patch+json", []byte(body), metav1.PatchOptions{FieldManager: "kubectl-label"}))
 }
 
 // scale sets the replicas through the scale subresource, as an autoscaler does.
-func scale(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) error {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&autoscalingv1.Scale{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: autoscalingv1.ScaleSpec{Replicas: int32(n)}, //nolint:gosec // some hundreds
-	})
-	if err != nil {
-		return fmt.Errorf("encode a Scale: %w", err)
-	}
-	u := &unstructured.Unstructured{Object: content}
-	live, err := objects.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err //nolint:wrapcheck // by the caller
-	}
-	u.SetNamespace(live.GetNamespace())
-	_, err = objects.Update(ctx, u, metav1.UpdateOptions{FieldManager: "other-scale"}, "scale")
-	return err //nolint:wrapcheck // by the caller
+func scale(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) {
+	live := must.Get(objects.Get(ctx, name, metav1.GetOptions{}))
+	u := object(fmt.Sprintf("{apiVersion: autoscaling/v1, kind: Scale, metadata: {name: %s, namespace: %s}, spec: {replicas: %d}}", name, live.GetNamespace(), n))
+	must.Get(objects.Update(ctx, u, metav1.UpdateOptions{FieldManager: "other-scale"}, "scale"))
 }
 
 // shownField returns the value of a writer's field, or 0 if the field is missing.
@@ -174,10 +147,7 @@ func shownField(field string, u *unstructured.Unstructured) int {
 	default:
 		text = u.GetAnnotations()[field]
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.Atoi(text)
 	return n
 }
 
@@ -226,7 +196,7 @@ func (c *contention) write(ctx context.Context, r competingWriter, chance *rand.
 	c.mu.Lock()
 	n := c.last[key] + 1
 	c.mu.Unlock()
-	err := r.write(ctx, c.client.Resource(fixtureKinds()[kind]).Namespace(p.name), name, n)
+	err := must.Try(func() { r.write(ctx, c.client.Resource(fixtureKinds()[kind]).Namespace(p.name), name, n) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -265,7 +235,7 @@ func (c *contention) lost(ctx context.Context) []string {
 func revertedFields(events []audit.Event, prefix string) (reverted []string, ours int, err error) {
 	history := map[string][]audit.Event{}
 	for _, e := range events {
-		if wrote(e) && e.Verb != "delete" && e.Resource.Name != "" && strings.HasPrefix(e.Resource.Namespace, prefix) && versionOf(e) > 0 {
+		if e.Accepted() && e.Verb != "delete" && e.Resource.Name != "" && strings.HasPrefix(e.Resource.Namespace, prefix) && e.ResourceVersion() > 0 {
 			key := e.Resource.Resource + " " + e.Resource.Namespace + "/" + e.Resource.Name
 			history[key] = append(history[key], e)
 			if e.User == cluster.Keelson {
@@ -285,7 +255,7 @@ func revertedFields(events []audit.Event, prefix string) (reverted []string, our
 
 // decreased returns a line for each write of one object that decreased a counter.
 func decreased(key string, writes []audit.Event) ([]string, error) {
-	slices.SortStableFunc(writes, func(a, b audit.Event) int { return cmp.Compare(versionOf(a), versionOf(b)) })
+	slices.SortStableFunc(writes, func(a, b audit.Event) int { return cmp.Compare(a.ResourceVersion(), b.ResourceVersion()) })
 	var out []string
 	seen := map[string]int{}
 	for _, e := range writes {

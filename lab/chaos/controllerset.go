@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,13 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // The Lease settings of a controllerSet.
@@ -37,11 +34,10 @@ type controllerSet struct {
 	started int
 }
 
-// writer is a process with its own proxy. The audit log shows agent in the User-Agent.
+// writer is a process behind a proxy of its own. The audit log shows agent in the User-Agent.
 type writer struct {
 	*keelson
 	agent string
-	proxy *proxy.Proxy
 
 	mu    sync.Mutex
 	lease string     // the Lease that the process renews
@@ -59,19 +55,14 @@ type writeTrap struct {
 }
 
 // startWriter starts a process with its own proxy.
-func (c *controllerSet) startWriter(ctx context.Context) {
+func (c *controllerSet) startWriter() {
 	c.started++
 	wr := &writer{agent: fmt.Sprintf("writer-%03d", c.started)}
-	var path string
-	wr.proxy, path = c.proxied(ctx, wr.agent, proxy.Options{Agent: wr.agent})
-	wr.proxy.Use(wr.decide)
-	k, err := c.start(launch{name: wr.agent, repo: c.repo, kubeconfig: path}, controllerArgs("",
+	p, path := c.proxied(wr.agent, proxy.Options{Agent: wr.agent})
+	p.Use(wr.decide)
+	wr.keelson = c.start(launch{name: wr.agent, repo: c.repo, kubeconfig: path}, controllerArgs("",
 		"--cache-dir", c.path("cache-"+wr.agent), "--share", "--lease-duration", leaseDuration.String(),
 		"--renew-deadline", renewDeadline.String(), "--retry-period", retryPeriod.String())...)
-	if err != nil {
-		must.Do(errors.Join(err, wr.proxy.Close()))
-	}
-	wr.keelson = k
 	c.writers = append(c.writers, wr)
 }
 
@@ -79,7 +70,7 @@ func (c *controllerSet) startWriter(ctx context.Context) {
 // failed. A failed round is a violation.
 func (c *controllerSet) rounds(ctx context.Context, r *result, processes int, round func(context.Context) time.Duration) {
 	for range processes {
-		c.startWriter(ctx)
+		c.startWriter()
 	}
 	must.Wrap(func() { c.converged(ctx, hungAfter) }, "before any round")
 	for r.number < r.must && len(r.violations) == 0 {
@@ -160,14 +151,6 @@ func (c *controllerSet) resumeAndReplace(ctx context.Context, stopped *writer) {
 	c.replace(ctx, stopped)
 }
 
-func (c *controllerSet) stopAll() {
-	for _, wr := range c.writers {
-		if err := errors.Join(wr.Kill(), wr.proxy.Close()); err != nil {
-			harness.Say("%s: %v", c.name, err)
-		}
-	}
-}
-
 // decide records the Lease of a writer and triggers the trap.
 func (wr *writer) decide(r proxy.Request) proxy.Verdict {
 	wr.mu.Lock()
@@ -221,14 +204,13 @@ func (c *controllerSet) replace(ctx context.Context, deposed *writer) {
 	if code != 2 {
 		must.Failf("%s lost its Lease and ended with exit code %d, not 2 (its log: %s)", deposed.agent, code, deposed.Log)
 	}
-	c.drop(ctx, deposed)
+	c.drop(deposed)
 }
 
 // drop removes an ended process and starts another.
-func (c *controllerSet) drop(ctx context.Context, gone *writer) {
-	must.Do(gone.proxy.Close())
+func (c *controllerSet) drop(gone *writer) {
 	c.writers = slices.DeleteFunc(c.writers, func(wr *writer) bool { return wr == gone })
-	c.startWriter(ctx)
+	c.startWriter()
 }
 
 // holders returns the writer of each cluster, by the Leases in the hub. The writer is nil

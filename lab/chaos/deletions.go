@@ -6,17 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // runDeletions draws random plans that end objects in every way that git has. Objects
@@ -26,7 +24,10 @@ import (
 // hold, deny or keep. The audit log shows the deletions.
 func runDeletions(ctx context.Context, w *world, r *result) {
 	r.did, r.must = "plans that end objects: gone, hooks, replaced, moved, renamed, absent", w.Plans
-	e := &deletionRun{world: w, tally: map[string]*deletionTally{}, result: r}
+	e := &deletionRun{world: w, tally: map[string]*deletionTally{}, mayGo: map[*deletableObject]bool{}, result: r}
+	for _, kind := range deletableKinds() {
+		e.tally[kind.name] = &deletionTally{}
+	}
 	e.install(ctx)
 	for round := 1; e.result.number < w.Plans; round++ {
 		e.draw(round)
@@ -37,10 +38,9 @@ func runDeletions(ctx context.Context, w *world, r *result) {
 
 // deletableKind is a kind of objects that plans end.
 type deletableKind struct {
-	name            string // prefix of its objects' names, and name of the kind in notes
-	group, resource string
-	kind            string
-	cluster         bool // cluster-scoped
+	name                  string // prefix of its objects' names, and name of the kind in notes
+	group, resource, kind string // of version v1
+	cluster               bool   // cluster-scoped
 	// body returns the rest of the manifest. Most bodies contain an immutable part that
 	// depends on ending.variant.
 	body func(o *deletableObject) string
@@ -57,26 +57,26 @@ func deletableKinds() []deletableKind {
 		return fmt.Sprintf("immutable: true\ndata: {key: %q}\n", fmt.Sprint(o.variant))
 	}
 	return []deletableKind{
-		{name: "free", resource: "configmaps", kind: "v1/ConfigMap", body: config, free: true},
-		{name: "held", resource: "configmaps", kind: "v1/ConfigMap", body: config},
-		{name: "denied", resource: "configmaps", kind: "v1/ConfigMap", body: config, never: true},
-		{name: "kept", resource: "configmaps", kind: "v1/ConfigMap", body: config, never: true},
-		{name: "binding", group: rbac, resource: "rolebindings", kind: rbac + "/v1/RoleBinding", free: true, replaced: true, body: func(o *deletableObject) string {
+		{name: "free", resource: "configmaps", kind: "ConfigMap", body: config, free: true},
+		{name: "held", resource: "configmaps", kind: "ConfigMap", body: config},
+		{name: "denied", resource: "configmaps", kind: "ConfigMap", body: config, never: true},
+		{name: "kept", resource: "configmaps", kind: "ConfigMap", body: config, never: true},
+		{name: "binding", group: rbac, resource: "rolebindings", kind: "RoleBinding", free: true, replaced: true, body: func(o *deletableObject) string {
 			return fmt.Sprintf("roleRef: {apiGroup: %s, kind: Role, name: role-%d}\n", rbac, o.variant)
 		}},
-		{name: "namespace", resource: "namespaces", kind: "v1/Namespace", cluster: true, body: func(*deletableObject) string { return "" }},
-		{name: "claim", resource: "persistentvolumeclaims", kind: "v1/PersistentVolumeClaim", body: func(o *deletableObject) string {
+		{name: "namespace", resource: "namespaces", kind: "Namespace", cluster: true, body: func(*deletableObject) string { return "" }},
+		{name: "claim", resource: "persistentvolumeclaims", kind: "PersistentVolumeClaim", body: func(o *deletableObject) string {
 			return fmt.Sprintf("spec:\n  accessModes: [ReadWriteOnce]\n  storageClassName: none-%d\n  resources: {requests: {storage: 1Gi}}\n", o.variant)
 		}},
-		{name: "volume", resource: "persistentvolumes", kind: "v1/PersistentVolume", cluster: true, body: func(o *deletableObject) string {
+		{name: "volume", resource: "persistentvolumes", kind: "PersistentVolume", cluster: true, body: func(o *deletableObject) string {
 			return fmt.Sprintf("spec:\n  accessModes: [ReadWriteOnce]\n  capacity: {storage: 1Gi}\n  persistentVolumeReclaimPolicy: Retain\n  hostPath: {path: /nowhere-%d}\n", o.variant)
 		}},
-		{name: "class", group: "storage.k8s.io", resource: "storageclasses", kind: "storage.k8s.io/v1/StorageClass", cluster: true, body: func(o *deletableObject) string {
+		{name: "class", group: "storage.k8s.io", resource: "storageclasses", kind: "StorageClass", cluster: true, body: func(o *deletableObject) string {
 			return fmt.Sprintf("provisioner: chaos.example/%d\n", o.variant)
 		}},
-		{name: "stateful", group: "apps", resource: "statefulsets", kind: "apps/v1/StatefulSet", body: statefulWithClaims},
+		{name: "stateful", group: "apps", resource: "statefulsets", kind: "StatefulSet", body: statefulWithClaims},
 		{
-			name: "definition", group: "apiextensions.k8s.io", resource: "customresourcedefinitions", kind: "apiextensions.k8s.io/v1/CustomResourceDefinition", cluster: true,
+			name: "definition", group: "apiextensions.k8s.io", resource: "customresourcedefinitions", kind: "CustomResourceDefinition", cluster: true,
 			body: func(o *deletableObject) string {
 				scope := []string{"Namespaced", "Cluster"}[o.variant%2]
 				plural, group, _ := strings.Cut(o.name, ".")
@@ -137,41 +137,32 @@ func (o *deletableObject) logged() []oracle.Object {
 	return []oracle.Object{one, inside}
 }
 
-// id returns the name of the object in approvals.
 func (o *deletableObject) id() string {
-	i := strings.LastIndex(o.kind, "/")
-	id := o.kind[i+1:]
-	if o.group != "" {
-		id += "." + o.group
-	}
-	if o.namespace != "" {
-		return id + " " + o.namespace + "/" + o.name
-	}
-	return id + " " + o.name
+	return planned{APIVersion: o.apiVersion(), Kind: o.kind, Namespace: o.namespace, Name: o.name}.id()
+}
+
+func (o *deletableObject) apiVersion() string {
+	return schema.GroupVersion{Group: o.group, Version: "v1"}.String()
 }
 
 func (o *deletableObject) manifest() string {
-	version := strings.TrimSuffix(o.kind, o.kind[strings.LastIndex(o.kind, "/"):])
 	var b strings.Builder
-	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", version, o.kind[len(version)+1:], o.name)
+	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", o.apiVersion(), o.kind, o.name)
 	if o.namespace != "" {
 		fmt.Fprintf(&b, "  namespace: %s\n", o.namespace)
 	}
-	notes := map[string]string{}
-	if o.deletableKind.name == "kept" {
-		notes["helm.sh/resource-policy"] = "keep"
-	}
+	notes := ""
 	if o.hook != "" {
-		notes["helm.sh/hook"] = o.hook
+		notes += fmt.Sprintf("    helm.sh/hook: %q\n", o.hook)
 	}
 	if o.policy != "" {
-		notes["helm.sh/hook-delete-policy"] = o.policy
+		notes += fmt.Sprintf("    helm.sh/hook-delete-policy: %q\n", o.policy)
 	}
-	if len(notes) > 0 {
-		b.WriteString("  annotations:\n")
-		for _, name := range slices.Sorted(maps.Keys(notes)) {
-			fmt.Fprintf(&b, "    %s: %q\n", name, notes[name])
-		}
+	if o.deletableKind.name == "kept" {
+		notes += "    helm.sh/resource-policy: keep\n"
+	}
+	if notes != "" {
+		b.WriteString("  annotations:\n" + notes)
 	}
 	b.WriteString(o.body(o))
 	return b.String()
@@ -191,18 +182,14 @@ func (c *deletionComponent) namespace() string { return strings.TrimSuffix(c.nam
 func (c *deletionComponent) renamed() bool { return strings.HasSuffix(c.name, renamedSuffix) }
 
 func (c *deletionComponent) files() map[string]string {
-	folder, cluster := "components/"+c.name+"/", "clusters/"+target+"/"+c.name+".yaml"
-	files := map[string]string{
-		folder + "component.yaml":       apiVersion + "kind: Component\nnamespace: " + c.namespace() + "\n" + endingRules,
-		folder + "template/Chart.yaml":  "apiVersion: v2\nname: " + c.name + "\nversion: 1.0.0\n",
-		folder + "template/values.yaml": "{}\n",
-		cluster:                         apiVersion + "kind: MetaConfig\nversion: HEAD\n",
-	}
 	all := []string{fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: stays-%s, namespace: %s}\n", c.name, c.namespace())}
 	for _, o := range c.objects {
 		all = append(all, o.manifest())
 	}
-	files[folder+"template/templates/all.yaml"] = strings.Join(all, "---\n")
+	cluster := "clusters/" + target + "/" + c.name + ".yaml"
+	files := componentFiles(c.name, "namespace: "+c.namespace()+"\n"+endingRules, "1.0.0", strings.Join(all, "---\n"))
+	files["components/"+c.name+"/template/values.yaml"] = "{}\n"
+	files[cluster] = apiVersion + "kind: MetaConfig\nversion: HEAD\n"
 	switch {
 	case c.gone:
 		for name := range files {
@@ -238,14 +225,14 @@ const endingRounds = 4
 
 // install delivers the components for the first time.
 func (e *deletionRun) install(ctx context.Context) {
-	e.mayGo = map[*deletableObject]bool{}
 	files := map[string]string{}
 	for i := range max((e.Plans+endingRounds-1)/endingRounds, 2) {
 		c := &deletionComponent{name: fmt.Sprintf("d%03d", i)}
 		e.components = append(e.components, c)
-		e.ledger.Own(oracle.Object{Resource: "namespaces", Name: c.name})
-		e.ledger.Own(oracle.Object{Resource: "configmaps", Namespace: c.name, Name: "stays-" + c.name})
-		e.ledger.Own(oracle.Object{Resource: "configmaps", Namespace: c.name, Name: "stays-" + c.name + "r"})
+		stays := oracle.Object{Resource: "configmaps", Namespace: c.name, Name: "stays-" + c.name}
+		renamed := stays
+		renamed.Name += renamedSuffix
+		e.ledger.Own(oracle.Object{Resource: "namespaces", Name: c.name}, stays, renamed)
 		kinds := deletableKinds()
 		e.rand.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 		for j := range kinds[:6] {
@@ -281,10 +268,7 @@ func (e *deletionRun) object(c *deletionComponent, kind *deletableKind) *deletab
 // draw changes each component at random.
 func (e *deletionRun) draw(round int) {
 	for i, c := range e.components {
-		if c.absent || c.gone {
-			continue
-		}
-		if round >= endingRounds && e.last(c) {
+		if c.absent || c.gone || round >= endingRounds && e.last(c) {
 			continue
 		}
 		var stay []*deletableObject
@@ -368,14 +352,7 @@ func (e *deletionRun) end(o *deletableObject, why string) {
 	}
 }
 
-func (e *deletionRun) count(o *deletableObject) *deletionTally {
-	t := e.tally[o.deletableKind.name]
-	if t == nil {
-		t = &deletionTally{}
-		e.tally[o.deletableKind.name] = t
-	}
-	return t
-}
+func (e *deletionRun) count(o *deletableObject) *deletionTally { return e.tally[o.deletableKind.name] }
 
 // round lets Keelson apply the drawn changes, first without new approvals, then with
 // approvals for some of the held objects.
@@ -413,15 +390,10 @@ type planned struct {
 	APIVersion, Kind, Namespace, Name, Op, State, Hash string
 }
 
+// id returns the name of the object in approvals.
 func (p planned) id() string {
-	id := p.Kind
-	if group, _, ok := strings.Cut(p.APIVersion, "/"); ok {
-		id += "." + group
-	}
-	if p.Namespace != "" {
-		return id + " " + p.Namespace + "/" + p.Name
-	}
-	return id + " " + p.Name
+	kind := schema.FromAPIVersionAndKind(p.APIVersion, p.Kind).GroupKind().String()
+	return kind + " " + strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")
 }
 
 // approve commits approvals for a share of the held objects.
@@ -505,9 +477,6 @@ func (e *deletionRun) control(ctx context.Context) {
 	}
 	for _, m := range deletableKinds() {
 		t := e.tally[m.name]
-		if t == nil {
-			t = &deletionTally{}
-		}
 		e.result.notes = append(e.result.notes, fmt.Sprintf("%s: git ended %d, %d approvals, %d deleted", m.name, t.ended, t.approved, t.deleted))
 		if m.never != (t.deleted == 0) {
 			must.Failf("the control: %d objects of kind %q were deleted, of %d that git ended: the chances proved nothing", t.deleted, m.name, t.ended)

@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	"github.com/keelson-io/keelson/lab/chaos/webhook"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // disaster is a failure of the systems around Keelson.
@@ -38,10 +37,11 @@ type disasterFleet struct {
 // runDisasters strikes the cluster with one disaster after another while git
 // and the cluster change.
 func runDisasters(ctx context.Context, w *world, r *result) {
-	g := w.newFixtureFleet(ctx, "outage", 8)
-	s := &disasterFleet{fixtureFleet: g, result: r, kubeconfig: w.directNamed(), hook: must.Get(webhook.New(ctx))}
+	g := w.newFixtureFleet(ctx, "outage", 8, fixtureTemplate, target)
+	s := &disasterFleet{fixtureFleet: g, result: r, kubeconfig: w.directNamed(), hook: webhook.New()}
+	defer s.hook.Close()
 	r.did, r.must = "outages, restores, broken APIs, webhooks, finalizers, namespaces", len(s.disasters())
-	must.Finally(func() { s.all(ctx) }, s.hook.Close)
+	s.all(ctx)
 }
 
 // all starts the controller, and strikes with all disasters until one is not survived.
@@ -68,7 +68,7 @@ func (s *disasterFleet) restart(ctx context.Context) {
 		must.Do(s.controller.Kill())
 	}
 	must.Do(ctx.Err())
-	s.controller = must.Get(s.start(launch{name: "controller", repo: s.repo, kubeconfig: s.kubeconfig}, controllerArgs("")...))
+	s.controller = s.start(launch{name: "controller", repo: s.repo, kubeconfig: s.kubeconfig}, controllerArgs("")...)
 }
 
 // strike begins a disaster, changes the fleet, checks Keelson's statuses, ends the
@@ -104,20 +104,15 @@ func (s *disasterFleet) during(ctx context.Context, d disaster) {
 
 // statusSays fails unless the message of a Delivery that is not Synced contains all texts.
 func (s *disasterFleet) statusSays(ctx context.Context, texts []string) {
-	all := s.statuses(ctx)
 	var others []string
-next:
-	for name, d := range all {
+	for name, d := range s.statuses(ctx) {
 		if d.Sync == "Synced" {
 			continue
 		}
-		for _, text := range texts {
-			if !strings.Contains(d.Message, text) {
-				others = append(others, name+": "+d.String())
-				continue next
-			}
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(d.Message, text) }) {
+			return
 		}
-		return
+		others = append(others, name+": "+d.String())
 	}
 	must.Failf("no delivery says %q; those that are not synced say %q", texts, others)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -12,18 +11,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
-
-func metaNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
 // The limits of a burst: the number of faults, the longest duration, and the share of
 // requests that fail.
@@ -37,14 +31,9 @@ const (
 // burst it waits until the cluster has converged.
 func runFaults(ctx context.Context, w *world, r *result) {
 	r.did, r.must = "faults of requests, answers, watches and connections", w.Faults
-	g := w.newFixtureFleet(ctx, "fault", 40)
-	p, kubeconfig := w.proxied(ctx, "proxied", proxy.Options{})
-	defer func() {
-		if err := p.Close(); err != nil {
-			harness.Say("%s: %v", w.name, err)
-		}
-	}()
-	k := must.Get(w.start(launch{name: "controller", repo: g.repo, kubeconfig: kubeconfig}, controllerArgs("")...))
+	g := w.newFixtureFleet(ctx, "fault", 40, fixtureTemplate, target)
+	p, kubeconfig := w.proxied("proxied", proxy.Options{})
+	k := w.start(launch{name: "controller", repo: g.repo, kubeconfig: kubeconfig}, controllerArgs("")...)
 	must.Wrap(func() { g.converged(ctx, hungAfter) }, "before any fault (its log: %s)", k.Log)
 	for burst := 1; r.number < w.Faults; burst++ {
 		b := &faultGenerator{rand: w.newRand(), left: min(burstFaults, w.Faults-r.number)}
@@ -69,16 +58,22 @@ func runFaults(ctx context.Context, w *world, r *result) {
 	k.stop(ctx)
 }
 
-// proxied starts a proxy in front of the API server, and returns the user keelson's
-// kubeconfig for the proxy.
-func (w *world) proxied(ctx context.Context, name string, o proxy.Options) (*proxy.Proxy, string) {
-	o.Upstream = map[string]*rest.Config{cluster.Keelson: w.client(cluster.Keelson)}
-	p := must.Get(proxy.New(ctx, o))
-	path, err := must.TryGet(func() string { return w.kubeconfig(name, must.Get(p.Kubeconfig(cluster.Keelson))) })
-	if err != nil {
-		must.Do(errors.Join(err, p.Close()))
-	}
-	return p, path
+// newProxy starts a proxy for the user keelson in front of a cluster's API server. The proxy ends
+// with the world.
+func (w *world) newProxy(on string, o proxy.Options) *proxy.Proxy {
+	o.Upstream = map[string]*rest.Config{cluster.Keelson: must.Get(harness.Config(w.lab, on, cluster.Keelson))}
+	p := must.Get(proxy.New(o))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.proxies = append(w.proxies, p)
+	return p
+}
+
+// proxied starts a proxy in front of the world's own cluster, and returns the kubeconfig for the
+// proxy.
+func (w *world) proxied(name string, o proxy.Options) (*proxy.Proxy, string) {
+	p := w.newProxy(target, o)
+	return p, w.kubeconfig(name, must.Get(p.Kubeconfig(cluster.Keelson)))
 }
 
 func counted(counts map[proxy.Fault]int) string {

@@ -9,17 +9,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // fixtureFleet is a fleet of small components that change during faults: git gets new
@@ -44,21 +44,11 @@ type fixtureComponent struct {
 	port  int    // of its Service
 }
 
-// newFixtureFleet commits components to a new repository. It starts no process.
-func (w *world) newFixtureFleet(ctx context.Context, name string, components int) *fixtureFleet {
-	return w.newFixtureFleetOf(ctx, name, components, fixtureTemplate)
-}
-
-// newFixtureFleetOf is newFixtureFleet with another template.
-func (w *world) newFixtureFleetOf(ctx context.Context, name string, components int, template string) *fixtureFleet {
-	return w.newFixtureFleetOn(ctx, name, components, template, []string{target})
-}
-
-// newFixtureFleetOn is newFixtureFleetOf with several clusters, over which the components are
-// distributed in turn. All of them are the same real cluster, the world's.
-func (w *world) newFixtureFleetOn(ctx context.Context, name string, components int, template string, clusters []string) *fixtureFleet {
-	g := &fixtureFleet{world: w}
-	g.client = w.dynamic()
+// newFixtureFleet commits components of a template to a new repository. It starts no process. The
+// components are distributed over the clusters in turn. All of these are the same real cluster,
+// the world's.
+func (w *world) newFixtureFleet(ctx context.Context, name string, components int, template string, clusters ...string) *fixtureFleet {
+	g := &fixtureFleet{world: w, client: w.dynamic()}
 	files := map[string]string{}
 	for _, c := range clusters {
 		files["clusters/"+c+"/cluster.yaml"] = apiVersion + "kind: Cluster\nconnection:\n  context: " + c + "\n"
@@ -112,14 +102,10 @@ data: {value: {{ .Values.value | quote }}}
 `
 
 func (p *fixtureComponent) files(template string) map[string]string {
-	folder := "components/" + p.name + "/"
-	return map[string]string{
-		folder + "component.yaml":              apiVersion + "kind: Component\nnamespace: " + p.name + "\n",
-		folder + "template/Chart.yaml":         "apiVersion: v2\nname: " + p.name + "\nversion: 1.0.0\n",
-		folder + "template/values.yaml":        "value: none\nport: 1\nextra: false\n",
-		folder + "template/templates/all.yaml": template,
-		p.path():                               p.metaConfig(),
-	}
+	files := componentFiles(p.name, "namespace: "+p.name+"\n", "1.0.0", template)
+	files["components/"+p.name+"/template/values.yaml"] = "value: none\nport: 1\nextra: false\n"
+	files[p.path()] = p.metaConfig()
+	return files
 }
 
 // path returns the path of the component's meta-config.
@@ -166,32 +152,27 @@ func (g *fixtureFleet) changeGit(ctx context.Context, chance *rand.Rand, some in
 
 // drift changes or deletes some objects directly in the cluster.
 func (g *fixtureFleet) drift(ctx context.Context, chance *rand.Rand, some int) {
-	kinds := fixtureKinds()
+	patches := []struct{ kind, name, body string }{
+		{kind: "ConfigMap", name: "settings"}, // deleted
+		{"Service", "app", `{"spec":{"sessionAffinity":"ClientIP"}}`},
+		{"ServiceAccount", "app", `{"metadata":{"annotations":{"value":"drifted"}}}`},
+		{"ConfigMap", "settings", `{"data":{"value":"drifted","constant":null}}`},
+	}
 	for range some {
 		p := g.components[chance.IntN(len(g.components))]
+		d := patches[chance.IntN(len(patches))]
+		objects := g.client.Resource(fixtureKinds()[d.kind]).Namespace(p.name)
 		var err error
-		switch chance.IntN(4) {
-		case 0:
-			if g.steady {
-				continue
-			}
-			err = g.client.Resource(kinds["ConfigMap"]).Namespace(p.name).Delete(ctx, "settings", metav1.DeleteOptions{})
-		case 1:
-			err = g.patch(ctx, kinds["Service"], p.name, "app", `{"spec":{"sessionAffinity":"ClientIP"}}`)
-		case 2:
-			err = g.patch(ctx, kinds["ServiceAccount"], p.name, "app", `{"metadata":{"annotations":{"value":"drifted"}}}`)
-		default:
-			err = g.patch(ctx, kinds["ConfigMap"], p.name, "settings", `{"data":{"value":"drifted","constant":null}}`)
+		switch {
+		case d.body != "":
+			_, err = objects.Patch(ctx, d.name, types.MergePatchType, []byte(d.body), metav1.PatchOptions{FieldManager: "kubectl-edit"})
+		case !g.steady:
+			err = objects.Delete(ctx, d.name, metav1.DeleteOptions{})
 		}
-		if err != nil && !metaNotFound(err) {
+		if err != nil && !apierrors.IsNotFound(err) {
 			must.Failf("make drift in %s: %w", p.name, err)
 		}
 	}
-}
-
-func (g *fixtureFleet) patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name, body string) error {
-	_, err := g.client.Resource(gvr).Namespace(namespace).Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: "kubectl-edit"})
-	return err //nolint:wrapcheck // by its caller
 }
 
 // asGitSays compares the objects of fixture components' kinds that Keelson manages with git. It fails with
@@ -199,8 +180,8 @@ func (g *fixtureFleet) patch(ctx context.Context, gvr schema.GroupVersionResourc
 func (g *fixtureFleet) asGitSays(ctx context.Context) {
 	want := map[string]string{}
 	for _, p := range g.components {
-		for _, o := range p.want() {
-			want[p.name+"/"+o[0]] = o[1]
+		for key, value := range p.want() {
+			want[p.name+"/"+key] = value
 		}
 	}
 	var wrong []string
@@ -233,50 +214,31 @@ func (g *fixtureFleet) asGitSays(ctx context.Context) {
 const componentLabelOf = "keelson.io/component"
 
 // want returns a component's objects with the fields as [shown] formats them.
-func (p *fixtureComponent) want() [][2]string {
-	out := [][2]string{
-		{"ServiceAccount app", p.value},
-		{"ConfigMap settings", fmt.Sprintf("map[constant:x value:%s]", p.value)},
-		{"Service app", fmt.Sprintf("None:%d", p.port)},
-		{"Deployment app", p.value},
+func (p *fixtureComponent) want() map[string]string {
+	out := map[string]string{
+		"ServiceAccount app": p.value,
+		"ConfigMap settings": fmt.Sprintf(`{"constant":"x","value":%q}`, p.value),
+		"Service app":        fmt.Sprintf("None:%d", p.port),
+		"Deployment app":     p.value,
 	}
 	if p.extra {
-		out = append(out, [2]string{"ConfigMap extra", fmt.Sprintf("map[value:%s]", p.value)})
+		out["ConfigMap extra"] = fmt.Sprintf(`{"value":%q}`, p.value)
 	}
 	return out
 }
 
 // shown returns the fields of an object that git sets, as text.
 func shown(u *unstructured.Unstructured) string {
-	switch u.GetKind() {
-	case "ServiceAccount":
-		return u.GetAnnotations()["value"]
-	case "ConfigMap":
-		data, _, _ := unstructured.NestedStringMap(u.Object, "data")
-		return fmt.Sprint(data)
-	case "Service":
-		ports, _, _ := unstructured.NestedSlice(u.Object, "spec", "ports")
-		var all []string
-		for _, p := range ports {
-			port, _ := p.(map[string]any)
-			all = append(all, fmt.Sprint(port["port"]))
-		}
-		affinity, _, _ := unstructured.NestedString(u.Object, "spec", "sessionAffinity")
-		return affinity + ":" + strings.Join(all, ",")
-	case "Deployment":
-		containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
-		var all []string
-		for _, c := range containers {
-			container, _ := c.(map[string]any)
-			env, _ := container["env"].([]any)
-			for _, e := range env {
-				variable, _ := e.(map[string]any)
-				all = append(all, fmt.Sprint(variable["value"]))
-			}
-		}
-		return strings.Join(all, ",")
-	}
-	return ""
+	var text strings.Builder
+	fields := jsonpath.New("fields").AllowMissingKeys(true)
+	must.Do(fields.Parse(map[string]string{
+		"ServiceAccount": "{.metadata.annotations.value}",
+		"ConfigMap":      "{.data}",
+		"Service":        "{.spec.sessionAffinity}:{.spec.ports[*].port}",
+		"Deployment":     "{.spec.template.spec.containers[*].env[*].value}",
+	}[u.GetKind()]))
+	must.Do(fields.Execute(&text, u.Object))
+	return text.String()
 }
 
 // statuses returns the Deliveries of the fleet's components, by component. Clusters that are

@@ -11,14 +11,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	"golang.org/x/time/rate"
+
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 const (
@@ -38,9 +37,9 @@ const (
 // and honest webhooks report the changes.
 func runFlood(ctx context.Context, w *world, r *result) {
 	r.did, r.must = "commits that are delivered while webhooks are flooded", max(1, int(w.Flood.Seconds())/20)
-	g := w.newFixtureFleet(ctx, "hook", 8)
+	g := w.newFixtureFleet(ctx, "hook", 8, fixtureTemplate, target)
 	g.steady = true
-	f := &flood{disasterFleet: &disasterFleet{fixtureFleet: g}, secret: w.planted.plant("the secret of webhooks"), sent: map[string]*atomic.Int64{}}
+	f := &flood{disasterFleet: &disasterFleet{fixtureFleet: g}, secret: w.planted.plant("the secret of webhooks"), sent: map[string]int{}}
 	f.begin(ctx)
 	var quiet []time.Duration
 	must.Wrap(func() { f.pushes(ctx, &quiet, func(done int) bool { return done < quietPushes }) }, "before the flood (its log: %s)", f.controller.Log)
@@ -83,7 +82,7 @@ type flood struct {
 	hooks, status string // a URL, and the address of metrics
 
 	mu   sync.Mutex
-	sent map[string]*atomic.Int64
+	sent map[string]int // requests, by kind
 }
 
 // begin starts a controller that polls git once a minute.
@@ -91,9 +90,9 @@ func (f *flood) begin(ctx context.Context) {
 	f.kubeconfig = f.directNamed()
 	secrets := f.path("webhook-secret")
 	must.Do(os.WriteFile(secrets, []byte(f.secret+"\n"), 0o600))
-	f.controller = must.Get(f.start(launch{name: "controller", repo: f.repo, kubeconfig: f.kubeconfig},
+	f.controller = f.start(launch{name: "controller", repo: f.repo, kubeconfig: f.kubeconfig},
 		"controller", "--context", target, "--interval", "1m", "--listen", "127.0.0.1:0",
-		"--webhook-listen", "127.0.0.1:0", "--webhook-secret-file", secrets))
+		"--webhook-listen", "127.0.0.1:0", "--webhook-secret-file", secrets)
 	must.Wrap(func() { f.converged(ctx, hungAfter) }, "before the flood (its log: %s)", f.controller.Log)
 	f.hooks = "http://" + must.Get(harness.Served(f.controller.Log, "webhooks")) + "/hook"
 	f.status = must.Get(harness.Served(f.controller.Log, "/metrics"))
@@ -141,77 +140,54 @@ func (f *flood) underFlood(ctx context.Context, long time.Duration) (took []time
 	var wg sync.WaitGroup
 	many := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 64}, Timeout: 10 * time.Second}
 	defer many.CloseIdleConnections()
-	f.paced(flooding, &wg, "unsigned", floodRate, func(ctx context.Context) {
-		_, _ = f.post(ctx, many, strings.NewReader("{}"), "") // the controller's metrics count the results
-	})
 	const again = `{"ref": "refs/heads/main"}`
-	f.paced(flooding, &wg, "the same signed one", duplicateRate, func(ctx context.Context) {
-		_, _ = f.post(ctx, many, strings.NewReader(again), sign(f.secret, again))
-	})
-	for range largeSenders {
-		f.repeated(flooding, &wg, "of 1 GiB", func(ctx context.Context) {
+	for _, s := range []senders{
+		{"unsigned", 32, floodRate, func(ctx context.Context) {
+			_, _ = f.post(ctx, many, strings.NewReader("{}"), "") // the controller's metrics count the results
+		}},
+		{"the same signed one", 32, duplicateRate, func(ctx context.Context) {
+			_, _ = f.post(ctx, many, strings.NewReader(again), sign(f.secret, again))
+		}},
+		{"of 1 GiB", largeSenders, rate.Inf, func(ctx context.Context) {
 			_, _ = f.post(ctx, http.DefaultClient, io.LimitReader(zeros{}, largeBody), sign("a guess", ""))
-		})
-	}
-	for range slowSenders {
-		f.repeated(flooding, &wg, "slow", f.slowly)
-	}
-	wg.Go(func() {
-		tick := time.NewTicker(200 * time.Millisecond)
-		defer tick.Stop()
-		for flooding.Err() == nil {
-			peak = max(peak, f.controller.memory())
-			select {
-			case <-flooding.Done():
-			case <-tick.C:
-			}
+		}},
+		{"slow", slowSenders, rate.Inf, f.slowly},
+	} {
+		limit := rate.NewLimiter(s.perSecond, floodRate/10)
+		for range s.count {
+			wg.Go(func() { f.repeat(flooding, limit, s) })
 		}
-	})
+	}
+	wg.Go(func() { every(flooding, 200*time.Millisecond, func() { peak = max(peak, f.controller.memory()) }) })
 	err = must.Try(func() { f.pushes(ctx, &took, func(int) bool { return flooding.Err() == nil }) })
 	stop()
 	wg.Wait()
 	return took, peak, err
 }
 
-// paced calls do perSecond times a second, up to 32 calls at once, until the context ends.
-func (f *flood) paced(ctx context.Context, wg *sync.WaitGroup, what string, perSecond int, do func(context.Context)) {
-	limit := rate.NewLimiter(rate.Limit(perSecond), perSecond/10)
-	n := f.counter(what)
-	for range 32 {
-		wg.Go(func() {
-			for limit.Wait(ctx) == nil {
-				do(ctx)
-				n.Add(1)
-			}
-		})
-	}
+// senders send one kind of requests at the same time, together so many a second.
+type senders struct {
+	what      string
+	count     int
+	perSecond rate.Limit
+	send      func(context.Context)
 }
 
-// repeated calls do repeatedly until the context ends.
-func (f *flood) repeated(ctx context.Context, wg *sync.WaitGroup, what string, do func(context.Context)) {
-	n := f.counter(what)
-	wg.Go(func() {
-		for ctx.Err() == nil {
-			do(ctx)
-			n.Add(1)
-		}
-	})
-}
-
-func (f *flood) counter(what string) *atomic.Int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.sent[what] == nil {
-		f.sent[what] = &atomic.Int64{}
+// repeat sends requests until the context ends.
+func (f *flood) repeat(ctx context.Context, limit *rate.Limiter, s senders) {
+	for limit.Wait(ctx) == nil {
+		s.send(ctx)
+		f.mu.Lock()
+		f.sent[s.what]++
+		f.mu.Unlock()
 	}
-	return f.sent[what]
 }
 
 // sentCounts lists the numbers of sent requests by kind.
 func (f *flood) sentCounts() string {
 	var out []string
 	for what, n := range f.sent {
-		out = append(out, fmt.Sprintf("%d %s", n.Load(), what))
+		out = append(out, fmt.Sprintf("%d %s", n, what))
 	}
 	slices.Sort(out)
 	return strings.Join(out, ", ")
@@ -226,20 +202,9 @@ func (f *flood) slowly(ctx context.Context) {
 	}
 	defer func() { _ = conn.Close() }() // the request is only load
 	request := "POST /hook HTTP/1.1\r\nHost: keelson\r\nX-Hub-Signature-256: " + sign("a guess", "") + "\r\nContent-Length: 1000\r\n\r\n"
-	if _, err := io.WriteString(conn, request); err != nil {
-		return
-	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		if _, err := conn.Write([]byte("x")); err != nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	_, err = io.WriteString(conn, request)
+	for err == nil && process.Wait(ctx, time.Second) == nil {
+		_, err = conn.Write([]byte("x"))
 	}
 }
 

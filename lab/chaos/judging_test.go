@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // TestFailed shows that nothing passes without having run.
@@ -96,31 +98,27 @@ func text(c component) string {
 // TestSearch hides a secret in each of its forms, between other letters.
 func TestSearch(t *testing.T) {
 	t.Parallel()
-	c := newPlantedSecrets(1)
-	value := c.plant("here")
-	forms, err := disguises(value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, form := range forms {
-		if found := search(t, c, "x="+string(form)+"y"); len(found) != 1 || !strings.Contains(found[0], "planted in here") {
-			t.Errorf("form %d (%s): found %v", i, form, found)
+	must.Test(t, func() {
+		c := newPlantedSecrets(1)
+		value := c.plant("here")
+		for i, form := range disguises(value) {
+			if found := search(t, c, "x="+string(form)+"y"); len(found) != 1 || !strings.Contains(found[0], "planted in here") {
+				t.Errorf("form %d (%s): found %v", i, form, found)
+			}
 		}
-	}
-	if found := search(t, c, "x="+value[1:]); len(found) != 0 {
-		t.Errorf("found what is not there: %v", found)
-	}
+		if found := search(t, c, "x="+value[1:]); len(found) != 0 {
+			t.Errorf("found what is not there: %v", found)
+		}
+	})
 }
 
 func search(t *testing.T, c *plantedSecrets, content string) []string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "log"), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	files, _, found, err := c.search(dir)
-	if err != nil || files != 1 {
-		t.Fatalf("searched %d files, %v", files, err)
+	must.Do(os.WriteFile(filepath.Join(dir, "log"), []byte(content), 0o600))
+	files, _, found := c.search(dir)
+	if files != 1 {
+		must.Failf("searched %d files", files)
 	}
 	return found
 }

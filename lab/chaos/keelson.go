@@ -23,7 +23,7 @@ type launch struct {
 }
 
 // start starts keelson ARGS.
-func (w *world) start(l launch, args ...string) (*keelson, error) {
+func (w *world) start(l launch, args ...string) *keelson {
 	w.mu.Lock()
 	w.started++
 	log := w.path("logs", fmt.Sprintf("%05d-%s.log", w.started, l.name))
@@ -32,18 +32,14 @@ func (w *world) start(l launch, args ...string) (*keelson, error) {
 	if l.repo != "" {
 		args = append(args, "--repo", l.repo)
 	}
-	child, err := process.StartChild(process.Spec{
+	k := &keelson{must.Get(process.StartChild(process.Spec{
 		Path: w.keelson, Args: args, Dir: w.folder, Log: log,
 		Env: append([]string{"HOME=" + w.folder, "PATH=/usr/bin:/bin"}, l.env...), Orphaned: syscall.SIGKILL,
-	}, nil)
-	if err != nil {
-		return nil, err
-	}
+	}, nil))}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	k := &keelson{child}
 	w.processes = append(slices.DeleteFunc(w.processes, func(k *keelson) bool { return k.Ended() }), k)
-	return k, nil
+	return k
 }
 
 // killNow sends SIGKILL, but doesn't wait for the end of the process.
@@ -70,7 +66,7 @@ func (k *keelson) wait(ctx context.Context) (int, error) {
 
 // run runs keelson ARGS to the end, and returns the exit code and the output.
 func (w *world) run(ctx context.Context, l launch, args ...string) (int, string) {
-	k := must.Get(w.start(l, args...))
+	k := w.start(l, args...)
 	code := must.Get(k.wait(ctx))
 	return code, string(must.Get(os.ReadFile(k.Log)))
 }

@@ -9,17 +9,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-	"github.com/keelson-io/keelson/lab/process"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 // proxySlots is the number of processes that are killed concurrently, each with its own
@@ -36,8 +33,7 @@ const minObjects = 4
 // killMatrix is the state of the kill matrix.
 type killMatrix struct {
 	*world
-	client dynamic.Interface
-	direct string // kubeconfig without a proxy
+	client dynamic.Interface // without a proxy
 	slots  chan *proxySlot
 	points []point
 	first  []point // of a cluster's first apply, once each
@@ -48,27 +44,26 @@ type killMatrix struct {
 
 // runKill kills keelson apply at every point, on the components of every seed.
 func runKill(ctx context.Context, w *world, r *result) {
-	m := &killMatrix{world: w, result: r, points: allPoints(applyMoments()), seeds: w.Seeds, slots: make(chan *proxySlot, proxySlots), tries: map[string]int{}}
+	m := w.newKillMatrix(r, proxySlots, allPoints(applyMoments()), w.Seeds)
 	m.first = pointsOf(first, few, firstMoments())
 	r.did = fmt.Sprintf("SIGKILL of keelson apply at %d points, %d components each, and %d of a cluster's first apply", len(m.points), m.seeds, len(m.first))
 	r.must = m.must()
-	for i := range proxySlots {
-		l := w.newProxySlot(ctx, fmt.Sprintf("slot-%d", i))
-		defer l.close()
-		m.slots <- l
-	}
 	m.begin(ctx)
 	m.rounds(ctx, (*round).applies)
 }
 
-// connect makes the client and the kubeconfig that don't use a proxy.
-func (m *killMatrix) connect() {
-	m.client, m.direct = m.dynamic(), m.world.direct()
+// newKillMatrix returns a matrix of points and seeds, of which as many processes are killed at a
+// time as there are slots.
+func (w *world) newKillMatrix(r *result, slots int, points []point, seeds int) *killMatrix {
+	m := &killMatrix{world: w, client: w.dynamic(), result: r, points: points, seeds: seeds, slots: make(chan *proxySlot, slots), tries: map[string]int{}}
+	for i := range slots {
+		m.slots <- w.newProxySlot(fmt.Sprintf("slot-%d", i))
+	}
+	return m
 }
 
 // rounds carries out the steps for one seed after the other.
 func (m *killMatrix) rounds(ctx context.Context, steps func(*round) []func(context.Context)) {
-	m.connect()
 	for seed := range m.seeds {
 		started := time.Now()
 		for _, step := range steps(m.round(seed)) {
@@ -212,11 +207,9 @@ func (r *round) next(ctx context.Context, components ...*component) {
 // leave makes the components of the apply uninstall absent in git.
 func (r *round) leave(ctx context.Context) {
 	files := map[string]string{}
-	for _, t := range r.trials {
-		if t.apply == uninstall {
-			maps.Copy(files, t.absentFiles())
-			t.allowAbsent(r.ledger, time.Now())
-		}
+	for _, t := range r.of(uninstall) {
+		maps.Copy(files, t.absentFiles())
+		t.allowAbsent(r.ledger, time.Now())
 	}
 	r.push(ctx, r.repo, files)
 }
@@ -249,37 +242,30 @@ func (r *round) checkGone(ctx context.Context) {
 
 // kubectl creates an object as client-side kubectl apply does.
 func (r *round) kubectl(ctx context.Context, c *component) {
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"key": "by hand", "old": "x"},
-		"metadata": map[string]any{
-			"name": "adopted", "namespace": c.name,
-			"annotations": map[string]any{"kubectl.kubernetes.io/last-applied-configuration": "{}"},
-		},
-	}}
+	u := object(`apiVersion: v1
+kind: ConfigMap
+metadata: {name: adopted, annotations: {kubectl.kubernetes.io/last-applied-configuration: "{}"}}
+data: {key: by hand, old: x}`)
 	configMaps := r.client.Resource(harness.Resource("v1/configmaps"))
 	must.Get(configMaps.Namespace(c.name).Create(ctx, u, metav1.CreateOptions{FieldManager: "kubectl-client-side-apply"}))
+}
+
+// of returns the trials of an apply.
+func (r *round) of(k killedApply) []*trial {
+	return slices.DeleteFunc(slices.Clone(r.trials), func(t *trial) bool { return t.apply != k })
 }
 
 // killAll runs an apply for each trial of an apply and kills the apply at the trial's
 // point.
 func (r *round) killAll(ctx context.Context, k killedApply) {
-	var wg sync.WaitGroup
-	errs := make([]error, len(r.trials))
-	for i, t := range r.trials {
-		if t.apply != k {
-			continue
-		}
+	trials := r.of(k)
+	errs := make([]error, len(trials))
+	must.All(len(trials), func(i int) {
 		l := <-r.slots
-		wg.Go(func() {
-			defer func() { r.slots <- l }()
-			errs[i] = l.kill(ctx, r.repo, t, "apply", target, t.component.name, "--yes", "--timeout", "30s")
-		})
-	}
-	wg.Wait()
-	for i, t := range r.trials {
-		if t.apply != k {
-			continue
-		}
+		defer func() { r.slots <- l }()
+		errs[i] = l.kill(ctx, r.repo, trials[i], "apply", target, trials[i].component.name, "--yes", "--timeout", "30s")
+	})
+	for i, t := range trials {
 		r.killed(t, errs[i])
 	}
 }
@@ -323,7 +309,7 @@ func (r *round) releaseHeld(ctx context.Context) {
 }
 
 func (r *round) apply(ctx context.Context, name string) {
-	code, out := r.run(ctx, launch{name: name, repo: r.repo, kubeconfig: r.direct}, "apply", target, "--yes", "--timeout", "60s")
+	code, out := r.run(ctx, launch{name: name, repo: r.repo, kubeconfig: r.direct()}, "apply", target, "--yes", "--timeout", "60s")
 	if code != 0 {
 		r.result.violate("seed %d: the process after the kills (%s) ended with exit code %d:\n%s", r.seed, name, code, tail(out))
 	}
@@ -384,15 +370,9 @@ type proxySlot struct {
 	kubeconfig string
 }
 
-func (w *world) newProxySlot(ctx context.Context, name string) *proxySlot {
-	p, kubeconfig := w.proxied(ctx, name, proxy.Options{})
+func (w *world) newProxySlot(name string) *proxySlot {
+	p, kubeconfig := w.proxied(name, proxy.Options{})
 	return &proxySlot{world: w, proxy: p, kubeconfig: kubeconfig}
-}
-
-func (l *proxySlot) close() {
-	if err := l.proxy.Close(); err != nil {
-		harness.Say("%s: %v", l.name, err)
-	}
 }
 
 // errNotHit is returned for a process that ended before it reached its point.
@@ -412,13 +392,9 @@ type killTrap struct {
 
 // heldRequest is a request that the proxy holds until another process has done the work.
 type heldRequest struct {
-	let  chan struct{}
-	done chan struct{}
-	once sync.Once
+	forward func() // forwards the request, unless that has happened
+	done    chan struct{}
 }
-
-// forward forwards the request, unless that has happened.
-func (h *heldRequest) forward() { h.once.Do(func() { close(h.let) }) }
 
 // release forwards the request, and returns when the API server has answered it.
 func (h *heldRequest) release(ctx context.Context) {
@@ -441,8 +417,9 @@ func (w when) verdict(strike func()) (proxy.Verdict, *heldRequest) {
 		return proxy.Verdict{Fault: proxy.Hang}, nil
 	case late:
 		// Kill in the Before hook: by then the proxy has read the whole request.
-		h := &heldRequest{let: make(chan struct{}), done: make(chan struct{})}
-		return proxy.Verdict{Fault: proxy.DropAnswer, Before: func() { strike(); <-h.let }, Answered: func() { close(h.done) }}, h
+		let, done := make(chan struct{}), make(chan struct{})
+		return proxy.Verdict{Fault: proxy.DropAnswer, Before: func() { strike(); <-let }, Answered: func() { close(done) }},
+			&heldRequest{forward: sync.OnceFunc(func() { close(let) }), done: done}
 	default:
 		return proxy.Verdict{Fault: proxy.DropAnswer, Answered: strike}, nil
 	}
@@ -452,10 +429,7 @@ func (w when) verdict(strike func()) (proxy.Verdict, *heldRequest) {
 func (l *proxySlot) kill(ctx context.Context, repo string, t *trial, args ...string) error {
 	tr := &killTrap{trial: t, ready: make(chan struct{})}
 	l.proxy.Use(tr.decide)
-	k, err := l.start(launch{name: t.component.name, repo: repo, kubeconfig: l.kubeconfig}, args...)
-	if err != nil {
-		return err
-	}
+	k := l.start(launch{name: t.component.name, repo: repo, kubeconfig: l.kubeconfig}, args...)
 	tr.kill = k.Kill
 	close(tr.ready)
 	code, err := k.wait(ctx)

@@ -14,11 +14,8 @@ import (
 // runKillController kills the controller at every point, one after the other. Each
 // process finds the state that earlier processes left, and is killed too.
 func runKillController(ctx context.Context, w *world, r *result) {
-	m := &killMatrix{world: w, result: r, points: allPoints(controllerMoments()), seeds: w.Controller, slots: make(chan *proxySlot, 1), tries: map[string]int{}}
+	m := w.newKillMatrix(r, 1, allPoints(controllerMoments()), w.Controller)
 	r.did, r.must = fmt.Sprintf("SIGKILL of keelson controller at %d points, %d components each", len(m.points), m.seeds), m.must()
-	l := w.newProxySlot(ctx, "controller")
-	defer l.close()
-	m.slots <- l
 	m.rounds(ctx, (*round).controls)
 }
 
@@ -58,10 +55,7 @@ func (r *round) publishWhole(ctx context.Context) {
 // kubectlAll creates objects as kubectl apply does, in every component. Then it commits
 // the next version of all components except the trials of the apply upgrade.
 func (r *round) kubectlAll(ctx context.Context) {
-	var done []*component
-	for _, c := range r.whole {
-		done = append(done, c)
-	}
+	done := slices.Collect(maps.Values(r.whole))
 	for _, t := range r.trials {
 		if t.apply != upgrade {
 			done = append(done, &t.component)
@@ -77,10 +71,7 @@ func (r *round) kubectlAll(ctx context.Context) {
 func (r *round) killEach(ctx context.Context, k killedApply) {
 	l := <-r.slots
 	defer func() { r.slots <- l }()
-	for _, t := range r.trials {
-		if t.apply != k {
-			continue
-		}
+	for _, t := range r.of(k) {
 		r.turn(ctx, t)
 		r.killed(t, l.kill(ctx, r.repo, t, controllerArgs("")...))
 	}
@@ -102,7 +93,7 @@ func (r *round) turn(ctx context.Context, t *trial) {
 // settle lets an undisturbed controller finish the work, releases the late requests, and
 // waits until everything is synced again.
 func (r *round) settle(ctx context.Context, of killedApply) {
-	k := must.Get(r.start(launch{name: "settle", repo: r.repo, kubeconfig: r.direct}, controllerArgs("")...))
+	k := r.start(launch{name: "settle", repo: r.repo, kubeconfig: r.direct()}, controllerArgs("")...)
 	defer func() { _ = k.Kill() }()
 	synced := func(ctx context.Context) { r.synced(ctx, of) }
 	must.Wrap(func() { until(ctx, 2*time.Minute, synced) }, "the controller after the kills (its log: %s)", k.Log)

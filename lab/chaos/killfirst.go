@@ -3,24 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
-
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // begin kills the first apply of a cluster at every point at which the apply prepares the
 // cluster for records. Before each trial, the test deletes the namespace of records,
 // with the key and all records.
 func (m *killMatrix) begin(ctx context.Context) {
-	m.connect()
 	started := time.Now()
 	chance, secret := m.rand.Uint64(), m.planted.plant("a Secret of a first apply")
 	build := func(name string) component {
@@ -30,7 +26,7 @@ func (m *killMatrix) begin(ctx context.Context) {
 	}
 	whole := build("begin-whole")
 	undisturbed := &round{killMatrix: m, prefix: "begin-", whole: map[extra]*component{few: &whole}}
-	undisturbed.publishAs(ctx, whole.name)
+	undisturbed.publishAs(ctx, &whole)
 	undisturbed.apply(ctx, "undisturbed")
 	for i, p := range m.first {
 		t := &trial{point: p, component: build(fmt.Sprintf("begin-%02dx", i))}
@@ -44,32 +40,17 @@ func (m *killMatrix) begin(ctx context.Context) {
 func (r *round) beginning(ctx context.Context, t *trial) {
 	r.forget(ctx)
 	mark := r.mark()
-	r.publishAs(ctx, t.component.name, t)
-	for _, step := range []func(context.Context){
-		func(ctx context.Context) { r.killAll(ctx, first) },
-		r.recover,
-		func(ctx context.Context) { r.check(ctx, first) },
-		func(ctx context.Context) { r.quiet(ctx, t) },
-	} {
-		step(ctx)
-	}
+	r.publishAs(ctx, &t.component)
+	r.killAll(ctx, first)
+	r.recover(ctx)
+	r.check(ctx, first)
+	r.quiet(ctx, t)
 	r.madeOnce(t, mark)
 }
 
-// publishAs commits the components of the trials to a new repository; without trials, the
-// undisturbed components.
-func (r *round) publishAs(ctx context.Context, name string, trials ...*trial) {
-	files := map[string]string{}
-	add := func(c *component) { maps.Copy(files, c.files(c.old)) }
-	for _, t := range trials {
-		add(&t.component)
-	}
-	if len(trials) == 0 {
-		for _, c := range r.whole {
-			add(c)
-		}
-	}
-	r.repo = r.repository(ctx, name, files)
+// publishAs commits a component to a new repository.
+func (r *round) publishAs(ctx context.Context, c *component) {
+	r.repo = r.repository(ctx, c.name, c.files(c.old))
 }
 
 // forget deletes the namespace of records, and returns when it no longer exists.
@@ -79,21 +60,16 @@ func (r *round) forget(ctx context.Context) {
 		must.Failf("delete namespace %s: %w", systemNS, err)
 	}
 	until(ctx, hungAfter, func(ctx context.Context) {
-		_, err := namespaces.Get(ctx, systemNS, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return
-		case err == nil:
-			must.Failf("namespace %s is there", systemNS)
+		if _, err := namespaces.Get(ctx, systemNS, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			must.Failf("namespace %s is there (%v)", systemNS, err)
 		}
-		must.Do(err)
 	})
 }
 
 // quiet checks that keelson diff shows no difference. Secrets are compared by hashes, so
 // hashes with another key would differ.
 func (r *round) quiet(ctx context.Context, t *trial) {
-	code, out := r.run(ctx, launch{name: "diff", repo: r.repo, kubeconfig: r.direct}, "diff", target)
+	code, out := r.run(ctx, launch{name: "diff", repo: r.repo, kubeconfig: r.direct()}, "diff", target)
 	if code != 0 {
 		r.result.violate("%s (%s): what was applied differs, exit code %d:\n%s", t.point, t.component.name, code, tail(out))
 	}
@@ -102,9 +78,8 @@ func (r *round) quiet(ctx context.Context, t *trial) {
 // madeOnce checks that each of Keelson's own objects was created exactly once since the
 // mark in the audit log. With two keys, one would have been lost.
 func (r *round) madeOnce(t *trial, mark int64) {
-	events := r.since(mark)
 	made := map[string]int{}
-	for _, e := range events {
+	for _, e := range r.since(mark) {
 		if o := oracle.ObjectOf(e); e.Verb == "create" && e.Code == 201 && (o.Namespace == systemNS || o.Resource == "namespaces") {
 			made[o.Resource+" "+o.Name]++
 		}

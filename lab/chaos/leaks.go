@@ -1,13 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // leaks searches all output of Keelson in the whole run for the planted secrets. Before
@@ -15,72 +15,48 @@ import (
 func (c *chaos) leaks() (o outcome) {
 	started := time.Now()
 	o.name, o.did = "planted values", "secret values planted and searched for"
-	defer func() { o.took = time.Since(started) }()
-	worlds, err := filepath.Glob(filepath.Join(c.folder, "*", "logs"))
-	if err != nil || len(worlds) == 0 {
-		o.err = errors.Join(errors.New("there is nothing to search"), err)
-		return o
-	}
-	if o.err = c.control(worlds[0]); o.err != nil {
-		return o
-	}
-	if o.number = len(c.planted.values); o.number == 0 && len(c.only) > 0 {
-		o.did += " (the chosen scenarios plant none: the search finds its control)"
-		o.number, o.survived = 1, 1
-		return o
-	}
-	if len(c.only) == 0 {
-		o.must = minPlanted
-	}
-	files, size := 0, 0
-	for _, folder := range []string{"logs", "captured"} {
-		all, err := filepath.Glob(filepath.Join(c.folder, "*", folder))
-		if err != nil {
-			o.err = fmt.Errorf("find what was captured: %w", err)
-			return o
-		}
-		for _, dir := range all {
-			n, bytes, found, err := c.planted.search(dir)
-			if err != nil {
-				o.err = err
-				return o
-			}
-			files, size = files+n, size+bytes
-			o.violations = append(o.violations, found...)
-		}
-	}
+	o.err = must.Try(func() { c.searchAll(&o.result) })
 	for _, v := range o.violations {
 		harness.Say("planted values: VIOLATION %s", v)
 	}
-	o.survived = max(0, o.number-len(o.violations))
-	o.notes = append(o.notes, fmt.Sprintf("%d values, in 13 forms each, in %d files of logs, outputs, statuses, events and metrics, %d KB", o.number, files, size>>10))
+	o.took = time.Since(started)
 	return o
 }
 
-// control writes a control secret in each form, and returns an error if the search misses
-// a form.
-func (c *chaos) control(logs string) error {
+func (c *chaos) searchAll(r *result) {
+	worlds := must.Get(filepath.Glob(filepath.Join(c.folder, "*", "logs")))
+	if len(worlds) == 0 {
+		must.Failf("there is nothing to search")
+	}
+	c.control(worlds[0])
+	if r.number = len(c.planted.values); r.number == 0 && len(c.only) > 0 {
+		r.did += " (the chosen scenarios plant none: the search finds its control)"
+		r.number, r.survived = 1, 1
+		return
+	}
+	if len(c.only) == 0 {
+		r.must = minPlanted
+	}
+	files, size := 0, 0
+	for _, dir := range append(worlds, must.Get(filepath.Glob(filepath.Join(c.folder, "*", "captured")))...) {
+		n, bytes, found := c.planted.search(dir)
+		files, size = files+n, size+bytes
+		r.violations = append(r.violations, found...)
+	}
+	r.survived = max(0, r.number-len(r.violations))
+	r.notes = append(r.notes, fmt.Sprintf("%d values, in 13 forms each, in %d files of logs, outputs, statuses, events and metrics, %d KB", r.number, files, size>>10))
+}
+
+// control writes a control secret in each form, and fails if the search misses a form.
+func (c *chaos) control(logs string) {
 	control := newPlantedSecrets(c.seed + 1)
-	forms, err := disguises(control.plant("the control"))
-	if err != nil {
-		return err
-	}
-	for i, form := range forms {
-		dir, err := os.MkdirTemp(logs, "control-")
-		if err != nil {
-			return fmt.Errorf("hide a control: %w", err)
-		}
-		err = os.WriteFile(filepath.Join(dir, "log"), append(append([]byte("error=x"), form...), "\" more"...), 0o600)
-		if err != nil {
-			return fmt.Errorf("hide a control: %w", err)
-		}
-		_, _, found, err := control.search(dir)
-		if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
-			return fmt.Errorf("search for the control: %w", err)
-		}
+	for i, form := range disguises(control.plant("the control")) {
+		dir := must.Get(os.MkdirTemp(logs, "control-"))
+		must.Do(os.WriteFile(filepath.Join(dir, "log"), append(append([]byte("error=x"), form...), "\" more"...), 0o600))
+		_, _, found := control.search(dir)
+		must.Do(os.RemoveAll(dir))
 		if len(found) != 1 {
-			return fmt.Errorf("the search did not find the control in form %d: %s", i, form)
+			must.Failf("the search did not find the control in form %d: %s", i, form)
 		}
 	}
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 func newOracleCommand() *cobra.Command {
@@ -62,63 +63,45 @@ something did, or if there is too little to judge.`,
 		Example: "  chaos oracle course /tmp/keelson-chaos-123/rollouts",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			hub, clusters, err := readLogs(args[0])
-			if err != nil {
+			wrong, judged := 0, 0
+			err := must.Try(func() {
+				hub, clusters := readLogs(args[0])
+				for _, path := range must.Get(filepath.Glob(filepath.Join(args[0], "course-*.json"))) {
+					var course oracle.Course
+					must.Do(json.Unmarshal(must.Get(os.ReadFile(path)), &course))
+					verdict := oracle.JudgeCourse(course, hub, clusters)
+					for _, v := range verdict.Violations {
+						fmt.Fprintln(cmd.OutOrStdout(), v)
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", course.Component, verdict)
+					if judged++; len(verdict.Violations) > 0 || verdict.Empty() {
+						wrong++
+					}
+				}
+			})
+			switch {
+			case err != nil:
 				return err
-			}
-			courses, err := filepath.Glob(filepath.Join(args[0], "course-*.json"))
-			if err != nil || len(courses) == 0 {
+			case judged == 0:
 				return fmt.Errorf("%s holds no course-COMPONENT.json: there is nothing to judge", args[0])
-			}
-			wrong := 0
-			for _, path := range courses {
-				course, err := readCourse(path)
-				if err != nil {
-					return err
-				}
-				verdict := oracle.JudgeCourse(course, hub, clusters)
-				for _, v := range verdict.Violations {
-					fmt.Fprintln(cmd.OutOrStdout(), v)
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", course.Component, verdict)
-				if len(verdict.Violations) > 0 || verdict.Empty() {
-					wrong++
-				}
-			}
-			if wrong > 0 {
-				return fmt.Errorf("%d components of %d took another course, or left nothing to judge", wrong, len(courses))
+			case wrong > 0:
+				return fmt.Errorf("%d components of %d took another course, or left nothing to judge", wrong, judged)
 			}
 			return nil
 		},
 	}
 }
 
-func readCourse(path string) (course oracle.Course, err error) {
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(data, &course)
-	}
-	if err != nil {
-		return course, fmt.Errorf("read %s: %w", path, err)
-	}
-	return course, nil
-}
-
 // readLogs reads the audit logs in a folder: the hub's log, and the clusters' logs by name.
-func readLogs(folder string) (hub []audit.Event, clusters map[string][]audit.Event, err error) {
-	if hub, _, err = audit.Read(filepath.Join(folder, "audit.log"), 0); err != nil {
-		return nil, nil, err
-	}
-	paths, err := filepath.Glob(filepath.Join(folder, "audit-*.log"))
-	if err != nil {
-		return nil, nil, fmt.Errorf("look for audit logs: %w", err)
+func readLogs(folder string) (hub []audit.Event, clusters map[string][]audit.Event) {
+	read := func(path string) []audit.Event {
+		events, _, err := audit.Read(path, 0)
+		must.Do(err)
+		return events
 	}
 	clusters = map[string][]audit.Event{}
-	for _, path := range paths {
-		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "audit-"), ".log")
-		if clusters[name], _, err = audit.Read(path, 0); err != nil {
-			return nil, nil, err
-		}
+	for _, path := range must.Get(filepath.Glob(filepath.Join(folder, "audit-*.log"))) {
+		clusters[strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "audit-"), ".log")] = read(path)
 	}
-	return hub, clusters, nil
+	return read(filepath.Join(folder, "audit.log")), clusters
 }

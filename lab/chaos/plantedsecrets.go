@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
@@ -13,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // minPlanted is the minimum number of secret values that a complete run must plant.
@@ -33,45 +34,31 @@ func newPlantedSecrets(seed uint64) *plantedSecrets {
 // plant returns a new secret value for a place; where is the name of the place in
 // reports. The value contains characters that YAML, JSON and URLs escape.
 func (c *plantedSecrets) plant(where string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	value := fmt.Sprintf("kanari-%012x<&\"%06x/+=", c.rand.Uint64()>>16, c.rand.Uint64()>>40)
-	c.values[value] = where
-	return value
-}
-
-// add registers an existing secret.
-func (c *plantedSecrets) add(value, where string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.values[value] = where
+	return c.add(where, func() string { return fmt.Sprintf("kanari-%012x<&\"%06x/+=", c.rand.Uint64()>>16, c.rand.Uint64()>>40) })
 }
 
 // plain returns a secret value of letters and digits only, such as a token.
 func (c *plantedSecrets) plain(where string) string {
+	return c.add(where, func() string { return fmt.Sprintf("kanari%016x%016x", c.rand.Uint64(), c.rand.Uint64()) })
+}
+
+// add registers a secret.
+func (c *plantedSecrets) add(where string, secret func() string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	value := fmt.Sprintf("kanari%016x%016x", c.rand.Uint64(), c.rand.Uint64())
+	value := secret()
 	c.values[value] = where
 	return value
 }
 
 // disguises returns the encodings in which a value can appear in the output.
-func disguises(value string) ([][]byte, error) {
+func disguises(value string) [][]byte {
 	var escaped bytes.Buffer
 	e := json.NewEncoder(&escaped)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
-		return nil, fmt.Errorf("encode a planted value: %w", err)
-	}
-	html, err := json.Marshal(value)
-	if err != nil {
-		return nil, fmt.Errorf("encode a planted value: %w", err)
-	}
-	twice, err := json.Marshal(string(html))
-	if err != nil {
-		return nil, fmt.Errorf("encode a planted value: %w", err)
-	}
+	must.Do(e.Encode(value))
+	html := must.Get(json.Marshal(value))
+	twice := must.Get(json.Marshal(string(html)))
 	bare := func(b []byte) []byte { return bytes.Trim(bytes.TrimSpace(b), `"`) }
 	forms := [][]byte{
 		[]byte(value), bare(escaped.Bytes()), bytes.TrimSuffix(bytes.TrimPrefix(html, []byte(`"`)), []byte(`"`)),
@@ -86,28 +73,23 @@ func disguises(value string) ([][]byte, error) {
 		from, to := (shift*8+5)/6, len(s)-2
 		forms = append(forms, []byte(s[from:to]), []byte(u[from:to]))
 	}
-	return slices.CompactFunc(forms, bytes.Equal), nil
+	return slices.CompactFunc(forms, bytes.Equal)
 }
 
 // search searches every file of a folder for every value. It returns the number of
 // files, their total size in bytes, and a line per find.
-func (c *plantedSecrets) search(folder string) (files, size int, found []string, err error) {
+func (c *plantedSecrets) search(folder string) (files, size int, found []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	forms := map[string][][]byte{}
 	for value := range c.values {
-		if forms[value], err = disguises(value); err != nil {
-			return 0, 0, nil, err
-		}
+		forms[value] = disguises(value)
 	}
-	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+	must.Do(filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err //nolint:wrapcheck // wrapped below
-		}
+		data := must.Get(os.ReadFile(path))
 		files++
 		size += len(data)
 		for value, all := range forms {
@@ -119,24 +101,17 @@ func (c *plantedSecrets) search(folder string) (files, size int, found []string,
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		return 0, 0, nil, fmt.Errorf("search for secrets: %w", err)
-	}
+	}))
 	slices.Sort(found)
-	return files, size, found, nil
+	return files, size, found
 }
 
 // lineWith returns a part of the line that contains a text: up to 150 bytes before
 // and 150 bytes from the start of the text.
 func lineWith(data, form []byte) string {
-	const few = 300
-	s := bufio.NewScanner(bytes.NewReader(data))
-	s.Buffer(nil, len(data)+1)
-	for s.Scan() {
-		if at := bytes.Index(s.Bytes(), form); at >= 0 {
-			return string(s.Bytes()[max(0, at-few/2):min(len(s.Bytes()), at+few/2)])
-		}
-	}
-	return ""
+	const few = 150
+	at := bytes.Index(data, form)
+	start := max(bytes.LastIndexByte(data[:at], '\n')+1, at-few)
+	line, _, _ := bytes.Cut(data[start:min(len(data), at+few)], []byte("\n"))
+	return string(line)
 }

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // pruneComponents is the number of components that each breakage is tried on.
@@ -23,9 +22,7 @@ const pruneComponents = 40
 func runPrune(ctx context.Context, w *world, r *result) {
 	r.did, r.must = "looks at components in git or clusters that can't be read whole", w.Chances
 	p := &pruning{world: w, result: r}
-	l := w.newProxySlot(ctx, "prune")
-	defer l.close()
-	p.slot = l
+	p.slot = w.newProxySlot("prune")
 	p.install(ctx)
 	for pass := 0; p.result.number < w.Chances; pass++ {
 		counted := p.result.number
@@ -77,13 +74,7 @@ func (p *pruning) install(ctx context.Context) {
 
 // remaining returns the pieces that stay in git.
 func (c *component) remaining() []piece {
-	var out []piece
-	for _, piece := range c.old {
-		if !strings.HasPrefix(piece.Name, "gone-") {
-			out = append(out, piece)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(c.old), func(p piece) bool { return strings.HasPrefix(p.Name, "gone-") })
 }
 
 // try breaks all components in one way, removes objects from git, runs keelson apply, and
@@ -106,7 +97,7 @@ func (p *pruning) try(ctx context.Context, pass int, b breakage) {
 	p.slot.proxy.Use(b.fault)
 	mark := p.mark()
 	name := fmt.Sprintf("%d-%s", pass, strings.ReplaceAll(b.name, " ", "-"))
-	k := must.Get(p.start(launch{name: name, repo: p.repo, kubeconfig: p.slot.kubeconfig}, "apply", target, "--yes", "--no-wait", "--timeout", "5s"))
+	k := p.start(launch{name: name, repo: p.repo, kubeconfig: p.slot.kubeconfig}, "apply", target, "--yes", "--no-wait", "--timeout", "5s")
 	code := must.Get(k.wait(ctx))
 	p.slot.proxy.Use(nil)
 	p.count(ctx, b, k.Log, code, mark)
@@ -117,9 +108,8 @@ func (p *pruning) try(ctx context.Context, pass int, b breakage) {
 // that no object was deleted.
 func (p *pruning) count(ctx context.Context, b breakage, log string, code int, mark int64) {
 	data := must.Get(os.ReadFile(log))
-	events := p.since(mark)
 	deleted := map[string]bool{}
-	for _, e := range events {
+	for _, e := range p.since(mark) {
 		if e.Verb == "delete" && !e.DryRun {
 			deleted[e.Resource.Namespace] = true
 			p.result.violate("%s: %s", b.name, e)
@@ -158,9 +148,7 @@ func (p *pruning) control(ctx context.Context) {
 	for i := range p.components {
 		c := &p.components[i]
 		maps.Copy(files, c.files(c.remaining()))
-		for _, o := range c.removed {
-			p.ledger.MayDelete(now, "git no longer has it", o)
-		}
+		p.ledger.MayDelete(now, "git no longer has it", c.removed...)
 	}
 	p.push(ctx, p.repo, files)
 	p.succeed(ctx, launch{name: "control", repo: p.repo, kubeconfig: p.direct()}, "apply", target, "--yes")

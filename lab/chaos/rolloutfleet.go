@@ -6,24 +6,22 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/fleet"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // rolloutStages returns the stages of a pipeline with their clusters. Each cluster has an
@@ -82,8 +80,8 @@ func (c *rolloutFleet) begin(ctx context.Context) {
 	must.All(len(all), func(i int) {
 		must.Do(c.lab.Up(ctx, all[i], cluster.Change{Nodes: new(1), Audit: new(cluster.AuditSecrets)}, c.set))
 	})
-	c.connect(ctx)
-	c.checks = newCheckServer(ctx)
+	c.connect()
+	c.checks = newCheckServer()
 	files := map[string]string{"fleet.yaml": apiVersion + "kind: Fleet\nname: rollouts\n"}
 	for _, s := range c.stages {
 		for _, name := range s.Clusters {
@@ -95,14 +93,12 @@ func (c *rolloutFleet) begin(ctx context.Context) {
 }
 
 // connect makes the clients, proxies and kubeconfigs of all clusters.
-func (c *rolloutFleet) connect(ctx context.Context) {
+func (c *rolloutFleet) connect() {
 	through, straight := map[string][]byte{}, map[string][]byte{}
 	for _, name := range append(c.clusters(), target) {
 		c.clients[name] = must.Get(harness.Admin(c.lab, name))
-		config := must.Get(harness.Config(c.lab, name, cluster.Keelson))
-		p := must.Get(proxy.New(ctx, proxy.Options{Upstream: map[string]*rest.Config{cluster.Keelson: config}, Bodies: true}))
-		c.proxies[name] = p
-		through[name] = must.Get(p.Kubeconfig(cluster.Keelson))
+		c.proxies[name] = c.newProxy(name, proxy.Options{Bodies: true})
+		through[name] = must.Get(c.proxies[name].Kubeconfig(cluster.Keelson))
 		straight[name] = must.Get(harness.Kubeconfig(c.lab, name, cluster.Keelson))
 	}
 	c.kubeconfig, c.straight = c.path("through.kubeconfig.yaml"), c.path("past.kubeconfig.yaml")
@@ -121,16 +117,12 @@ func (c *rolloutFleet) use(decide func(on string, r proxy.Request) proxy.Verdict
 	}
 }
 
-// closeAll removes the proxies and clusters, except the hub's cluster, which belongs to the
-// world.
+// closeAll removes the clusters, except the hub's cluster, which belongs to the world.
 func (c *rolloutFleet) closeAll(ctx context.Context) error {
-	var errs []error
-	for _, p := range c.proxies {
-		errs = append(errs, p.Close())
-	}
 	if c.checks != nil {
-		errs = append(errs, c.checks.server.Close())
+		c.checks.server.Close()
 	}
+	var errs []error
 	for _, name := range c.clusters() {
 		errs = append(errs, c.lab.Down(ctx, name))
 	}
@@ -166,18 +158,18 @@ func (c *rolloutFleet) statuses(ctx context.Context, component string) map[strin
 // checkServer answers the HTTP checks of pipelines. A check passes unless refuse was
 // called for it.
 type checkServer struct {
-	server *http.Server
+	server *httptest.Server
 
 	mu       sync.Mutex
 	refusals map[string]int // failures left, by component, stage and check; below 0: no limit
 	answers  map[string][]oracle.Answer
 }
 
-func newCheckServer(ctx context.Context) *checkServer {
+func newCheckServer() *checkServer {
 	a := &checkServer{refusals: map[string]int{}, answers: map[string][]oracle.Answer{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{component}/{stage}/{check}", a.answer)
-	a.server = must.Get(harness.Serve(ctx, mux))
+	a.server = httptest.NewServer(mux)
 	return a
 }
 
@@ -225,7 +217,7 @@ func (c *rolloutComponent) pipeline(timeout time.Duration) string {
 	var b strings.Builder
 	b.WriteString(apiVersion + "kind: Pipeline\nstages:\n")
 	check := func(stage, name, more string) string {
-		return fmt.Sprintf("  - {name: %s, http: {url: 'http://%s/$(component)/%s/%s'}%s}\n", name, c.checks.server.Addr, stage, name, more)
+		return fmt.Sprintf("  - {name: %s, http: {url: '%s/$(component)/%s/%s'}%s}\n", name, c.checks.server.URL, stage, name, more)
 	}
 	for _, s := range c.stages {
 		fmt.Fprintf(&b, "- name: %[1]s\n  clusterSelector: {matchLabels: {stage: %[1]s}}\n  maxConcurrent: %[2]d\n  bake: %[3]s\n", s.Name, s.MaxConcurrent, s.Bake)
@@ -281,16 +273,13 @@ spec:
 
 // publish pushes a version to git with a tag, and sets the version for every cluster.
 func (c *rolloutComponent) publish(ctx context.Context, version string, more map[string]string) {
-	folder, suffix, deadline := "components/"+c.name+"/", "", "600"
+	suffix, deadline := "", "600"
 	if version == crashing {
 		suffix, deadline = "{{ .Values.suffix }}", "{{ if .Values.suffix }}8{{ else }}600{{ end }}"
 	}
-	files := map[string]string{
-		folder + "component.yaml":              apiVersion + "kind: Component\nnamespace: " + c.name + "\npipeline: " + c.name + "\n",
-		folder + "template/Chart.yaml":         "apiVersion: v2\nname: " + c.name + "\nversion: " + strings.TrimPrefix(version, "v") + "\n",
-		folder + "template/values.yaml":        "suffix: \"\"\n",
-		folder + "template/templates/all.yaml": strings.NewReplacer("SUFFIX", suffix, "DEADLINE", deadline).Replace(componentTemplate),
-	}
+	files := componentFiles(c.name, "namespace: "+c.name+"\npipeline: "+c.name+"\n", strings.TrimPrefix(version, "v"),
+		strings.NewReplacer("SUFFIX", suffix, "DEADLINE", deadline).Replace(componentTemplate))
+	files["components/"+c.name+"/template/values.yaml"] = "suffix: \"\"\n"
 	maps.Copy(files, c.wanted(version))
 	maps.Copy(files, more)
 	commit := commitOf(files)

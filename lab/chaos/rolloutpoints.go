@@ -36,6 +36,17 @@ func rolloutKillPoints() []rolloutKillPoint {
 	rollout := func(name string, chances int, is func(was, next oracle.Rollout) bool) rolloutKillPoint {
 		return rolloutKillPoint{name, chances, func(c change) bool { return c.status() && is(c.was, c.next) }}
 	}
+	more := func(in func(oracle.RolloutStage) int) func(was, next oracle.Rollout) bool {
+		return func(was, next oracle.Rollout) bool { return tally(next, in) > tally(was, in) }
+	}
+	phase := func(name string) func(was, next oracle.Rollout) bool {
+		return func(was, next oracle.Rollout) bool { return next.Phase == name && was.Phase != name }
+	}
+	cluster := func(is func(oracle.RolloutCluster) bool) func(was, next oracle.Rollout) bool {
+		return func(was, next oracle.Rollout) bool {
+			return slices.ContainsFunc(next.Clusters, func(c oracle.RolloutCluster) bool { return is(c) && !is(was.ClusterNamed(c.Name)) })
+		}
+	}
 	return []rolloutKillPoint{
 		{"the Rollout is made", 1, func(c change) bool { return c.hub("create", "rollouts") }},
 		rollout("the first change begins", 1, func(was, _ oracle.Rollout) bool { return was.Change == "" }),
@@ -49,34 +60,22 @@ func rolloutKillPoints() []rolloutKillPoint {
 			return was.Change != "" && was.Revision != next.Revision && was.Phase == "Progressing" && !next.Back
 		}),
 		rollout("it is taken back", 1, func(was, next oracle.Rollout) bool { return next.Back && !was.Back }),
-		rollout("a check before a stage is asked", 3, func(was, next oracle.Rollout) bool { return tally(next, asked(false)) > tally(was, asked(false)) }),
-		rollout("a check before a stage passes", 3, func(was, next oracle.Rollout) bool { return tally(next, yes(false)) > tally(was, yes(false)) }),
-		rollout("an approval passes", 1, func(was, next oracle.Rollout) bool { return tally(next, approved) > tally(was, approved) }),
-		rollout("a stage opens", 4, func(was, next oracle.Rollout) bool { return tally(next, opened) > tally(was, opened) }),
-		rollout("a cluster is released", 8, func(was, next oracle.Rollout) bool {
-			return slices.ContainsFunc(next.Clusters, func(c oracle.RolloutCluster) bool {
-				return c.Released != nil && was.ClusterNamed(c.Name).Released == nil
-			})
-		}),
-		rollout("a cluster settles", 6, func(was, next oracle.Rollout) bool {
-			return slices.ContainsFunc(next.Clusters, func(c oracle.RolloutCluster) bool {
-				return c.Settled != nil && was.ClusterNamed(c.Name).Settled == nil
-			})
-		}),
+		rollout("a check before a stage is asked", 3, more(asked(false))),
+		rollout("a check before a stage passes", 3, more(yes(false))),
+		rollout("an approval passes", 1, more(approved)),
+		rollout("a stage opens", 4, more(opened)),
+		rollout("a cluster is released", 8, cluster(func(c oracle.RolloutCluster) bool { return c.Released != nil })),
+		rollout("a cluster settles", 6, cluster(func(c oracle.RolloutCluster) bool { return c.Settled != nil })),
 		rollout("the last of a stage settles, and the bake begins", 3, func(was, next oracle.Rollout) bool {
 			return len(settled(next)) > len(settled(was))
 		}),
-		rollout("a check after a stage is asked", 2, func(was, next oracle.Rollout) bool { return tally(next, asked(true)) > tally(was, asked(true)) }),
-		rollout("a check after a stage passes", 2, func(was, next oracle.Rollout) bool { return tally(next, yes(true)) > tally(was, yes(true)) }),
-		rollout("a stage passes, and the bake ends", 4, func(was, next oracle.Rollout) bool {
-			return tally(next, passed) > tally(was, passed)
-		}),
-		rollout("it is complete", 2, func(was, next oracle.Rollout) bool { return next.Phase == "Complete" && was.Phase != "Complete" }),
-		rollout("a check fails, and it pauses", 1, func(was, next oracle.Rollout) bool { return next.Phase == "Paused" && was.Phase != "Paused" }),
-		rollout("a cluster fails, and its stage rolls back", 1, func(was, next oracle.Rollout) bool {
-			return next.Phase == "RollingBack" && was.Phase != "RollingBack"
-		}),
-		rollout("it is rolled back", 1, func(was, next oracle.Rollout) bool { return next.Phase == "RolledBack" && was.Phase != "RolledBack" }),
+		rollout("a check after a stage is asked", 2, more(asked(true))),
+		rollout("a check after a stage passes", 2, more(yes(true))),
+		rollout("a stage passes, and the bake ends", 4, more(passed)),
+		rollout("it is complete", 2, phase("Complete")),
+		rollout("a check fails, and it pauses", 1, phase("Paused")),
+		rollout("a cluster fails, and its stage rolls back", 1, phase("RollingBack")),
+		rollout("it is rolled back", 1, phase("RolledBack")),
 
 		{"a cluster tells what git wants of it", 8, func(c change) bool { return c.patches(`"wanted"`) }},
 		{"a released cluster records what it is about to do", 6, func(c change) bool { return c.record() && !c.delivered }},
@@ -126,29 +125,25 @@ func opened(s oracle.RolloutStage) int { return one(s.Opened != nil) }
 
 func passed(s oracle.RolloutStage) int { return one(s.Passed != nil) }
 
-func asked(after bool) func(oracle.RolloutStage) int {
+func checks(is func(oracle.RolloutCheck) bool) func(oracle.RolloutStage) int {
 	return func(s oracle.RolloutStage) (n int) {
 		for _, c := range s.Checks {
-			n += one(c.After == after)
+			n += one(is(c))
 		}
 		return n
 	}
+}
+
+func asked(after bool) func(oracle.RolloutStage) int {
+	return checks(func(c oracle.RolloutCheck) bool { return c.After == after })
 }
 
 func yes(after bool) func(oracle.RolloutStage) int {
-	return func(s oracle.RolloutStage) (n int) {
-		for _, c := range s.Checks {
-			n += one(c.After == after && c.Passed != nil)
-		}
-		return n
-	}
+	return checks(func(c oracle.RolloutCheck) bool { return c.After == after && c.Passed != nil })
 }
 
-func approved(s oracle.RolloutStage) (n int) {
-	for _, c := range s.Checks {
-		n += one(c.Name == approvalCheck && c.Passed != nil)
-	}
-	return n
+func approved(s oracle.RolloutStage) int {
+	return checks(func(c oracle.RolloutCheck) bool { return c.Name == approvalCheck && c.Passed != nil })(s)
 }
 
 func one(is bool) int {

@@ -13,12 +13,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // The versions of a component's planned changes. The last version crashes in one stage.
@@ -342,7 +340,6 @@ type restartingController struct {
 	delivered map[string]bool
 	process   *keelson
 	struck    bool // the process is being killed
-	launched  int
 	held      []*delayed
 	ending    bool
 	err       error
@@ -377,20 +374,15 @@ func objectOf(r proxy.Request) string {
 func (k *restartingController) begin(ctx context.Context) {
 	k.delivered, k.gone = map[string]bool{}, make(chan struct{})
 	k.use(func(on string, r proxy.Request) proxy.Verdict { return k.decide(ctx, on, r) })
-	must.Do(k.launch())
+	k.launch()
 	go k.keep(ctx)
 }
 
-func (k *restartingController) launch() error {
+func (k *restartingController) launch() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.launched++
-	p, err := k.start(launch{name: k.component, repo: k.repo, kubeconfig: k.kubeconfig}, controllerArgs("", "--cache-dir", k.path("cache"))...)
-	if err != nil {
-		return err
-	}
-	k.process, k.struck = p, false
-	return nil
+	k.process = k.start(launch{name: k.component, repo: k.repo, kubeconfig: k.kubeconfig}, controllerArgs("", "--cache-dir", k.path("cache"))...)
+	k.struck = false
 }
 
 // keep starts a new process after each kill. A process that ends by itself is an error.
@@ -408,22 +400,24 @@ func (k *restartingController) keep(ctx context.Context) {
 		k.mu.Lock()
 		ending, struck := k.ending, k.struck
 		k.mu.Unlock()
-		err := error(nil)
-		switch {
-		case ending:
+		if ending {
 			return
-		case !struck:
-			err = fmt.Errorf("keelson controller ended by itself (its log: %s)", p.Log)
-		default:
-			err = k.launch()
 		}
-		if err != nil {
-			k.mu.Lock()
-			k.err = err
-			k.mu.Unlock()
+		if !struck {
+			k.fail(fmt.Errorf("keelson controller ended by itself (its log: %s)", p.Log))
+			return
+		}
+		if err := must.Try(k.launch); err != nil {
+			k.fail(err)
 			return
 		}
 	}
+}
+
+func (k *restartingController) fail(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.err = err
 }
 
 func (k *restartingController) failure() error {
@@ -489,19 +483,15 @@ func (k *restartingController) decide(ctx context.Context, on string, r proxy.Re
 	t.hit, k.struck = true, true
 	dead := k.process.killNow
 	harness.Say("%s: %s: killed when %s (%s)", k.name, k.component, t.name, t.when)
-	v, held := t.when.verdict(func() { k.strike(dead) })
+	v, held := t.when.verdict(func() {
+		if err := dead(); err != nil {
+			k.fail(err)
+		}
+	})
 	if held != nil {
 		k.held = append(k.held, &delayed{heldRequest: held, on: on, object: objectOf(r)})
 	}
 	return v
-}
-
-func (k *restartingController) strike(dead func() error) {
-	if err := dead(); err != nil {
-		k.mu.Lock()
-		k.err = err
-		k.mu.Unlock()
-	}
 }
 
 // duePoint returns the turn that is due at a change, or nil.

@@ -12,13 +12,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	"golang.org/x/sync/errgroup"
 
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // scenario is one kind of test. It runs in its own world.
@@ -120,12 +119,12 @@ func (o outcome) failed() bool {
 	return o.err != nil || len(o.violations) > 0 || o.number == 0 || o.number < o.must || o.survived < o.number
 }
 
-func runAll(ctx context.Context, o options) (err error) {
-	c, err := prepare(o)
+func runAll(ctx context.Context, o options) error {
+	chosen, err := choose(allScenarios(), o.only)
 	if err != nil {
 		return err
 	}
-	chosen, err := choose(allScenarios(), o.only)
+	c, err := must.TryGet(func() *chaos { return prepare(o) })
 	if err != nil {
 		return err
 	}
@@ -144,33 +143,16 @@ func runAll(ctx context.Context, o options) (err error) {
 	if o.keep {
 		return nil
 	}
-	if err := os.RemoveAll(c.folder); err != nil {
-		return fmt.Errorf("remove the files of the run: %w", err)
-	}
-	return nil
+	return os.RemoveAll(c.folder) //nolint:wrapcheck // names the file
 }
 
-func prepare(o options) (*chaos, error) {
-	binary, err := filepath.Abs(o.keelson)
-	if err != nil {
-		return nil, fmt.Errorf("find keelson: %w", err)
+func prepare(o options) *chaos {
+	o.keelson, o.sops = must.Get(filepath.Abs(o.keelson)), must.Get(filepath.Abs(o.sops))
+	if _, err := os.Stat(o.keelson); err != nil {
+		must.Failf("find keelson (make build): %w", err)
 	}
-	if _, err := os.Stat(binary); err != nil {
-		return nil, fmt.Errorf("find keelson (make build): %w", err)
-	}
-	o.keelson = binary
-	if o.sops, err = filepath.Abs(o.sops); err != nil {
-		return nil, fmt.Errorf("find sops: %w", err)
-	}
-	set, err := binaries.Find()
-	if err != nil {
-		return nil, fmt.Errorf("find the control plane: %w", err)
-	}
-	folder, err := os.MkdirTemp("", "keelson-chaos-")
-	if err != nil {
-		return nil, fmt.Errorf("make a folder: %w", err)
-	}
-	return &chaos{options: o, folder: folder, set: set, planted: newPlantedSecrets(o.seed)}, nil
+	set := must.Get(binaries.Find())
+	return &chaos{options: o, folder: must.Get(os.MkdirTemp("", "keelson-chaos-")), set: set, planted: newPlantedSecrets(o.seed)}
 }
 
 func choose(all []scenario, only []string) ([]scenario, error) {

@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"slices"
 	"strings"
-
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
 
 	"filippo.io/age"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // secretLeak is a component whose processing could leak secrets.
@@ -76,9 +76,9 @@ func runSecrets(ctx context.Context, w *world, r *result) {
 
 type secrets struct {
 	*world
-	repo, direct string
-	env          []string
-	result       *result
+	repo   string
+	env    []string
+	result *result
 }
 
 // prepare commits the fleet, with meta-config that the real sops has encrypted.
@@ -86,26 +86,20 @@ func (s *secrets) prepare(ctx context.Context) {
 	identity := must.Get(age.GenerateX25519Identity())
 	// The key is in an environment variable, as in a Pod. It must not leak either.
 	s.env = []string{"SOPS_AGE_KEY=" + identity.String()}
-	s.planted.add(identity.String(), "SOPS_AGE_KEY")
+	s.planted.add("SOPS_AGE_KEY", identity.String)
 	files := map[string]string{}
 	for _, l := range leakTemplates() {
 		encrypted := s.encrypt(ctx, identity.Recipient().String(), fmt.Sprintf("%skind: MetaConfig\nversion: HEAD\nvalues:\n  secrets:\n    password: %q\n    token: %q\n",
 			apiVersion, s.planted.plant("the encrypted password of "+l.name), s.planted.plain("the encrypted token of "+l.name)))
-		folder := "components/" + l.name + "/"
-		maps.Copy(files, map[string]string{
-			folder + "component.yaml":                     apiVersion + "kind: Component\nnamespace: " + l.name + "\nadopt: true\n",
-			folder + "template/Chart.yaml":                "apiVersion: v2\nname: " + l.name + "\nversion: 1.0.0\n",
-			folder + "template/templates/all.yaml":        l.template,
-			"clusters/" + target + "/" + l.name + ".yaml": encrypted,
-		})
+		maps.Copy(files, componentFiles(l.name, "namespace: "+l.name+"\nadopt: true\n", "1.0.0", l.template))
+		files["clusters/"+target+"/"+l.name+".yaml"] = encrypted
 		if l.schema != "" {
-			files[folder+"template/values.schema.json"] = l.schema
+			files["components/"+l.name+"/template/values.schema.json"] = l.schema
 		}
 		s.ledger.OwnNamespace(l.name)
 		s.clear[l.name] = l.clear
 	}
 	s.repo = s.repository(ctx, "secrets", files)
-	s.direct = s.world.direct()
 }
 
 func (s *secrets) encrypt(ctx context.Context, recipient, text string) string {
@@ -121,7 +115,7 @@ func (s *secrets) encrypt(ctx context.Context, recipient, text string) string {
 // command runs keelson, and fails unless the exit code is one of codes. A
 // command that failed early would have no output to search.
 func (s *secrets) command(ctx context.Context, codes []int, args ...string) string {
-	code, out := s.run(ctx, launch{name: args[0], repo: s.repo, kubeconfig: s.direct, env: s.env}, args...)
+	code, out := s.run(ctx, launch{name: args[0], repo: s.repo, kubeconfig: s.direct(), env: s.env}, args...)
 	s.result.number++
 	if slices.Contains(codes, code) {
 		s.result.survived++
@@ -192,17 +186,17 @@ func (s *secrets) runCommands(ctx context.Context) {
 // gitPassword gives Keelson a password for a git server that refuses the password and
 // quotes it in the answer.
 func (s *secrets) gitPassword(ctx context.Context) {
-	server := must.Get(harness.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, password, _ := r.BasicAuth()
 		w.Header().Set("WWW-Authenticate", "Basic")
 		http.Error(w, "no access for "+r.Header.Get("Authorization")+" "+password, http.StatusForbidden)
-	})))
-	defer func() { _ = server.Close() }()
+	}))
+	defer server.Close()
 	password := s.planted.plain("KEELSON_GIT_PASSWORD")
-	here := "http://" + server.Addr + "/fleet.git"
-	inURL := "http://git:" + s.planted.plain("the URL of the repository") + "@" + server.Addr + "/fleet.git"
+	here := server.URL + "/fleet.git"
+	inURL := strings.Replace(here, "http://", "http://git:"+s.planted.plain("the URL of the repository")+"@", 1)
 	for _, repo := range []string{here, inURL} {
-		l := launch{name: "git", repo: repo, kubeconfig: s.direct, env: []string{"KEELSON_GIT_USERNAME=git", "KEELSON_GIT_PASSWORD=" + password}}
+		l := launch{name: "git", repo: repo, kubeconfig: s.direct(), env: []string{"KEELSON_GIT_USERNAME=git", "KEELSON_GIT_PASSWORD=" + password}}
 		code, out := s.run(ctx, l, "validate", "--plain-http", "--verbose")
 		if code == 0 || len(out) == 0 {
 			must.Failf("keelson read a repository that refuses it: exit code %d, %s", code, out)
@@ -215,7 +209,7 @@ func (s *secrets) gitPassword(ctx context.Context) {
 // token gives Keelson kubeconfigs with a token, a password and a key that the API server
 // refuses.
 func (s *secrets) token(ctx context.Context) {
-	config := must.Get(clientcmd.LoadFromFile(s.direct))
+	config := must.Get(clientcmd.LoadFromFile(s.direct()))
 	current := config.Contexts[config.CurrentContext]
 	for where, user := range map[string]*clientcmdapi.AuthInfo{
 		"token":    {Token: s.planted.plain("a token of the kubeconfig")},
@@ -236,7 +230,7 @@ func (s *secrets) token(ctx context.Context) {
 
 // loops runs the controller on the same fleet, and keeps a copy of its metrics.
 func (s *secrets) loops(ctx context.Context) {
-	k := must.Get(s.start(launch{name: "controller", repo: s.repo, kubeconfig: s.direct, env: s.env}, controllerArgs("127.0.0.1:0", "--verbose")...))
+	k := s.start(launch{name: "controller", repo: s.repo, kubeconfig: s.direct(), env: s.env}, controllerArgs("127.0.0.1:0", "--verbose")...)
 	defer func() { _ = k.Kill() }()
 	must.Wrap(func() {
 		until(ctx, hungAfter, func(ctx context.Context) {

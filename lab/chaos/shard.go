@@ -8,13 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-	"github.com/keelson-io/keelson/lab/process"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 const (
@@ -51,11 +49,8 @@ func shardNames() []string {
 // administrator may (docs/decisions/056).
 func (w *world) sharesServer(ctx context.Context) {
 	d := w.dynamic()
-	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": systemNS}}}
-	secret := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": maskKey, "namespace": systemNS},
-		"stringData": map[string]any{"key": "a key of this run that is long enough", "cluster": "*"},
-	}}
+	namespace := object("{apiVersion: v1, kind: Namespace, metadata: {name: " + systemNS + "}}")
+	secret := object("{apiVersion: v1, kind: Secret, metadata: {name: " + maskKey + `}, stringData: {key: a key of this run that is long enough, cluster: "*"}}`)
 	must.Get(d.Resource(harness.Resource("v1/namespaces")).Create(ctx, namespace, metav1.CreateOptions{}))
 	must.Get(d.Resource(harness.Resource("v1/secrets")).Namespace(systemNS).Create(ctx, secret, metav1.CreateOptions{}))
 }
@@ -65,9 +60,8 @@ func (w *world) sharesServer(ctx context.Context) {
 func runShard(ctx context.Context, w *world, r *result) {
 	r.did, r.must = "replicas killed, or stopped past their Lease and then resumed", w.Shards
 	w.sharesServer(ctx)
-	g := w.newFixtureFleetOn(ctx, "shard", 2*shardClusters, fixtureTemplate, shardNames())
+	g := w.newFixtureFleet(ctx, "shard", 2*shardClusters, fixtureTemplate, shardNames()...)
 	s := &shardRounds{controllerSet: controllerSet{fixtureFleet: g}}
-	defer s.stopAll()
 	if s.rounds(ctx, r, replicas, s.round); len(r.violations) == 0 {
 		s.judge(r)
 	}
@@ -159,5 +153,5 @@ func (s *shardRounds) end(ctx context.Context, victim *writer, killed bool) {
 	if _, err := victim.wait(ctx); !errors.Is(err, process.ErrSignaled) {
 		must.Failf("%s was killed, and ended otherwise: %w (its log: %s)", victim.agent, err, victim.Log)
 	}
-	s.drop(ctx, victim)
+	s.drop(victim)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/base64"
@@ -12,14 +11,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 const (
@@ -31,15 +29,14 @@ const (
 
 // managedKinds returns the kinds of the objects in components of scenarios.
 func managedKinds() []schema.GroupVersionResource {
-	gvr := func(group, resource string) schema.GroupVersionResource {
-		return schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}
+	var out []schema.GroupVersionResource
+	for _, name := range []string{
+		"v1/configmaps", "v1/secrets", "v1/serviceaccounts", "v1/services", "apps/v1/deployments", "batch/v1/jobs", "rbac.authorization.k8s.io/v1/roles",
+		"rbac.authorization.k8s.io/v1/rolebindings", "apiextensions.k8s.io/v1/customresourcedefinitions",
+	} {
+		out = append(out, harness.Resource(name))
 	}
-	return []schema.GroupVersionResource{
-		gvr("", "configmaps"), gvr("", "secrets"), gvr("", "serviceaccounts"), gvr("", "services"), gvr("apps", "deployments"),
-		gvr("batch", "jobs"),
-		gvr("rbac.authorization.k8s.io", "roles"), gvr("rbac.authorization.k8s.io", "rolebindings"),
-		gvr("apiextensions.k8s.io", "customresourcedefinitions"),
-	}
+	return out
 }
 
 // state is the state of one component in a cluster: its objects by key, as normalized
@@ -70,7 +67,8 @@ func statesIn(ctx context.Context, d dynamic.Interface, prefix string) map[strin
 			if out[name] == nil {
 				out[name] = state{}
 			}
-			out[name].add(name, &u)
+			key, content := common(name, &u)
+			out[name][key] = content
 			kinds = append(kinds, defined(&u)...)
 		}
 	}
@@ -85,11 +83,6 @@ func defined(u *unstructured.Unstructured) []schema.GroupVersionResource {
 	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
 	return []schema.GroupVersionResource{{Group: group, Version: "v1", Resource: plural}}
-}
-
-func (s state) add(component string, u *unstructured.Unstructured) {
-	key, content := common(component, u)
-	s[key] = content
 }
 
 // common removes from an object the fields that differ between any two objects. It also
@@ -120,11 +113,7 @@ func common(component string, u *unstructured.Unstructured) (key, content string
 }
 
 func keyOf(apiVersion, kind, namespace, name string) string {
-	group, _, found := strings.Cut(apiVersion, "/")
-	if !found {
-		group = ""
-	}
-	return strings.TrimSuffix(kind+"."+group, ".") + " " + namespace + "/" + name
+	return schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind().String() + " " + namespace + "/" + name
 }
 
 // differences returns a line for each difference between a state and the wanted state.
@@ -174,24 +163,14 @@ func (w *world) records(ctx context.Context) map[string]recordedObjects {
 	for _, u := range list.Items {
 		name := u.GetLabels()[recordLabel]
 		encoded, _, _ := unstructured.NestedString(u.Object, "data", "record")
-		out[name] = must.Get(readRecord(name, encoded))
+		out[name] = readRecord(name, encoded)
 	}
 	return out
 }
 
-func readRecord(component, encoded string) (recordedObjects, error) {
-	packed, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil {
-		return recordedObjects{}, fmt.Errorf("decode: %w", err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return recordedObjects{}, fmt.Errorf("decompress: %w", err)
-	}
-	plain, err := io.ReadAll(z)
-	if err != nil {
-		return recordedObjects{}, fmt.Errorf("decompress: %w", err)
-	}
+func readRecord(component, encoded string) recordedObjects {
+	packed := base64.NewDecoder(base64.StdEncoding, strings.NewReader(encoded))
+	plain := must.Get(io.ReadAll(must.Get(gzip.NewReader(packed))))
 	var record struct {
 		Objects []struct {
 			APIVersion, Kind, Namespace, Name string
@@ -202,9 +181,7 @@ func readRecord(component, encoded string) (recordedObjects, error) {
 			Contested                         bool
 		}
 	}
-	if err := json.Unmarshal(plain, &record); err != nil {
-		return recordedObjects{}, fmt.Errorf("decode: %w", err)
-	}
+	must.Do(json.Unmarshal(plain, &record))
 	out := recordedObjects{raw: plain}
 	for _, o := range record.Objects {
 		key := strings.ReplaceAll(keyOf(o.APIVersion, o.Kind, o.Namespace, o.Name), component, "COMPONENT")
@@ -219,7 +196,7 @@ func readRecord(component, encoded string) (recordedObjects, error) {
 		}
 	}
 	slices.Sort(out.objects)
-	return out, nil
+	return out
 }
 
 // whole returns a line for each contradiction between a record and the live objects.

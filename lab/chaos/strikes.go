@@ -2,27 +2,23 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"encoding/base64"
 	"fmt"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/cluster"
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
 	"github.com/keelson-io/keelson/lab/chaos/webhook"
+	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
@@ -122,13 +118,13 @@ func (s *disasterFleet) breakAPI(ctx context.Context) func(context.Context) {
 	disco := must.Get(discovery.NewDiscoveryClientForConfig(s.world.client(cluster.Admin)))
 	services := s.client.Resource(harness.Resource("apiregistration.k8s.io/v1/apiservices"))
 	name := "v1." + brokenGroup
-	must.Get(services.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": name},
-		"spec": map[string]any{
-			"group": brokenGroup, "version": "v1", "groupPriorityMinimum": int64(100), "versionPriority": int64(100),
-			"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "default", "name": "missing"},
-		},
-	}}, metav1.CreateOptions{}))
+	must.Get(services.Create(ctx, object(`apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: `+name+`}
+spec:
+  {group: `+brokenGroup+`, version: v1, groupPriorityMinimum: 100, versionPriority: 100,
+   insecureSkipTLSVerify: true, service: {namespace: default, name: missing}}
+`), metav1.CreateOptions{}))
 	until(ctx, recovery, func(context.Context) {
 		if _, _, err := disco.ServerGroupsAndResources(); !discovery.IsGroupDiscoveryFailedError(err) {
 			must.Failf("discovery is whole: %w", err)
@@ -146,19 +142,15 @@ func (s *disasterFleet) webhook(mode webhook.Mode) func(context.Context) func(co
 	return func(ctx context.Context) func(context.Context) {
 		s.hook.Use(mode)
 		hooks := s.client.Resource(harness.Resource("admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"))
-		u := &unstructured.Unstructured{}
-		must.Do(json.Unmarshal(s.hookConfiguration(), &u.Object))
-		must.Get(hooks.Create(ctx, u, metav1.CreateOptions{}))
+		must.Get(hooks.Create(ctx, object(fmt.Sprintf(hookConfiguration, hookName, s.hook.URL, base64.StdEncoding.EncodeToString(s.hook.CA))), metav1.CreateOptions{}))
 		before := s.hook.Asked()
 		// The API server uses a new webhook only after a short delay.
 		tryWrite := func(ctx context.Context) {
 			if s.hook.Asked() > before {
 				return
 			}
-			_, err := s.client.Resource(fixtureKinds()["ConfigMap"]).Namespace("default").Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "v1", "kind": "ConfigMap",
-				"metadata": map[string]any{"name": "trial", "annotations": map[string]any{}, "labels": map[string]any{"chaos.example/trial": "yes"}},
-			}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			trial := object(`{apiVersion: v1, kind: ConfigMap, metadata: {name: trial, annotations: {}, labels: {chaos.example/trial: "yes"}}}`)
+			_, err := s.client.Resource(fixtureKinds()["ConfigMap"]).Namespace("default").Create(ctx, trial, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			must.Failf("the webhook is not asked yet: %w", err)
 		}
 		until(ctx, recovery, tryWrite)
@@ -166,27 +158,20 @@ func (s *disasterFleet) webhook(mode webhook.Mode) func(context.Context) func(co
 	}
 }
 
-func (s *disasterFleet) hookConfiguration() []byte {
-	sideEffects, policy, timeout, scope := "None", "Fail", 2, "Namespaced"
-	data, err := json.Marshal(map[string]any{
-		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": map[string]any{"name": hookName},
-		"webhooks": []any{map[string]any{
-			"name": hookName, "sideEffects": sideEffects, "failurePolicy": policy, "timeoutSeconds": timeout,
-			"admissionReviewVersions": []string{"v1"},
-			"clientConfig":            map[string]any{"url": s.hook.URL, "caBundle": s.hook.CA},
-			"rules": []any{map[string]any{
-				"apiGroups": []string{""}, "apiVersions": []string{"v1"}, "resources": []string{"configmaps"}, "operations": []string{"CREATE", "UPDATE"}, "scope": scope,
-			}},
-			"namespaceSelector": map[string]any{"matchExpressions": []any{map[string]any{
-				"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": []string{"kube-system", "kube-public"},
-			}}},
-		}},
-	})
-	if err != nil {
-		panic(fmt.Sprintf("encode a webhook: %v", err)) // plain values
-	}
-	return data
-}
+// hookConfiguration registers a webhook with its name, URL and CA.
+const hookConfiguration = `apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: %[1]s}
+webhooks:
+- name: %[1]s
+  sideEffects: None
+  failurePolicy: Fail
+  timeoutSeconds: 2
+  admissionReviewVersions: [v1]
+  clientConfig: {url: %[2]q, caBundle: %[3]s}
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE, UPDATE], scope: Namespaced}]
+  namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kube-public]}]}
+`
 
 // stuck removes an object from git that a finalizer keeps in the cluster.
 func (s *disasterFleet) stuck(ctx context.Context) func(context.Context) {
@@ -210,16 +195,13 @@ func (s *disasterFleet) stuck(ctx context.Context) func(context.Context) {
 // because the garbage collector may remove its own finalizer at the same time.
 func (s *disasterFleet) finalizer(ctx context.Context, namespace, name, finalizer string) {
 	maps := s.client.Resource(fixtureKinds()["ConfigMap"]).Namespace(namespace)
+	body := `{"metadata":{"finalizers":null}}`
+	if finalizer != "" {
+		body = `{"metadata":{"finalizers":["` + finalizer + `"]}}`
+	}
 	until(ctx, recovery, func(ctx context.Context) {
-		body := `{"metadata":{"finalizers":null}}`
-		if finalizer != "" {
-			body = `{"metadata":{"finalizers":["` + finalizer + `"]}}`
-		}
 		_, err := maps.Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: "stuck"})
-		if apierrors.IsNotFound(err) && finalizer == "" {
-			return
-		}
-		if err != nil {
+		if err != nil && (finalizer != "" || !apierrors.IsNotFound(err)) {
 			must.Failf("finalizer of %s/%s: %w", namespace, name, err)
 		}
 	})
@@ -229,22 +211,20 @@ func (s *disasterFleet) finalizer(ctx context.Context, namespace, name, finalize
 func (s *disasterFleet) terminate(ctx context.Context) func(context.Context) {
 	namespace := s.components[1].name
 	maps := s.client.Resource(fixtureKinds()["ConfigMap"]).Namespace(namespace)
-	must.Get(maps.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "anchor", "finalizers": []any{stuckFinalizer}},
-	}}, metav1.CreateOptions{}))
+	anchor := object("{apiVersion: v1, kind: ConfigMap, metadata: {name: anchor, finalizers: [" + stuckFinalizer + "]}}")
+	must.Get(maps.Create(ctx, anchor, metav1.CreateOptions{}))
 	namespaces := s.client.Resource(harness.Resource("v1/namespaces"))
 	must.Do(namespaces.Delete(ctx, namespace, metav1.DeleteOptions{}))
 	return func(ctx context.Context) {
 		s.finalizer(ctx, namespace, "anchor", "")
 		until(ctx, recovery, func(ctx context.Context) {
 			u, err := namespaces.Get(ctx, namespace, metav1.GetOptions{})
-			switch {
-			case apierrors.IsNotFound(err) || err == nil && u.GetDeletionTimestamp() == nil:
+			if apierrors.IsNotFound(err) {
 				return
-			case err != nil:
-				must.Failf("read the namespace: %w", err)
 			}
-			must.Failf("the namespace is there: %s", strings.Join(u.GetFinalizers(), ", "))
+			if must.Do(err); u.GetDeletionTimestamp() != nil {
+				must.Failf("the namespace is there, with finalizers %v", u.GetFinalizers())
+			}
 		})
 	}
 }

@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-io/keelson/lab/audit"
 )
@@ -25,7 +26,13 @@ type verdict struct {
 func takeOvers(events []audit.Event, components []*fixtureComponent) verdict {
 	var v verdict
 	for _, p := range components {
-		v.component(events, p.name)
+		terms := termsOf(events, p.name)
+		v.takeOvers += max(0, len(terms)-1)
+		for _, e := range events {
+			if e.Write() && !e.DryRun && (isRecord(e, p.name) || e.Resource.Namespace == p.name) {
+				v.write(e, p.name, terms)
+			}
+		}
 	}
 	return v
 }
@@ -37,16 +44,6 @@ type term struct {
 	began time.Time
 }
 
-func (v *verdict) component(events []audit.Event, component string) {
-	terms := termsOf(events, component)
-	v.takeOvers += max(0, len(terms)-1)
-	for _, e := range events {
-		if e.Write() && !e.DryRun && (isRecord(e, component) || e.Resource.Namespace == component) {
-			v.write(e, component, terms)
-		}
-	}
-}
-
 // unlisted adds a violation for each write of an object, record or status to a cluster
 // that the writer's Lease did not list. Another process may have had that cluster. It
 // returns the number of judged writes.
@@ -55,7 +52,7 @@ func (v *verdict) unlisted(events []audit.Event, components []*fixtureComponent)
 	for _, p := range components {
 		for _, e := range events {
 			status := e.Resource.Resource == "deliveries" && e.Resource.Name == p.on+"."+p.name
-			if !wrote(e) || !status && !isRecord(e, p.name) && e.Resource.Namespace != p.name {
+			if !e.Accepted() || !status && !isRecord(e, p.name) && e.Resource.Namespace != p.name {
 				continue
 			}
 			judged++
@@ -83,30 +80,25 @@ type leaseState struct {
 func leasesOf(events []audit.Event) map[string]*leaseLog {
 	out, by := map[string]*leaseLog{}, map[string]*leaseLog{}
 	for _, e := range events {
-		if e.Resource.Resource != "leases" || !wrote(e) || e.Verb == "delete" {
+		if e.Resource.Resource != "leases" || !e.Accepted() || e.Verb == "delete" {
 			continue
 		}
-		var lease struct {
-			Metadata struct {
-				Name        string            `json:"name"`
-				Annotations map[string]string `json:"annotations"`
-			} `json:"metadata"`
-		}
+		var lease metav1.PartialObjectMetadata
 		if json.Unmarshal(e.Response, &lease) != nil {
 			continue // unlisted then reports the process's writes
 		}
 		l := out[agentOf(e)]
 		if l == nil {
 			l = &leaseLog{}
-			out[agentOf(e)], by[lease.Metadata.Name] = l, l
+			out[agentOf(e)], by[lease.Name] = l, l
 		}
-		l.states = append(l.states, leaseState{versionOf(e), clustersOf(lease.Metadata.Annotations["keelson.io/clusters"])})
+		l.states = append(l.states, leaseState{e.ResourceVersion(), clustersOf(lease.Annotations["keelson.io/clusters"])})
 	}
 	for _, l := range out {
 		slices.SortFunc(l.states, func(a, b leaseState) int { return cmp.Compare(a.version, b.version) })
 	}
 	for _, e := range events {
-		if e.Resource.Resource == "leases" && wrote(e) && e.Verb == "delete" && by[e.Resource.Name] != nil {
+		if e.Resource.Resource == "leases" && e.Accepted() && e.Verb == "delete" && by[e.Resource.Name] != nil {
 			by[e.Resource.Name].gone = e.Time
 		}
 	}
@@ -123,7 +115,7 @@ func (l *leaseLog) allows(cluster string, e audit.Event) string {
 	if !l.gone.IsZero() && e.Received.After(l.gone) {
 		return fmt.Sprintf("its Lease was gone since %s", l.gone.Format("15:04:05.000"))
 	}
-	version := versionOf(e)
+	version := e.ResourceVersion()
 	if e.Verb == "delete" || version == 0 {
 		return ""
 	}
@@ -137,8 +129,8 @@ func (l *leaseLog) allows(cluster string, e audit.Event) string {
 func termsOf(events []audit.Event, component string) []term {
 	var records []term
 	for _, e := range events {
-		if wrote(e) && isRecord(e, component) {
-			records = append(records, term{agent: agentOf(e), from: versionOf(e), began: e.Time})
+		if e.Accepted() && isRecord(e, component) {
+			records = append(records, term{agent: agentOf(e), from: e.ResourceVersion(), began: e.Time})
 		}
 	}
 	slices.SortStableFunc(records, func(a, b term) int { return cmp.Compare(a.from, b.from) })
@@ -147,15 +139,15 @@ func termsOf(events []audit.Event, component string) []term {
 
 // write judges a write to a component, by a process that had the component before another.
 func (v *verdict) write(e audit.Event, component string, terms []term) {
-	version := versionOf(e)
+	version := e.ResourceVersion()
 	was := slices.IndexFunc(terms, func(t term) bool { return t.agent == agentOf(e) })
 	if was < 0 || was == len(terms)-1 {
 		return // no process took over from this one
 	}
 	switch {
-	case wrote(e) && version == 0 && e.Verb != "delete":
+	case e.Accepted() && version == 0 && e.Verb != "delete":
 		v.violations = append(v.violations, fmt.Sprintf("%s: the audit log does not show the version of %s, audit %s", component, e, e.ID))
-	case wrote(e) && version > 0:
+	case e.Accepted() && version > 0:
 		after := slices.IndexFunc(terms, func(t term) bool { return t.from > version })
 		if after < 0 {
 			after = len(terms)
@@ -173,26 +165,7 @@ func agentOf(e audit.Event) string {
 	return e.UserAgent[strings.LastIndexByte(e.UserAgent, ' ')+1:]
 }
 
-func wrote(e audit.Event) bool { return e.Write() && !e.DryRun && e.Code < 300 }
-
 func isRecord(e audit.Event, component string) bool {
 	return e.Resource.Resource == "secrets" && e.Resource.Namespace == "keelson-system" &&
 		(e.Resource.Name == "record-"+component || e.Resource.Name == "" && strings.Contains(string(e.Request), `"record-`+component+`"`))
-}
-
-// versionOf returns the resourceVersion in the answer to a write, or 0 without one.
-func versionOf(e audit.Event) uint64 {
-	var object struct {
-		Metadata struct {
-			ResourceVersion string `json:"resourceVersion"`
-		} `json:"metadata"`
-	}
-	if json.Unmarshal(e.Response, &object) != nil {
-		return 0
-	}
-	n, err := strconv.ParseUint(object.Metadata.ResourceVersion, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }

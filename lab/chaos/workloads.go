@@ -2,19 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,11 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/keelson-io/keelson/lab/chaos/proxy"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 const (
@@ -46,9 +42,8 @@ const (
 // workloadFleet is a set of workloads that are updated while their controller is killed.
 type workloadFleet struct {
 	*world
-	pods  kubernetes.Interface
 	all   dynamic.Interface
-	watch *podWatch
+	watch *harness.PodWatch
 
 	mu    sync.Mutex
 	out   *result
@@ -106,9 +101,8 @@ func runWorkloads(ctx context.Context, w *world, r *result) {
 	c := &workloadFleet{world: w, out: r}
 	c.install(ctx)
 	mark := w.mark()
-	following, unfollow := context.WithCancel(ctx)
-	defer unfollow()
-	c.watch = watchPods(following, c.pods)
+	c.watch = must.Get(harness.WatchPods(ctx, must.Get(kubernetes.NewForConfig(w.client(cluster.Admin))), podNamespace))
+	defer c.watch.Stop()
 	sets, promised := make([]*workload, workloads), map[string]*workload{}
 	for i := range sets {
 		sets[i] = newWorkload(i, w.chance(fmt.Sprintf("cloneset-%02d", i)))
@@ -128,9 +122,7 @@ func runWorkloads(ctx context.Context, w *world, r *result) {
 
 // install creates the CRDs of the workload controllers in the cluster.
 func (c *workloadFleet) install(ctx context.Context) {
-	config := c.client(cluster.Admin)
-	c.pods = must.Get(kubernetes.NewForConfig(config))
-	c.all = must.Get(dynamic.NewForConfig(config))
+	c.all = c.dynamic()
 	must.Do(harness.InstallCRDs(ctx, c.all, filepath.Join(filepath.Dir(filepath.Dir(c.keelson)), "components", "workload-controllers", "template", "crds")))
 	until(ctx, hungAfter, func(ctx context.Context) {
 		for _, kind := range []string{"CloneSet", "StatefulSet"} {
@@ -148,24 +140,22 @@ func (c *workloadFleet) sets(kind string) dynamic.ResourceInterface {
 // ends. A life is measured in requests, not in time, so that the rollouts finish even on
 // the slowest machine.
 func (c *workloadFleet) kill(ctx context.Context, chance *rand.Rand) {
-	p, kubeconfig := c.proxied(ctx, "workloads", proxy.Options{})
-	must.Finally(func() {
-		for ctx.Err() == nil {
-			l := newProcessRun(chance)
-			p.Use(l.decide)
-			k := must.Get(c.start(launch{name: "workloads", kubeconfig: kubeconfig}, "workloads", "--context", target, "--lead=false", "--listen", ""))
-			select {
-			case <-l.over:
-			case <-ctx.Done(): // all rollouts are done
-			case <-k.Done():
-				must.Failf("keelson workloads ended by itself (its log: %s)", k.Log)
-			}
-			must.Do(k.Kill())
-			c.mu.Lock()
-			c.kills++
-			c.mu.Unlock()
+	p, kubeconfig := c.proxied("workloads", proxy.Options{})
+	for ctx.Err() == nil {
+		l := newProcessRun(chance)
+		p.Use(l.decide)
+		k := c.start(launch{name: "workloads", kubeconfig: kubeconfig}, "workloads", "--context", target, "--lead=false", "--listen", "")
+		select {
+		case <-l.over:
+		case <-ctx.Done(): // all rollouts are done
+		case <-k.Done():
+			must.Failf("keelson workloads ended by itself (its log: %s)", k.Log)
 		}
-	}, p.Close)
+		must.Do(k.Kill())
+		c.mu.Lock()
+		c.kills++
+		c.mu.Unlock()
+	}
 }
 
 // processRun ends one process at one of its requests. The process is killed before the request
@@ -210,13 +200,11 @@ func (l *processRun) ends() { l.end.Do(func() { close(l.over) }) }
 // roll creates a workload and carries out its share of the rollouts. Each rollout goes to a partition
 // and then to the end.
 func (c *workloadFleet) roll(ctx context.Context, w *workload) {
-	text := fmt.Sprintf(`{"apiVersion": "apps.kruise.io/v1beta1", "kind": %[1]q, "metadata": {"name": %[2]q}, "spec": {
+	made := object(fmt.Sprintf(`{"apiVersion": "apps.kruise.io/v1beta1", "kind": %[1]q, "metadata": {"name": %[2]q}, "spec": {
 		"replicas": %[3]d, "selector": {"matchLabels": {"app": %[2]q}}, %[5]s
 		"updateStrategy": {"rollingUpdate": {"maxUnavailable": %[4]d, %[6]s}},
 		"template": {"metadata": {"labels": {"app": %[2]q}}, "spec": {"containers": [{"name": "web", "image": "web:v0"}]}}}}`,
-		w.kind, w.name, w.replicas, w.maxUnavailable, w.settings, w.rolling)
-	made := &unstructured.Unstructured{}
-	must.Do(made.UnmarshalJSON([]byte(text)))
+		w.kind, w.name, w.replicas, w.maxUnavailable, w.settings, w.rolling))
 	must.Get(c.sets(w.kind).Create(ctx, made, metav1.CreateOptions{}))
 	c.settled(ctx, w, w.replicas)
 	for i := range (c.Workloads + workloads - 1) / workloads {
@@ -252,30 +240,6 @@ func (c *workloadFleet) settled(ctx context.Context, w *workload, updated int) {
 	})
 }
 
-// podWatch holds every state of every pod, in the order of resourceVersions.
-type podWatch struct {
-	mu     sync.Mutex
-	events []watch.Event
-}
-
-func watchPods(ctx context.Context, pods kubernetes.Interface) *podWatch {
-	list := must.Get(pods.CoreV1().Pods(podNamespace).List(ctx, metav1.ListOptions{}))
-	follow := must.Get(watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return pods.CoreV1().Pods(podNamespace).Watch(ctx, o)
-		},
-	}))
-	w := &podWatch{}
-	go func() {
-		for e := range follow.ResultChan() {
-			w.mu.Lock()
-			w.events = append(w.events, e)
-			w.mu.Unlock()
-		}
-	}()
-	return w
-}
-
 // podTally counts the pods of a workload.
 type podTally struct{ active, available int }
 
@@ -283,11 +247,9 @@ type podTally struct{ active, available int }
 // may not create more pods than the surge allows, and may not take a needed pod out of
 // service.
 func (c *workloadFleet) judge(mark int64, promised map[string]*workload) {
-	ours := c.ours(mark)
-	c.watch.mu.Lock()
-	defer c.watch.mu.Unlock()
+	ours, events := c.ours(mark), c.watch.Events()
 	pods, tallies, judged := map[types.UID]*corev1.Pod{}, map[string]podTally{}, 0
-	for _, e := range c.watch.events {
+	for _, e := range events {
 		pod, ok := e.Object.(*corev1.Pod)
 		if !ok {
 			must.Failf("the watch of pods broke, and nothing can be said of it: %v", e.Object)
@@ -317,7 +279,7 @@ func (c *workloadFleet) judge(mark int64, promised map[string]*workload) {
 			c.out.violate("%s: pod %s was taken out of service, and %d of %d were left, of which %d may be unavailable", name, pod.Name, after.available, b.replicas, b.maxUnavailable)
 		}
 	}
-	c.out.notes = append(c.out.notes, fmt.Sprintf("%d kills, %d writes of pods judged, %d states of pods seen", c.kills, judged, len(c.watch.events)))
+	c.out.notes = append(c.out.notes, fmt.Sprintf("%d kills, %d writes of pods judged, %d states of pods seen", c.kills, judged, len(events)))
 	if judged == 0 || c.kills < c.out.number/workloads {
 		must.Failf("%d writes judged, %d kills: this shows nothing", judged, c.kills)
 	}
@@ -344,16 +306,10 @@ func (c *workloadFleet) judgeBatch(b *workload, pods map[types.UID]*corev1.Pod, 
 
 // ours returns the resourceVersions of pods that Keelson wrote.
 func (c *workloadFleet) ours(mark int64) map[string]bool {
-	events := c.since(mark)
 	out := map[string]bool{}
-	for _, e := range events {
-		if e.Resource.Resource != "pods" || !e.Write() || e.Code >= 300 || len(e.Response) == 0 {
-			continue
-		}
-		var pod metav1.PartialObjectMetadata
-		must.Do(json.Unmarshal(e.Response, &pod))
-		if pod.ResourceVersion != "" {
-			out[pod.ResourceVersion] = true
+	for _, e := range c.since(mark) {
+		if version := e.ResourceVersion(); e.Resource.Resource == "pods" && e.Accepted() && version > 0 {
+			out[strconv.FormatUint(version, 10)] = true
 		}
 	}
 	return out
@@ -367,24 +323,13 @@ func (t podTally) less(p *corev1.Pod) podTally {
 	return podTally{t.active - one.active, t.available - one.available}
 }
 
-// more adds a pod to the counts. A pod is available if it is ready and its gate
-// InPlaceUpdateReady is open. The kubelet may not have seen a closed gate yet.
+// more adds a pod to the counts. A pod is available if it serves.
 func (t podTally) more(p *corev1.Pod) podTally {
 	if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return t
 	}
 	t.active++
-	ready, open := false, true
-	for _, condition := range p.Status.Conditions {
-		is := condition.Status == corev1.ConditionTrue
-		if condition.Type == corev1.PodReady {
-			ready = is
-		}
-		if condition.Type == "InPlaceUpdateReady" {
-			open = is
-		}
-	}
-	if ready && open {
+	if harness.Serves(p) {
 		t.available++
 	}
 	return t

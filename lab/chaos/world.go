@@ -11,18 +11,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keelson-io/keelson/lab/harness"
-
-	"github.com/keelson-io/keelson/lab/harness/must"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/chaos/oracle"
+	"github.com/keelson-io/keelson/lab/chaos/proxy"
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/fleet"
+	"github.com/keelson-io/keelson/lab/harness"
+	"github.com/keelson-io/keelson/lab/harness/must"
 )
 
 // target is the name of a world's cluster, in the lab and in the fleet. The cluster is
@@ -46,6 +46,7 @@ type world struct {
 
 	mu        sync.Mutex
 	processes []*keelson
+	proxies   []*proxy.Proxy
 	started   int
 }
 
@@ -64,15 +65,17 @@ func (c *chaos) newWorld(ctx context.Context, s scenario) *world {
 	return w
 }
 
-// close ends the processes and the cluster of the world. Logs stay until the end of the
-// run.
+// close ends the processes, the proxies and the cluster of the world. Logs stay until the
+// end of the run.
 func (w *world) close(ctx context.Context) error {
 	w.mu.Lock()
-	all := w.processes
-	w.mu.Unlock()
+	defer w.mu.Unlock()
 	var errs []error
-	for _, k := range all {
+	for _, k := range w.processes {
 		errs = append(errs, k.Kill())
+	}
+	for _, p := range w.proxies {
+		p.Close()
 	}
 	log, err := w.lab.AuditLog(target)
 	if err == nil && w.keep {
@@ -195,6 +198,9 @@ const hungAfter = 15 * time.Minute
 func until(ctx context.Context, patience time.Duration, condition func(context.Context)) {
 	must.Limits{Patience: patience, Every: 20 * time.Millisecond}.Until(ctx, condition)
 }
+
+// object returns the object in a YAML text.
+func object(text string) *unstructured.Unstructured { return must.Get(harness.Object(text)) }
 
 // newRand returns a random source that is drawn from the world's.
 func (w *world) newRand() *rand.Rand {

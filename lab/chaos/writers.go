@@ -20,9 +20,8 @@ const moreAfter = 10 * time.Second
 // process takes over after the Lease has expired. Then the first process is resumed.
 func runWriters(ctx context.Context, w *world, r *result) {
 	r.did, r.must = "controllers stopped past their Lease, then resumed", w.Rounds
-	g := w.newFixtureFleet(ctx, "writer", 8)
+	g := w.newFixtureFleet(ctx, "writer", 8, fixtureTemplate, target)
 	d := &writerPair{controllerSet: controllerSet{fixtureFleet: g}}
-	defer d.stopAll()
 	d.rounds(ctx, r, 2, func(ctx context.Context) time.Duration { return d.round(ctx, r.number%2 == 0) })
 	if len(r.violations) > 0 {
 		return

@@ -1,6 +1,6 @@
 // Package harness is what the programs and tests of the lab have in common: clients of the
-// lab's clusters, Keelson's requests in their audit logs, working clones of fleet
-// repositories, and processes of the tested program.
+// lab's clusters, Keelson's requests in their audit logs, watches of pods, working clones of
+// fleet repositories, and processes of the tested program.
 package harness
 
 import (

@@ -9,22 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"time"
 )
-
-// Serve answers HTTP requests on a free port of 127.0.0.1. The server's Addr is its address;
-// Close ends it.
-func Serve(ctx context.Context, handler http.Handler) (*http.Server, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("serve: %w", err)
-	}
-	server := &http.Server{Addr: listener.Addr().String(), Handler: handler, ReadHeaderTimeout: time.Minute}
-	go func() { _ = server.Serve(listener) }() // ends with Close
-	return server, nil
-}
 
 // Ask sends an HTTP request, and returns the body of the answer as Do does.
 func Ask(ctx context.Context, method, url string, body []byte, header http.Header) ([]byte, error) {

@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +9,9 @@ import (
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Fault is a fault that the proxy injects into one request.
@@ -24,25 +24,16 @@ const (
 	Status               // answered with Code and not forwarded
 	Hang                 // not answered and not forwarded; then the request is aborted
 	ResetBefore          // aborted and not forwarded
-	ResetMidAnswer       // forwarded; aborted in the middle of the answer
+	ResetMidAnswer       // forwarded; aborted in the middle of the answer, after half of the first read
 	DropAnswer           // forwarded and carried out; aborted before the answer
-	Drip                 // forwarded; the answer is sent slowly
+	Drip                 // forwarded; the first 64 bytes of the answer are sent one by one, every 10 ms
 	CutWatch             // a watch ends without an error after a time
 	Gone410              // a watch or list gets the error 410: its resourceVersion is too old
 )
 
-// Faults returns all faults, without Pass.
-func Faults() []Fault {
-	return []Fault{Status, Hang, ResetBefore, ResetMidAnswer, DropAnswer, Drip, CutWatch, Gone410}
-}
-
 // String returns the name of the fault, for tables.
 func (f Fault) String() string {
-	names := [...]string{"pass", "status", "hang", "reset before", "reset in mid-answer", "answer lost", "slow drip", "cut watch", "410 Gone"}
-	if int(f) < len(names) {
-		return names[f]
-	}
-	return "fault " + strconv.Itoa(int(f))
+	return [...]string{"pass", "status", "hang", "reset before", "reset in mid-answer", "answer lost", "slow drip", "cut watch", "410 Gone"}[f]
 }
 
 // Verdict is the decision about one request. The zero Verdict lets the request pass.
@@ -61,12 +52,6 @@ type Verdict struct {
 	// watch. 0: a Hang lasts until the client gives up or the proxy closes, and a watch
 	// ends at once.
 	For time.Duration
-	// After is the number of bytes of an answer before a ResetMidAnswer. 0: half of the
-	// first read.
-	After int
-	// Pace is the time between two bytes of a Drip. After 64 bytes the rest is sent
-	// without delay. 0: 10 ms.
-	Pace time.Duration
 	// Connection makes a fault reset the client's whole connection, with every request
 	// on it, instead of only this request's stream.
 	Connection bool
@@ -99,12 +84,10 @@ func (e *exchange) carryOut(w http.ResponseWriter, r *http.Request) {
 		case "watch":
 			e.goneWatch(w)
 		case "list":
-			e.write(w, http.StatusGone, status(http.StatusGone, metav1.StatusReasonExpired, "too old resource version: 1 (2)"))
+			e.write(w, http.StatusGone, expired())
 		default:
 			e.forward(w, r)
 		}
-	case Pass, ResetMidAnswer, DropAnswer, Drip, CutWatch:
-		e.forward(w, r)
 	default:
 		e.forward(w, r)
 	}
@@ -134,11 +117,14 @@ func (e *exchange) breakOff(ctx context.Context) {
 }
 
 // status returns the Status object with which API servers refuse a request.
-func status(code int, reason metav1.StatusReason, message string) metav1.Status {
-	return metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
-		Code: int32(code), Reason: reason, Message: message, //nolint:gosec // a code of HTTP
-	}
+func status(refusal *apierrors.StatusError) metav1.Status {
+	s := refusal.Status()
+	s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	return s
+}
+
+func expired() metav1.Status {
+	return status(apierrors.NewResourceExpired("too old resource version: 1 (2)"))
 }
 
 func (e *exchange) refuse(w http.ResponseWriter) {
@@ -150,14 +136,8 @@ func (e *exchange) refuse(w http.ResponseWriter) {
 		http.Error(w, http.StatusText(e.verdict.Code), e.verdict.Code)
 		return
 	}
-	reason := map[int]metav1.StatusReason{
-		http.StatusTooManyRequests:     metav1.StatusReasonTooManyRequests,
-		http.StatusInternalServerError: metav1.StatusReasonInternalError,
-		http.StatusServiceUnavailable:  metav1.StatusReasonServiceUnavailable,
-	}[e.verdict.Code]
-	body := status(e.verdict.Code, reason, "the fault proxy refuses it")
-	body.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(seconds)} //nolint:gosec // some seconds
-	e.write(w, e.verdict.Code, body)
+	e.write(w, e.verdict.Code, status(apierrors.NewGenericServerResponse(
+		e.verdict.Code, e.request.Verb, schema.GroupResource{}, "", "the fault proxy refuses it", seconds, false)))
 }
 
 func (e *exchange) write(w http.ResponseWriter, code int, body any) {
@@ -172,10 +152,7 @@ func (e *exchange) write(w http.ResponseWriter, code int, body any) {
 
 // goneWatch answers a watch with the error 410 as its only event.
 func (e *exchange) goneWatch(w http.ResponseWriter) {
-	e.write(w, http.StatusOK, map[string]any{
-		"type":   "ERROR",
-		"object": status(http.StatusGone, metav1.StatusReasonExpired, "too old resource version: 1 (2)"),
-	})
+	e.write(w, http.StatusOK, map[string]any{"type": "ERROR", "object": expired()})
 }
 
 // answered changes the API server's answer before the client gets it.
@@ -195,15 +172,13 @@ func (e *exchange) answered(ctx context.Context, answer *http.Response) error {
 		}
 		return errLost
 	case ResetMidAnswer:
-		answer.Body = &brokenBody{ReadCloser: answer.Body, left: e.verdict.After, broken: func() {
+		answer.Body = &brokenBody{ReadCloser: answer.Body, broken: func() {
 			if e.verdict.Connection {
 				reset(ctx)
 			}
 		}}
 	case Drip:
-		answer.Body = &drippingBody{ReadCloser: answer.Body, slow: 64, wait: func() {
-			e.wait(ctx, cmp.Or(e.verdict.Pace, 10*time.Millisecond))
-		}}
+		answer.Body = &drippingBody{ReadCloser: answer.Body, slow: 64, wait: func() { e.wait(ctx, 10*time.Millisecond) }}
 	case CutWatch:
 		if e.request.Watch() {
 			answer.Body = e.cut(answer.Body)
@@ -220,10 +195,9 @@ func (e *exchange) hook() {
 	}
 }
 
-// brokenBody is a body that ends with an error after some bytes.
+// brokenBody is a body that ends with an error after half of the first read.
 type brokenBody struct {
 	io.ReadCloser
-	left   int // 0: half of the first read
 	spent  bool
 	broken func()
 }
@@ -233,23 +207,9 @@ func (b *brokenBody) Read(into []byte) (int, error) {
 		b.broken()
 		return 0, errLost
 	}
-	if b.left > 0 {
-		into = into[:min(len(into), b.left)]
-	}
-	n, err := b.ReadCloser.Read(into)
-	switch {
-	case b.left == 0:
-		n = (n + 1) / 2
-		b.spent = true
-	case n >= b.left:
-		b.spent = true
-	default:
-		b.left -= n
-	}
-	if b.spent {
-		err = nil // the error comes with the next read, so that these bytes are sent
-	}
-	return n, err
+	b.spent = true
+	n, _ := b.ReadCloser.Read(into) // the error comes with the next read, so that these bytes are sent
+	return (n + 1) / 2, nil
 }
 
 // drippingBody is a body that returns its first bytes one at a time.
@@ -270,27 +230,22 @@ func (b *drippingBody) Read(into []byte) (int, error) {
 
 // cut returns a body that ends with io.EOF after the verdict's time.
 func (e *exchange) cut(body io.ReadCloser) io.ReadCloser {
-	if e.verdict.For == 0 {
-		return &cutBody{ReadCloser: body, reader: bytes.NewReader(nil), stop: func() bool { return true }}
-	}
-	c := &cutBody{ReadCloser: body, reader: body, over: make(chan struct{})}
-	timer := time.AfterFunc(e.verdict.For, func() {
+	c := &cutBody{ReadCloser: body, over: make(chan struct{})}
+	c.timer = time.AfterFunc(e.verdict.For, func() {
 		close(c.over)
 		_ = body.Close() // wakes the reader
 	})
-	c.stop = timer.Stop
 	return c
 }
 
 type cutBody struct {
 	io.ReadCloser
-	reader io.Reader
-	over   chan struct{}
-	stop   func() bool
+	timer *time.Timer
+	over  chan struct{}
 }
 
 func (b *cutBody) Read(into []byte) (int, error) {
-	n, err := b.reader.Read(into)
+	n, err := b.ReadCloser.Read(into)
 	if err != nil {
 		select {
 		case <-b.over:
@@ -303,6 +258,6 @@ func (b *cutBody) Read(into []byte) (int, error) {
 
 // Close closes the body and stops the timer.
 func (b *cutBody) Close() error {
-	b.stop()
+	b.timer.Stop()
 	return b.ReadCloser.Close() //nolint:wrapcheck // a body
 }

@@ -16,6 +16,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"slices"
@@ -41,8 +43,6 @@ type Options struct {
 	// Upstream is the client configuration of each user. All must name the same API
 	// server.
 	Upstream map[string]*rest.Config
-	// Listen is the address (HOST:PORT). Empty: a free port on 127.0.0.1.
-	Listen string
 	// HTTP1 disables HTTP/2, so that each request in progress has its own connection.
 	HTTP1 bool
 	// Agent, unless empty, is appended to each User-Agent, so that audit logs
@@ -55,21 +55,18 @@ type Options struct {
 
 // Proxy is a running proxy. It is safe for concurrent use.
 type Proxy struct {
-	address   string
-	agent     string // see Options.Agent
-	bodies    bool   // see Options.Bodies
-	authority *pki.Authority
-	upstream  map[string]*upstream // by user
-	server    *http.Server
-	served    chan struct{} // closed when the server has ended
-	closing   chan struct{} // closed by Close
+	agent    string // see Options.Agent
+	bodies   bool   // see Options.Bodies
+	users    *pki.Authority
+	upstream map[string]*upstream // by user
+	server   *httptest.Server
+	closing  chan struct{} // closed by Close
+	close    sync.Once
 
 	decide atomic.Pointer[func(Request) Verdict]
 
 	mu     sync.Mutex
-	seen   map[kindOfRequest]int // number of requests of a kind
 	counts map[Fault]int
-	closed bool
 }
 
 // upstream is the connection of one user to the API server.
@@ -78,12 +75,10 @@ type upstream struct {
 	transport http.RoundTripper
 }
 
-// New starts a proxy; [Proxy.Close] ends it. New makes no request to the API server.
-func New(ctx context.Context, o Options) (*Proxy, error) {
-	p := &Proxy{
-		agent: o.Agent, bodies: o.Bodies, upstream: map[string]*upstream{}, served: make(chan struct{}), closing: make(chan struct{}),
-		seen: map[kindOfRequest]int{}, counts: map[Fault]int{},
-	}
+// New starts a proxy on 127.0.0.1; [Proxy.Close] ends it. New makes no request to the API
+// server. Clients must have a certificate of the proxy's authority.
+func New(o Options) (*Proxy, error) {
+	p := &Proxy{agent: o.Agent, bodies: o.Bodies, upstream: map[string]*upstream{}, closing: make(chan struct{}), counts: map[Fault]int{}}
 	for user, config := range o.Upstream {
 		u, err := newUpstream(config)
 		if err != nil {
@@ -91,43 +86,22 @@ func New(ctx context.Context, o Options) (*Proxy, error) {
 		}
 		p.upstream[user] = u
 	}
-	serving, err := p.certificates()
-	if err != nil {
+	var err error
+	if p.users, err = pki.NewAuthority("fault-proxy", time.Now()); err != nil {
 		return nil, err
 	}
-	address := o.Listen
-	if address == "" {
-		address = "127.0.0.1:0"
+	known := x509.NewCertPool()
+	known.AppendCertsFromPEM(p.users.Cert)
+	p.server = httptest.NewUnstartedServer(http.HandlerFunc(p.serve))
+	p.server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, ClientCAs: known, ClientAuth: tls.RequireAndVerifyClientCert}
+	p.server.EnableHTTP2 = !o.HTTP1
+	p.server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connectionKey{}, c)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("fault proxy: %w", err)
-	}
-	p.address = listener.Addr().String()
-	p.server = &http.Server{
-		Handler:           http.HandlerFunc(p.serve),
-		TLSConfig:         serving,
-		ReadHeaderTimeout: time.Minute,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connectionKey{}, c)
-		},
-		// The default would log each connection that was reset.
-		ErrorLog: log.New(nothing{}, "", 0),
-	}
-	if o.HTTP1 {
-		p.server.Protocols = new(http.Protocols)
-		p.server.Protocols.SetHTTP1(true)
-	}
-	go func() {
-		defer close(p.served)
-		_ = p.server.ServeTLS(listener, "", "") // ends with Close
-	}()
+	p.server.Config.ErrorLog = log.New(io.Discard, "", 0) // the default would log each connection that was reset
+	p.server.StartTLS()
 	return p, nil
 }
-
-type nothing struct{}
-
-func (nothing) Write(b []byte) (int, error) { return len(b), nil }
 
 func newUpstream(config *rest.Config) (*upstream, error) {
 	target, _, err := rest.DefaultServerUrlFor(config)
@@ -141,44 +115,18 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 	return &upstream{target: target, transport: transport}, nil
 }
 
-// certificates makes the proxy's authority and its TLS configuration. Clients must have
-// a certificate of the authority.
-func (p *Proxy) certificates() (*tls.Config, error) {
-	now := time.Now()
-	var err error
-	if p.authority, err = pki.NewAuthority("fault-proxy", now); err != nil {
-		return nil, err
-	}
-	pair, err := p.authority.Issue(pki.Subject{Name: "fault-proxy", Hosts: []string{"127.0.0.1", "localhost"}}, now)
-	if err != nil {
-		return nil, err
-	}
-	own, err := tls.X509KeyPair(pair.Cert, pair.Key)
-	if err != nil {
-		return nil, fmt.Errorf("fault proxy: its certificate: %w", err)
-	}
-	users := x509.NewCertPool()
-	users.AppendCertsFromPEM(p.authority.Cert)
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own},
-		ClientCAs: users, ClientAuth: tls.RequireAndVerifyClientCert,
-	}, nil
-}
-
-// Address returns the address (HOST:PORT) that the proxy listens on.
-func (p *Proxy) Address() string { return p.address }
-
 // Kubeconfig returns a kubeconfig file of a user in Options.Upstream for the API
 // server behind the proxy. It returns an error for an unknown user.
 func (p *Proxy) Kubeconfig(user string) ([]byte, error) {
 	if p.upstream[user] == nil {
 		return nil, fmt.Errorf("fault proxy: no user %q; there are %v", user, slices.Sorted(maps.Keys(p.upstream)))
 	}
-	pair, err := p.authority.Issue(pki.Subject{Name: user}, time.Now())
+	pair, err := p.users.Issue(pki.Subject{Name: user}, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	return pki.Kubeconfig("fault-proxy", "https://"+p.address, user, p.authority.Cert, pair)
+	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
+	return pki.Kubeconfig("fault-proxy", p.server.URL, user, own, pair)
 }
 
 // Use makes a function decide about every request from now on; nil lets all requests
@@ -200,20 +148,9 @@ func (p *Proxy) Counts() map[Fault]int {
 }
 
 // Close ends the proxy, every connection and every Hang.
-func (p *Proxy) Close() error {
-	p.mu.Lock()
-	first := !p.closed
-	p.closed = true
-	p.mu.Unlock()
-	if first {
-		close(p.closing)
-	}
-	err := p.server.Close()
-	<-p.served
-	if err != nil {
-		return fmt.Errorf("fault proxy: %w", err)
-	}
-	return nil
+func (p *Proxy) Close() {
+	p.close.Do(func() { close(p.closing) })
+	_ = p.server.Config.Close() // it waits for no request, unlike Close of package httptest
 }
 
 // serve handles one request. It panics with [http.ErrAbortHandler] to abort the
@@ -225,7 +162,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the fault proxy knows no user "+user, http.StatusUnauthorized)
 		return
 	}
-	request := p.number(parse(r, user))
+	request := parse(r, user)
 	if p.bodies && request.Write() {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -242,15 +179,6 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	p.mu.Unlock()
 	e := &exchange{proxy: p, request: request, verdict: verdict, to: to}
 	e.carryOut(w, r)
-}
-
-// number sets N of a request.
-func (p *Proxy) number(r Request) Request {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen[r.kind()]++
-	r.N = p.seen[r.kind()]
-	return r
 }
 
 // forward forwards the request and streams the answer back.
@@ -282,7 +210,7 @@ func (e *exchange) forward(w http.ResponseWriter, r *http.Request) {
 		},
 		ModifyResponse: func(answer *http.Response) error { return e.answered(ctx, answer) },
 		FlushInterval:  -1,
-		ErrorLog:       log.New(nothing{}, "", 0),
+		ErrorLog:       log.New(io.Discard, "", 0),
 		// The API server is down, or the fault drops its answer.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}).ServeHTTP(w, r)

@@ -22,18 +22,8 @@ type Request struct {
 	// FieldManager of a write, from the query.
 	FieldManager string
 	DryRun       bool
-	// N is the number of this request among the user's requests with the same verb,
-	// group, resource and subresource, from 1.
-	N int
 	// Body of a write, if Options.Bodies is set. It must not be changed.
 	Body []byte
-}
-
-// kindOfRequest is the key by which requests are counted.
-type kindOfRequest struct{ user, verb, group, resource, subresource string }
-
-func (r Request) kind() kindOfRequest {
-	return kindOfRequest{r.User, r.Verb, r.Group, r.Resource, r.Subresource}
 }
 
 // Watch reports whether the request is a watch.

@@ -3,20 +3,16 @@
 package webhook
 
 import (
-	"context"
-	"crypto/tls"
 	"encoding/json"
-	"fmt"
+	"encoding/pem"
+	"io"
 	"log"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/keelson-io/keelson/lab/pki"
 )
 
 // Mode is the behaviour of the webhook. The zero Mode allows every request.
@@ -37,49 +33,20 @@ type Server struct {
 
 	mode    atomic.Pointer[Mode]
 	asked   atomic.Int64
-	server  *http.Server
-	served  chan struct{}
+	server  *httptest.Server
 	closing chan struct{}
 }
 
 // New starts a webhook that allows every request. [Server.Close] ends it.
-func New(ctx context.Context) (*Server, error) {
-	now := time.Now()
-	authority, err := pki.NewAuthority("webhook", now)
-	if err != nil {
-		return nil, err
-	}
-	pair, err := authority.Issue(pki.Subject{Name: "webhook", Hosts: []string{"127.0.0.1"}}, now)
-	if err != nil {
-		return nil, err
-	}
-	own, err := tls.X509KeyPair(pair.Cert, pair.Key)
-	if err != nil {
-		return nil, fmt.Errorf("webhook: its certificate: %w", err)
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("webhook: %w", err)
-	}
-	s := &Server{
-		URL: "https://" + listener.Addr().String() + "/", CA: authority.Cert,
-		served: make(chan struct{}), closing: make(chan struct{}),
-	}
+func New() *Server {
+	s := &Server{closing: make(chan struct{})}
 	s.Use(Mode{})
-	s.server = &http.Server{
-		Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: time.Minute, ErrorLog: log.New(nothing{}, "", 0),
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own}},
-	}
-	go func() {
-		defer close(s.served)
-		_ = s.server.ServeTLS(listener, "", "") // ends with Close
-	}()
-	return s, nil
+	s.server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	s.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.server.StartTLS()
+	s.URL, s.CA = s.server.URL+"/", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.server.Certificate().Raw})
+	return s
 }
-
-type nothing struct{}
-
-func (nothing) Write(b []byte) (int, error) { return len(b), nil }
 
 // Use sets the mode of all later requests.
 func (s *Server) Use(m Mode) { s.mode.Store(&m) }
@@ -88,14 +55,9 @@ func (s *Server) Use(m Mode) { s.mode.Store(&m) }
 func (s *Server) Asked() int64 { return s.asked.Load() }
 
 // Close ends the webhook and every hanging request.
-func (s *Server) Close() error {
+func (s *Server) Close() {
 	close(s.closing)
-	err := s.server.Close()
-	<-s.served
-	if err != nil {
-		return fmt.Errorf("webhook: %w", err)
-	}
-	return nil
+	s.server.Close()
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
