@@ -67,9 +67,7 @@ func newUseReader(client dynamic.Interface) *useReader {
 // in returns the references in a namespace. fresh: they are read again. If Keelson may not list a
 // kind, or there is too much of it, they are unknown; another failure is an error.
 func (r *useReader) in(ctx context.Context, namespace string, fresh bool) (configUses, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if uses, ok := r.known[namespace]; ok && !fresh {
+	if uses, ok := r.cached(namespace); ok && !fresh {
 		return uses, nil
 	}
 	uses := configUses{by: map[configRef]string{}}
@@ -83,9 +81,18 @@ func (r *useReader) in(ctx context.Context, namespace string, fresh bool) (confi
 			return configUses{}, err
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.known[namespace] = uses
 	time.AfterFunc(usesAge, func() { r.forget(namespace) })
 	return uses, nil
+}
+
+func (r *useReader) cached(namespace string) (configUses, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	uses, ok := r.known[namespace]
+	return uses, ok
 }
 
 func (r *useReader) forget(namespace string) {

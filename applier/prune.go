@@ -136,8 +136,13 @@ func (p *Prepared) OnlyDeletions() bool {
 // Waits returns the first deletion that waits for another component, with the reason; empty: none.
 func (p *Prepared) Waits() string {
 	for i := range p.states {
-		if why := p.states[i].Waits; why != "" && p.Plan.Changes[i].Op == differ.OpNone {
-			return p.states[i].ID.String() + ": " + why
+		s, ch := &p.states[i], &p.Plan.Changes[i]
+		switch {
+		case ch.Op != differ.OpNone:
+		case s.Waits != "":
+			return s.ID.String() + ": " + s.Waits
+		case s.Used != "" && ch.State == differ.StateChanged:
+			return s.ID.String() + ": " + ch.Because
 		}
 	}
 	return ""
@@ -146,7 +151,7 @@ func (p *Prepared) Waits() string {
 // requestNextPass requests another pass when an object waits, can't be read, or is contested.
 func (a *applying) requestNextPass() {
 	waits := slices.ContainsFunc(a.states, func(s differ.State) bool {
-		return s.Waits != "" || s.Unread != "" || s.Contested != ""
+		return s.Waits != "" || s.Unread != "" || s.Contested != "" || s.Used != ""
 	})
 	if waits {
 		a.outcome.requeueAfter(waitPass)

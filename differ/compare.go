@@ -131,7 +131,7 @@ func compare(effort *effort, schemas Schemas, states []State, policy Policy) (Pl
 		plan.Changes = append(plan.Changes, c)
 	}
 	plan.boundDeletions()
-	plan.versionsFirst(states)
+	plan.versionsFirst(states, policy.configVersions())
 	plan.deletionsLast(states)
 	return plan, nil
 }
@@ -205,6 +205,7 @@ func (c *comparison) run() error {
 	switch {
 	case c.target == nil && c.state.Unread != "":
 		c.change.State, c.change.Because = StateChanged, c.state.Unread
+	case c.target == nil && c.policy.configVersions().keepInForce(c):
 	case c.target == nil && c.live == nil && c.state.Waits != "":
 		c.change.postpone(c.state.Waits)
 	case c.target == nil && c.live == nil:
@@ -316,10 +317,8 @@ func (c *comparison) planTarget() error {
 	if worst == StateChanged && !c.kept.Empty() && !c.who.read {
 		c.change.Unread.Owners = true // a kept field may have to be handed over
 	}
-	if c.live == nil {
-		if stopped, err := c.recreate(); err != nil || stopped {
-			return err
-		}
+	if stopped, err := c.recreate(); err != nil || stopped {
+		return err
 	}
 	switch {
 	case c.change.Unread.Owners, c.change.Unread.CustomResources:

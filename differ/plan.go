@@ -194,6 +194,8 @@ type ConfigVersion struct {
 	// DataChanges are the differences of their data.
 	Follows     string
 	DataChanges []Field
+	// Unused means that the deletion is of an earlier version that is not needed any more.
+	Unused bool
 }
 
 // Requests are what the applier sends for a change.

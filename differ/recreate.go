@@ -11,15 +11,17 @@ import (
 // recreate judges the creation of an object that was deleted in the cluster. The object is
 // judged as if it were still there as it was recorded: a deletion is no approval of what git
 // changes. recreate reports whether a rule holds or denies that change. The object is then
-// created as it was recorded. An object that was never there is judged by the version before it, if it
-// is a version of a ConfigMap or Secret.
+// created as it was recorded. A version of a ConfigMap or Secret is judged by the version in force.
 func (c *comparison) recreate() (bool, error) {
 	recorded := c.state.Recorded
 	if recorded == nil {
 		recorded = c.state.Former
 	}
-	if recorded == nil {
-		return c.policy.configVersions().judge(c)
+	if stopped, err := c.policy.configVersions().judge(c); err != nil || stopped {
+		return stopped, err
+	}
+	if c.live != nil || recorded == nil {
+		return false, nil
 	}
 	was := c.asIfLive(recorded)
 	if err := was.readOwners(); err != nil {

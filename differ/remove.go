@@ -29,7 +29,7 @@ func (c *comparison) remove() error {
 	switch {
 	case err != nil:
 		return err
-	case c.change.Retained != "" || c.change.Unread.Uses:
+	case c.change.Retained != "" || c.change.Unread.Uses || c.change.Because != "": // an earlier version that stays
 	case released != "" && c.state.Waits != "":
 		c.change.postpone(c.state.Waits)
 	case released != "":
@@ -119,6 +119,7 @@ func (c *comparison) delete() {
 	c.change.Op, c.change.State = OpDelete, StateChanged
 	c.change.Hash = hashOf("delete", c.state.ID.String(), fmt.Sprint(nested(c.state.Live, "metadata", "uid")))
 	c.change.Approved = c.approved()
+	c.policy.configVersions().nameLast(c)
 	r, found := c.rules.find(v1alpha1.OnDeleteObject, nil)
 	for _, f := range c.rules.fired {
 		c.change.warn(f, "")
@@ -211,11 +212,11 @@ func (p *Plan) deletionsLast(states []State) {
 }
 
 // boundDeletions holds all deletions and replacements if there are more than max(10, 10 % of the
-// component's objects). Such a plan looks like a mistake in git or in a chart. Approved deletions
-// are no mistake: they do not count, and are not held.
+// component's objects). Such a plan looks like a mistake in git or in a chart. Approved deletions, and
+// those of unused earlier versions, are no mistake: they do not count, and are not held.
 func (p *Plan) boundDeletions() {
 	const least, percent = 10, 10
-	bound := func(c *Change) bool { return (c.Op == OpDelete || c.Op == OpReplace) && !c.Approved }
+	bound := func(c *Change) bool { return (c.Op == OpDelete || c.Op == OpReplace) && !c.Approved && !c.Unused }
 	deletions := 0
 	for i := range p.Changes {
 		if bound(&p.Changes[i]) {

@@ -3,6 +3,7 @@ package renderer
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"helm.sh/helm/v3/pkg/release"
@@ -32,6 +33,9 @@ type configVersions struct {
 // of its version, and renames the references in the pod templates of the target and its hooks.
 func (c *loadedChart) versionConfiguration(t *Target) *Error {
 	v := configVersions{chart: c, objects: map[configKey]*Object{}, names: map[configKey]string{}, used: map[configKey]bool{}}
+	if err := v.checkReserved(t); err != nil {
+		return err
+	}
 	if err := v.collect(t); err != nil || len(v.objects) == 0 {
 		return err
 	}
@@ -47,19 +51,34 @@ func (c *loadedChart) versionConfiguration(t *Target) *Error {
 		}
 	}
 	v.warn(t)
-	return nil
+	return v.checkWaves(t.Objects)
 }
 
 // runsBefore reports whether a hook runs before the objects of its target are applied.
 func runsBefore(hook *Object) bool {
 	for event := range strings.SplitSeq(annotation(hook.Content, release.HookAnnotation), ",") {
-		switch release.HookEvent(strings.TrimSpace(event)) {
+		switch release.HookEvent(strings.ToLower(strings.TrimSpace(event))) {
 		case release.HookPreInstall, release.HookPreUpgrade, release.HookPreRollback:
 			return true
 		case release.HookPostInstall, release.HookPostUpgrade, release.HookPostRollback, release.HookPreDelete, release.HookPostDelete, release.HookTest:
 		}
 	}
 	return false
+}
+
+// checkReserved returns an error if the chart itself makes an object look like a version: danger rules
+// would take it for another one.
+func (v *configVersions) checkReserved(t *Target) *Error {
+	for _, o := range slices.Concat(t.Objects, t.Hooks) {
+		for _, name := range []string{
+			v1alpha1.AnnotationConfigMapName, v1alpha1.AnnotationConfigMapVersion, v1alpha1.AnnotationSecretName, v1alpha1.AnnotationSecretVersion,
+		} {
+			if hasAnnotation(o.Content, name) {
+				return v.fail(o, "the annotation "+name+" is Keelson's own: use "+v1alpha1.AnnotationVersioned)
+			}
+		}
+	}
+	return nil
 }
 
 // collect finds the objects that are marked, by themselves or by a workload.
@@ -182,22 +201,61 @@ func (v *configVersions) refer(o *Object) (to string) {
 // warn names the fields that still have the name of the chart, and the objects that no pod template
 // refers to.
 func (v *configVersions) warn(t *Target) {
-	for _, key := range v.keys() {
-		for _, o := range slices.Concat(t.Objects, t.Hooks) {
-			meta, _ := o.Content["metadata"].(map[string]any)
-			if namespace := stringAt(meta, "namespace"); namespace != key.namespace && namespace != "" {
-				continue
-			}
-			for _, field := range configversion.Mentions(o.Content, key.kind, key.name) {
-				t.Warnings = append(t.Warnings, fmt.Sprintf("%s: %s names %s %s, which is versioned: Keelson renames it in pod templates only",
-					o.Source, field, key.kind, key.name))
-			}
+	for _, o := range slices.Concat(t.Objects, t.Hooks) {
+		meta, _ := o.Content["metadata"].(map[string]any)
+		namespaces := []string{stringAt(meta, "namespace")}
+		if namespaces[0] == "" { // an object of the cluster can name any
+			namespaces = v.namespaces()
 		}
+		named := func(kind, name string) bool {
+			return slices.ContainsFunc(namespaces, func(n string) bool { return v.names[configKey{kind, n, name}] != "" })
+		}
+		for _, m := range configversion.Mentions(o.Content, named) {
+			t.Warnings = append(t.Warnings, fmt.Sprintf("%s: %s names %s %s, which is versioned: Keelson renames it in pod templates only", o.Source, m.Field, m.Kind, m.Name))
+		}
+	}
+	for _, key := range v.keys() {
 		if !v.used[key] {
 			t.Warnings = append(t.Warnings, fmt.Sprintf("%s: %s %s is versioned, and no pod template of the component refers to it: a new version changes no workload",
 				v.objects[key].Source, key.kind, key.name))
 		}
 	}
+}
+
+func (v *configVersions) namespaces() []string {
+	var out []string
+	for _, key := range v.keys() {
+		out = append(out, key.namespace)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(out)))
+}
+
+// checkWaves returns an error if an object refers to a version of a later wave, which would not exist
+// yet.
+func (v *configVersions) checkWaves(objects []*Object) *Error {
+	versions := map[configKey]configKey{}
+	for _, key := range v.keys() {
+		versions[configKey{key.kind, key.namespace, v.names[key]}] = key
+	}
+	for _, o := range objects {
+		for _, r := range configversion.References(o.Content) {
+			key, is := versions[configKeyOf(o.Content, r.Kind, r.Name)]
+			if !is {
+				continue
+			}
+			if wave := waveOf(v.objects[key]); wave > waveOf(o) {
+				return v.fail(o, fmt.Sprintf("it is in wave %d, and refers to the versioned %s %s, which is created in wave %d: give both the same %s",
+					waveOf(o), key.kind, key.name, wave, v1alpha1.AnnotationWave))
+			}
+		}
+	}
+	return nil
+}
+
+// waveOf returns the wave of an object. A value that is no number is refused elsewhere.
+func waveOf(o *Object) int {
+	wave, _ := strconv.Atoi(annotation(o.Content, v1alpha1.AnnotationWave))
+	return wave
 }
 
 func (v *configVersions) fail(o *Object, message string) *Error {

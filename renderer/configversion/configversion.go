@@ -7,7 +7,9 @@
 package configversion
 
 import (
+	"cmp"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -119,10 +121,7 @@ func Make(object map[string]any) (string, error) {
 	if immutable, ok := object["immutable"]; ok && immutable != true {
 		return "", fmt.Errorf("immutable is %v, and a version never changes: remove the field", immutable)
 	}
-	data, err := json.Marshal(map[string]any{ // sorts keys
-		"kind": kind, "type": object["type"],
-		"data": object["data"], "binaryData": object["binaryData"], "stringData": object["stringData"],
-	})
+	data, err := json.Marshal(contentOf(object)) // sorts keys
 	if err != nil {
 		return "", fmt.Errorf("data can't be written as JSON: %w", err)
 	}
@@ -141,6 +140,46 @@ func Make(object map[string]any) (string, error) {
 	annotations[nameKey], annotations[hashKey] = v.Name, v.Hash
 	meta["name"], object["immutable"] = v.objectName(), true
 	return v.objectName(), nil
+}
+
+// contentOf returns what makes a version: the data as the API server stores them, however the chart
+// writes them.
+func contentOf(object map[string]any) map[string]any {
+	out := map[string]any{"kind": object["kind"]}
+	data := map[string]any{}
+	if object["kind"] == KindSecret {
+		out["type"] = object["type"]
+		if kind, _ := object["type"].(string); kind == "" {
+			out["type"] = "Opaque"
+		}
+		stored, _ := object["data"].(map[string]any)
+		for key, value := range stored {
+			data[key] = value
+			if text, is := value.(string); is {
+				if plain, err := base64.StdEncoding.DecodeString(text); err == nil {
+					data[key] = plain
+				}
+			}
+		}
+		plain, _ := object["stringData"].(map[string]any)
+		for key, value := range plain {
+			data[key] = value
+			if text, is := value.(string); is {
+				data[key] = []byte(text)
+			}
+		}
+		out["data"] = data
+		return out
+	}
+	for _, part := range []string{"data", "binaryData"} {
+		if m, is := object[part].(map[string]any); is && len(m) == 0 {
+			continue
+		}
+		if object[part] != nil {
+			out[part] = object[part]
+		}
+	}
+	return out
 }
 
 // UserResources returns the kinds of a namespace whose objects keep an earlier version in use: pods,
@@ -186,8 +225,8 @@ func (s *search) walk(value any, depth int) {
 		if _, is := value["containers"].([]any); is {
 			s.podSpec(value)
 		}
-		for _, child := range value {
-			s.walk(child, depth-1)
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			s.walk(value[key], depth-1)
 		}
 	case []any:
 		for _, child := range value {
@@ -271,53 +310,87 @@ func Named(list string) ([]Version, error) {
 	return out, nil
 }
 
-// Mentions returns the fields outside pod specs that seem to name a ConfigMap or Secret: their own
-// name or that of the field around them says so. Keelson does not know such fields, so it does not
-// rename them.
-func Mentions(object map[string]any, kind, name string) []string {
-	m := mentions{word: strings.ToLower(kind), name: name}
-	m.walk(object, "", false, maxDepth)
+// Mention is a field outside of pod specs that seems to name a ConfigMap or Secret.
+type Mention struct{ Field, Kind, Name string }
+
+// Mentions returns the fields outside pod specs that seem to name one of the given ConfigMaps and
+// Secrets: the name of the field, of the field around it, or a kind beside it says so. Keelson does not
+// know such fields, so it does not rename them. named reports whether a name is one of those.
+func Mentions(object map[string]any, named func(kind, name string) bool) []Mention {
+	m := mentions{named: named}
+	m.walk(object, "", "", maxDepth)
 	m.rights(object)
-	slices.Sort(m.fields)
-	return m.fields
+	slices.SortFunc(m.found, func(a, b Mention) int {
+		return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	})
+	return slices.Compact(m.found)
 }
 
 type mentions struct {
-	word, name string
-	fields     []string
+	named func(kind, name string) bool
+	found []Mention
 }
 
-// rights adds the rules of a Role that grant access to the object by its name.
+func (m *mentions) add(field, kind, name string) {
+	if kind != "" && m.named(kind, name) {
+		m.found = append(m.found, Mention{field, kind, name})
+	}
+}
+
+// rights adds the rules of a Role that grant access to an object by its name.
 func (m *mentions) rights(object map[string]any) {
 	for i, rule := range mapsIn(object["rules"]) {
 		resources, _ := rule["resources"].([]any)
 		names, _ := rule["resourceNames"].([]any)
-		if slices.Contains(resources, any(m.word+"s")) && slices.Contains(names, any(m.name)) {
-			m.fields = append(m.fields, fmt.Sprintf(".rules[%d].resourceNames", i))
+		for _, kind := range []string{KindConfigMap, KindSecret} {
+			if !slices.Contains(resources, any(strings.ToLower(kind)+"s")) && !slices.Contains(resources, any("*")) {
+				continue
+			}
+			for _, name := range names {
+				text, _ := name.(string)
+				m.add(fmt.Sprintf(".rules[%d].resourceNames", i), kind, text)
+			}
 		}
 	}
 }
 
-func (m *mentions) walk(value any, path string, about bool, depth int) {
+// kindIn returns the kind that the name of a field says; empty: none.
+func kindIn(field string) string {
+	field = strings.ToLower(field)
+	for _, kind := range []string{KindConfigMap, KindSecret} {
+		if strings.Contains(field, strings.ToLower(kind)) {
+			return kind
+		}
+	}
+	return ""
+}
+
+// walk searches a value below a field that says a kind; empty: it says none.
+func (m *mentions) walk(value any, path, kind string, depth int) {
 	if depth == 0 {
 		return
 	}
 	switch value := value.(type) {
 	case string:
-		if about && value == m.name {
-			m.fields = append(m.fields, path)
-		}
+		m.add(path, kind, value)
 	case []any:
 		for i, child := range value {
-			m.walk(child, fmt.Sprintf("%s[%d]", path, i), about, depth-1)
+			m.walk(child, fmt.Sprintf("%s[%d]", path, i), kind, depth-1)
 		}
 	case map[string]any:
+		beside, _ := value["kind"].(string) // as in {kind: ConfigMap, name: app}
 		for key, child := range value {
-			if path == "" && key == "metadata" {
+			below := kindIn(key)
+			if key == "name" || key == "names" {
+				below = cmp.Or(below, kind)
+				if beside == KindConfigMap || beside == KindSecret {
+					below = beside
+				}
+			}
+			if path == ".metadata" && key != "annotations" || path == "" && key == "kind" || strings.HasPrefix(key, "keelson.io/") {
 				continue
 			}
-			says := strings.Contains(strings.ToLower(key), m.word)
-			m.walk(child, path+"."+key, says || about && key == "name" || about && key == "names", depth-1)
+			m.walk(child, path+"."+key, below, depth-1)
 		}
 	}
 }
