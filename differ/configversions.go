@@ -394,19 +394,7 @@ func plainOf(states []State) func(map[string]any) map[string]any {
 // versionsFirst makes each change wait whose target refers to a version that is not there, or not as git
 // wants it: new pods would wait for it, or would read other data.
 func (p *Plan) versionsFirst(states []State, versions *configVersions) {
-	missing := map[ID]string{}
-	for i := range p.Changes {
-		c := &p.Changes[i]
-		if states[i].Target == nil || versions.of(states[i].Target.Content) == nil {
-			continue
-		}
-		if c.State == StateHeld || c.State == StateDenied || c.Op == OpNone && c.State == StateChanged {
-			missing[c.ID] = fmt.Sprintf("%s, which it refers to, is %s", c.ID, c.State)
-			if c.State == StateChanged {
-				missing[c.ID] = fmt.Sprintf("%s, which it refers to, waits: %s", c.ID, c.Because)
-			}
-		}
-	}
+	missing := p.missingVersions(states, versions)
 	if len(missing) == 0 {
 		return
 	}
@@ -422,4 +410,23 @@ func (p *Plan) versionsFirst(states []State, versions *configVersions) {
 			}
 		}
 	}
+}
+
+// missingVersions returns the wanted versions that are not there, or not as git wants them, each with
+// the reason.
+func (p *Plan) missingVersions(states []State, versions *configVersions) map[ID]string {
+	missing := map[ID]string{}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if states[i].Target == nil || versions.of(states[i].Target.Content) == nil {
+			continue
+		}
+		switch {
+		case c.State == StateHeld || c.State == StateDenied:
+			missing[c.ID] = fmt.Sprintf("%s, which it refers to, is %s", c.ID, c.State)
+		case c.Op == OpNone && c.State == StateChanged:
+			missing[c.ID] = fmt.Sprintf("%s, which it refers to, waits: %s", c.ID, c.Because)
+		}
+	}
+	return missing
 }

@@ -145,41 +145,39 @@ func Make(object map[string]any) (string, error) {
 // contentOf returns what makes a version: the data as the API server stores them, however the chart
 // writes them.
 func contentOf(object map[string]any) map[string]any {
-	out := map[string]any{"kind": object["kind"]}
-	data := map[string]any{}
 	if object["kind"] == KindSecret {
-		out["type"] = object["type"]
-		if kind, _ := object["type"].(string); kind == "" {
-			out["type"] = "Opaque"
-		}
-		stored, _ := object["data"].(map[string]any)
-		for key, value := range stored {
-			data[key] = value
-			if text, is := value.(string); is {
-				if plain, err := base64.StdEncoding.DecodeString(text); err == nil {
-					data[key] = plain
-				}
-			}
-		}
-		plain, _ := object["stringData"].(map[string]any)
-		for key, value := range plain {
-			data[key] = value
-			if text, is := value.(string); is {
-				data[key] = []byte(text)
-			}
-		}
-		out["data"] = data
-		return out
+		kind, _ := object["type"].(string)
+		return map[string]any{"kind": KindSecret, "type": cmp.Or(kind, "Opaque"), "data": secretData(object)}
 	}
+	out := map[string]any{"kind": object["kind"]}
 	for _, part := range []string{"data", "binaryData"} {
-		if m, is := object[part].(map[string]any); is && len(m) == 0 {
-			continue
-		}
-		if object[part] != nil {
+		if m, is := object[part].(map[string]any); !is && object[part] != nil || len(m) > 0 {
 			out[part] = object[part]
 		}
 	}
 	return out
+}
+
+// secretData returns the data of a Secret, decoded, with its stringData. A value that can't be decoded
+// is kept as it is: the API server will refuse it.
+func secretData(object map[string]any) map[string]any {
+	data := map[string]any{}
+	stored, _ := object["data"].(map[string]any)
+	for key, value := range stored {
+		data[key] = value
+		text, is := value.(string)
+		if plain, err := base64.StdEncoding.DecodeString(text); is && err == nil {
+			data[key] = plain
+		}
+	}
+	plain, _ := object["stringData"].(map[string]any)
+	for key, value := range plain {
+		data[key] = value
+		if text, is := value.(string); is {
+			data[key] = []byte(text)
+		}
+	}
+	return data
 }
 
 // UserResources returns the kinds of a namespace whose objects keep an earlier version in use: pods,
@@ -365,6 +363,12 @@ func kindIn(field string) string {
 	return ""
 }
 
+// namesNothing reports whether a field names no other object: the kind and the metadata of the object,
+// without its annotations, and what Keelson itself writes.
+func namesNothing(path, key string) bool {
+	return path == ".metadata" && key != "annotations" || path == "" && key == "kind" || strings.HasPrefix(key, "keelson.io/")
+}
+
 // walk searches a value below a field that says a kind; empty: it says none.
 func (m *mentions) walk(value any, path, kind string, depth int) {
 	if depth == 0 {
@@ -379,16 +383,16 @@ func (m *mentions) walk(value any, path, kind string, depth int) {
 		}
 	case map[string]any:
 		beside, _ := value["kind"].(string) // as in {kind: ConfigMap, name: app}
+		if beside != KindConfigMap && beside != KindSecret {
+			beside = kind
+		}
 		for key, child := range value {
+			if namesNothing(path, key) {
+				continue
+			}
 			below := kindIn(key)
 			if key == "name" || key == "names" {
-				below = cmp.Or(below, kind)
-				if beside == KindConfigMap || beside == KindSecret {
-					below = beside
-				}
-			}
-			if path == ".metadata" && key != "annotations" || path == "" && key == "kind" || strings.HasPrefix(key, "keelson.io/") {
-				continue
+				below = beside
 			}
 			m.walk(child, path+"."+key, below, depth-1)
 		}
