@@ -278,8 +278,9 @@ func holdKept(was *comparison, before *State) {
 	}
 }
 
-// trustedData returns a version as Keelson applied it. The live object has the data of a Secret, which
-// the record has not; it counts if it is what was recorded, because another client can replace it.
+// trustedData returns a version as Keelson applied it. The record lacks the data of a Secret, and the
+// live object has them. Another client can replace that object, so it counts only if its data are
+// those of the record.
 func trustedData(s *State, maskKey []byte) map[string]any {
 	recorded, live := canonical(s.Recorded), canonical(s.Live)
 	m := maskFor(s.ID, maskKey)

@@ -30,7 +30,7 @@ type configVersions struct {
 }
 
 // versionConfiguration replaces each ConfigMap and Secret that is marked as versioned by the object
-// of its version, and renames the references in the pod templates of the target and its hooks.
+// of its version. It renames the references in the pod templates of the target and its hooks.
 func (c *loadedChart) versionConfiguration(t *Target) *Error {
 	v := configVersions{chart: c, objects: map[configKey]*Object{}, names: map[configKey]string{}, used: map[configKey]bool{}}
 	if err := v.checkReserved(t); err != nil {
