@@ -237,3 +237,33 @@ func serviceAccount(w *world) {
 	w.apply(w.want("HEAD", configMap("namespace", "x"))) // makes the namespace
 	w.create(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: none, namespace: NS}}")
 }
+
+// A ConfigMap that is no longer versioned leaves no version behind: those that are in use wait, and go
+// after their last user.
+func TestConfigVersionsEnded(t *testing.T) {
+	w := newWorld(t)
+	serviceAccount(w)
+	first, _ := w.deliver("one")
+	w.create(podResource, podOf(first))
+	_, _, workload := w.configured("one")
+	want := w.want("HEAD", configMap("app", "one"), strings.Replace(workload, "name: "+first, "name: app", 1))
+	w.apply(want)
+	p := w.plan(want)
+	outcome, err := w.cluster.Apply(t.Context(), p, applier.ApplyOptions{})
+	if err != nil || outcome.Again == 0 || !strings.Contains(p.Waits(), first+": waits: Pod old refers to it") {
+		t.Errorf("it waits for %q, and another pass comes after %s (%v)", p.Waits(), outcome.Again, err)
+	}
+	if !w.there(first) {
+		t.Fatal("a version was deleted that a pod refers to")
+	}
+	w.remove(podResource, "old")
+	w.reconnect() // what was read of pods is kept for a minute
+	for range 3 {
+		w.apply(want)
+		w.collect()
+	}
+	if w.there(first) {
+		t.Error("the version is left, and nothing refers to it")
+	}
+	w.settled(want)
+}

@@ -150,11 +150,13 @@ func (p *Prepared) Waits() string {
 
 // requestNextPass requests another pass when an object waits, can't be read, or is contested.
 func (a *applying) requestNextPass() {
-	waits := slices.ContainsFunc(a.states, func(s differ.State) bool {
-		return s.Waits != "" || s.Unread != "" || s.Contested != "" || s.Used != ""
-	})
-	if waits {
-		a.outcome.requeueAfter(waitPass)
+	for i := range a.states {
+		s := &a.states[i]
+		used := s.Used != "" && a.Plan.Changes[i].State == differ.StateChanged
+		if used || s.Waits != "" || s.Unread != "" || s.Contested != "" {
+			a.outcome.requeueAfter(waitPass)
+			return
+		}
 	}
 }
 
