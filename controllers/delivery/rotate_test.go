@@ -311,8 +311,8 @@ func TestCredentialsUnusable(t *testing.T) {
 	f.tellsNot(token, "delivery failed")
 }
 
-// Credentials may be revoked before their successors exist. Keelson reads them again at once, also
-// without an event of a change, and restarts nothing.
+// Credentials are revoked, and no event says that there are others. Keelson reads them again at once,
+// and restarts nothing. Their successors may not exist for a while.
 func TestCredentialsRevoked(t *testing.T) {
 	f := newFleet(t)
 	k := newKeys(f)
@@ -320,12 +320,12 @@ func TestCredentialsRevoked(t *testing.T) {
 	k.put(k.kubeconfig(first, ""))
 	k.start(false)
 	f.sync(v1alpha1.SyncSynced, "")
-	k.revoke("0", first)
+	// The new credentials are there first: other components have records in the cluster, and may be
+	// looked at in between. Their refusal would begin a pause, in which nothing is read again.
 	k.put(k.kubeconfig(second, ""))
+	k.revoke("0", first)
 	f.push("later")
 	f.eventually("the push arrives", func() bool { return f.text() == "later" })
-	// Other components have records in the cluster, and may be looked at before there
-	// are new credentials.
 	if text := f.log.String(); regexp.MustCompile(`delivery failed" cluster=\S+ component=` + f.name + "-web ").MatchString(text) {
 		t.Errorf("a request that was refused once was not sent again:\n%s", text)
 	}
