@@ -13,7 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -73,24 +73,12 @@ func newReconciler(h *base.Reconciler, live client.Reader, o base.Options) *Reco
 
 // Reconcile implements [reconcile.Reconciler].
 func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconcile.Result, error) {
-	var set v1beta1.CloneSet
-	if err := r.Objects.Get(ctx, q.NamespacedName, &set); err != nil {
-		if apierrors.IsNotFound(err) {
-			r.rosters.Forget(q.NamespacedName)
-		}
-		return reconcile.Result{}, client.IgnoreNotFound(err) //nolint:wrapcheck // it says what and where
+	steps := base.Steps[*v1beta1.CloneSet]{
+		Forget: r.rosters.Forget, Refuse: r.refuse, Work: r.work,
+		Waits: func(of types.UID) bool { return r.Expect.Waits(of) || r.claimed.Waits(of) },
+		Check: func(set *v1beta1.CloneSet) error { return check(&set.Spec) },
 	}
-	if set.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil // the garbage collector deletes its pods
-	}
-	if r.Expect.Waits(set.UID) || r.claimed.Waits(set.UID) {
-		return reconcile.Result{RequeueAfter: expectations.Patience}, nil
-	}
-	if err := check(&set.Spec); err != nil {
-		return reconcile.Result{}, r.refuse(ctx, &set, err)
-	}
-	after, err := r.work(ctx, &set)
-	return base.Result(ctx, after, err)
+	return steps.Reconcile(ctx, r.Objects, q, &v1beta1.CloneSet{})
 }
 
 // work is one reconcile of a CloneSet. It returns when the next one is due without a change; 0

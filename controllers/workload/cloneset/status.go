@@ -8,11 +8,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 )
 
 // Reasons of the condition Progressing, in the order of their checks.
@@ -24,16 +23,13 @@ const (
 	reasonUpdated   = "CloneSetUpdated"
 )
 
-// reasonRefused is the reason for a spec that is not followed.
-const reasonRefused = "SpecRefused"
-
 // refuse records in the status and an event why a CloneSet is not reconciled. Its pods stay as
 // they are.
 func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.CloneSet, why error) error {
 	now := set.DeepCopy()
 	now.Status.ObservedGeneration = set.Generation
 	c := v1beta1.CloneSetCondition{
-		Type: v1beta1.CloneSetFailedScale, Status: corev1.ConditionTrue, Reason: reasonRefused, Message: why.Error() + ": nothing is done",
+		Type: v1beta1.CloneSetFailedScale, Status: corev1.ConditionTrue, Reason: base.ReasonRefused, Message: why.Error() + ": nothing is done",
 		LastTransitionTime: metav1.NewTime(r.now()), LastUpdateTime: metav1.NewTime(r.now()),
 	}
 	i := slices.IndexFunc(now.Status.Conditions, func(o v1beta1.CloneSetCondition) bool { return o.Type == c.Type })
@@ -43,14 +39,7 @@ func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.CloneSet, why erro
 	case now.Status.Conditions[i].Message != c.Message:
 		now.Status.Conditions[i] = c
 	}
-	if equality.Semantic.DeepEqual(now.Status, set.Status) {
-		return nil
-	}
-	r.Events.Eventf(set, nil, corev1.EventTypeWarning, reasonRefused, "Reconciling", "%s", c.Message)
-	if err := r.Objects.Status().Update(ctx, now); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("the status of CloneSet %s/%s: %w", set.Namespace, set.Name, err)
-	}
-	return nil
+	return r.WriteRefused(ctx, set, now, c.Message)
 }
 
 // status returns the status with what this reconcile has created, deleted and updated in place. So a

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,7 +21,6 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
-	"github.com/keelson-io/keelson/controllers/workload/expectations"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 )
 
@@ -85,30 +83,21 @@ func (r *Reconciler) all(ctx context.Context) []reconcile.Request {
 
 // Reconcile implements [reconcile.Reconciler].
 func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconcile.Result, error) {
-	var set v1beta1.DaemonSet
-	if err := r.Objects.Get(ctx, q.NamespacedName, &set); err != nil {
-		if apierrors.IsNotFound(err) {
-			r.rosters.Forget(q.NamespacedName)
-		}
-		return reconcile.Result{}, client.IgnoreNotFound(err) //nolint:wrapcheck // it says what and where
-	}
-	if set.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil // the garbage collector deletes its pods
-	}
-	if r.Expect.Waits(set.UID) {
-		return reconcile.Result{RequeueAfter: expectations.Patience}, nil
-	}
-	if err := check(&set); err != nil {
-		return reconcile.Result{}, r.refuse(ctx, &set, err)
-	}
-	l, err := r.newSyncContext(ctx, &set)
+	steps := base.Steps[*v1beta1.DaemonSet]{Forget: r.rosters.Forget, Waits: r.Expect.Waits, Check: check, Refuse: r.refuse, Work: r.work}
+	return steps.Reconcile(ctx, r.Objects, q, &v1beta1.DaemonSet{})
+}
+
+// work is one reconcile of a DaemonSet. It returns when the next one is due without a change; 0 means
+// never.
+func (r *Reconciler) work(ctx context.Context, set *v1beta1.DaemonSet) (time.Duration, error) {
+	l, err := r.newSyncContext(ctx, set)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("DaemonSet %s: %w", q, err)
+		return 0, fmt.Errorf("DaemonSet %s/%s: %w", set.Namespace, set.Name, err)
 	}
 	err = l.act(ctx)
 	after, statusErr := l.writeStatus(ctx)
 	l.RequeueAfter(after)
-	return base.Result(ctx, l.After(), errors.Join(err, statusErr))
+	return l.After(), errors.Join(err, statusErr)
 }
 
 // spec returns what a DaemonSet is to be: its spec, and the batches that are released.

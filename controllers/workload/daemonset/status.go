@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
@@ -21,7 +22,6 @@ const (
 	// conditionRefused is True if a spec is not followed. CloneSets have a condition of the same
 	// name.
 	conditionRefused = appsv1.DaemonSetConditionType(v1beta1.CloneSetFailedScale)
-	reasonRefused    = "SpecRefused"
 
 	// conditionProgressing exists if a node selector is set, because no number of the status
 	// counts the selected nodes. Its reasons are like those of CloneSets.
@@ -36,7 +36,7 @@ func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.DaemonSet, why err
 	now := set.DeepCopy()
 	now.Status.ObservedGeneration = set.Generation
 	c := appsv1.DaemonSetCondition{
-		Type: conditionRefused, Status: corev1.ConditionTrue, Reason: reasonRefused, Message: why.Error() + ": nothing is done", LastTransitionTime: metav1.NewTime(r.now()),
+		Type: conditionRefused, Status: corev1.ConditionTrue, Reason: base.ReasonRefused, Message: why.Error() + ": nothing is done", LastTransitionTime: metav1.NewTime(r.now()),
 	}
 	i := slices.IndexFunc(now.Status.Conditions, isRefused)
 	switch {
@@ -45,14 +45,7 @@ func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.DaemonSet, why err
 	case now.Status.Conditions[i].Message != c.Message:
 		now.Status.Conditions[i] = c
 	}
-	if equality.Semantic.DeepEqual(now.Status, set.Status) {
-		return nil
-	}
-	r.Events.Eventf(set, nil, corev1.EventTypeWarning, reasonRefused, "Reconciling", "%s", c.Message)
-	if err := r.Objects.Status().Update(ctx, now); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("its status: %w", err)
-	}
-	return nil
+	return r.WriteRefused(ctx, set, now, c.Message)
 }
 
 func isRefused(c appsv1.DaemonSetCondition) bool { return c.Type == conditionRefused }

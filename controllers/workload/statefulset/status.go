@@ -17,27 +17,17 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/batch"
 )
 
-// reasonRefused is the reason for a spec that is not followed.
-const reasonRefused = "SpecRefused"
-
 // refuse records in the status and an event why a StatefulSet is not reconciled. Its pods stay as
 // they are.
 func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.StatefulSet, why error) error {
 	now := set.DeepCopy()
 	now.Status.ObservedGeneration = set.Generation
 	c := appsv1.StatefulSetCondition{
-		Type: v1beta1.StatefulSetFailedUpdatePod, Status: corev1.ConditionTrue, Reason: reasonRefused, Message: why.Error() + ": nothing is done",
+		Type: v1beta1.StatefulSetFailedUpdatePod, Status: corev1.ConditionTrue, Reason: base.ReasonRefused, Message: why.Error() + ": nothing is done",
 		LastTransitionTime: metav1.NewTime(r.now()),
 	}
 	now.Status.Conditions = withCondition(set.Status.Conditions, c)
-	if equality.Semantic.DeepEqual(now.Status, set.Status) {
-		return nil
-	}
-	r.Events.Eventf(set, nil, corev1.EventTypeWarning, reasonRefused, "Reconciling", "%s", c.Message)
-	if err := r.Objects.Status().Update(ctx, now); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("the status of StatefulSet %s/%s: %w", set.Namespace, set.Name, err)
-	}
-	return nil
+	return r.WriteRefused(ctx, set, now, c.Message)
 }
 
 // withCondition returns conditions with one that is True. It keeps the time of an earlier one.
