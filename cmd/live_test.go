@@ -293,7 +293,7 @@ func TestDiffAfterApply(t *testing.T) {
 		}
 		f.keelson("diff", cluster, "coredns").want(t, 1)
 		f.keelson("apply", cluster, "--yes", "--no-wait").want(t, 0)
-		f.keelson("diff", cluster).want(t, 0).says(t, cluster+": 9 components in sync\n")
+		f.keelson("diff", cluster).want(t, 0).says(t, cluster+": 10 components in sync\n")
 		f.ofAnother(cluster, "canary-eu-01")
 	})
 }

@@ -243,6 +243,13 @@ func (a *audited) becomeHealthy() {
 				"numberMisscheduled": 0, "numberReady": 0, "numberUnavailable": 0, "updatedNumberScheduled": 0, "daemonSetHash": "",
 			}
 		})
+		tell("apps.kruise.io/v1beta1", "StatefulSet", func(u *unstructured.Unstructured) map[string]any {
+			n, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
+			return map[string]any{
+				"observedGeneration": u.GetGeneration(), "replicas": n, "readyReplicas": n, "availableReplicas": n, "currentReplicas": n,
+				"updatedReplicas": n, "updatedReadyReplicas": n, "updatedAvailableReplicas": n, "currentRevision": "etcd-1", "updateRevision": "etcd-1",
+			}
+		})
 	}
 	go func() {
 		defer close(done)
@@ -283,7 +290,7 @@ func TestRights(t *testing.T) {
 	f.keelson("diff", "testing-eu-01").want(t, 2) // what a dependency brings is not there yet
 	f.keelson("apply", "testing-eu-01", "--yes", "--timeout", "3m").want(t, 0).saysNot(t, "forbidden")
 	f.keelson("diff", "testing-eu-01").want(t, 0)
-	a.controls(f, 9)
+	a.controls(f, 10)
 
 	asked, handedOn := a.asked(), grantedByObjects(t, f.keelson("render", "testing-eu-01", "-o", "yaml").want(t, 0).out)
 	// metrics-server binds it, and does not bring it.
