@@ -58,7 +58,7 @@ func (l *syncContext) act(ctx context.Context) error {
 			busy[p.name] = true
 		}
 	}
-	return errors.Join(err, l.mark(ctx, m.mark), l.update(ctx, m.inPlace), l.settle(ctx, busy), l.forget(ctx))
+	return errors.Join(err, l.mark(ctx, m.mark), l.update(ctx, m.inPlace), l.completeUpdates(ctx, busy), l.forget(ctx))
 }
 
 // limit bounds how many pods this reconcile creates, and waits for claims that become free soon.

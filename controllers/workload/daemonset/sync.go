@@ -210,16 +210,16 @@ func (l *syncContext) act(ctx context.Context) error {
 		each(p.create, func(node string) error { return l.create(ctx, node, &created) }),
 		each(p.remove, func(name string) error { return l.remove(ctx, l.roster.byName[name], &removed) }),
 		each(p.update, func(name string) error { return l.update(ctx, l.roster.byName[name], &updated) }),
-		l.settle(ctx, rest),
+		l.completeUpdates(ctx, rest),
 		l.Revisions.Forget(ctx, l.history, l.set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
 			return l.roster.sums.revisions[revision.Hash(r.Name)] > 0
 		}),
 	)
 }
 
-// settle completes started updates, and brings pods into service. An error of one pod does not
+// completeUpdates completes started updates, and brings pods into service. An error of one pod does not
 // stop the other pods.
-func (l *syncContext) settle(ctx context.Context, pods []*corev1.Pod) error {
+func (l *syncContext) completeUpdates(ctx context.Context, pods []*corev1.Pod) error {
 	settled, err := l.client.SettleAll(ctx, pods, l.RequeueAfter)
 	for i, p := range pods {
 		if settled[i] {

@@ -40,7 +40,7 @@ func (l *syncContext) act(ctx context.Context) error {
 	l.failedCreate = l.create(ctx, p.create)
 	resizeErr := l.resizeClaims(ctx, p.resize)
 	l.failedUpdate = errors.Join(l.remove(ctx, removed), resizeErr, l.update(ctx, p.update))
-	l.failedUpdate = errors.Join(l.failedUpdate, l.settle(ctx, busy))
+	l.failedUpdate = errors.Join(l.failedUpdate, l.completeUpdates(ctx, busy))
 	l.failedCreate = errors.Join(l.failedCreate, l.mendClaims(ctx))
 	err := errors.Join(l.failedCreate, l.failedUpdate, l.forget(ctx))
 	l.failedUpdate = errors.Join(l.failedUpdate, l.notUpdatableError()) // trying again would not help
@@ -237,8 +237,8 @@ func (l *syncContext) notUpdatableError() error {
 	return err
 }
 
-// settle completes started updates, and brings pods into service.
-func (l *syncContext) settle(ctx context.Context, busy map[string]bool) error {
+// completeUpdates completes started updates, and brings pods into service.
+func (l *syncContext) completeUpdates(ctx context.Context, busy map[string]bool) error {
 	var open []*entry
 	var pods []*corev1.Pod
 	for e := range l.roster.unsettled {

@@ -18,8 +18,8 @@ import (
 // only pods of the revision before, and those are deleted.
 const afterRollout = time.Second
 
-// settle completes started updates, and brings pods into service.
-func (l *syncContext) settle(ctx context.Context, busy map[string]bool) error {
+// completeUpdates completes started updates, and brings pods into service.
+func (l *syncContext) completeUpdates(ctx context.Context, busy map[string]bool) error {
 	var open []*entry
 	var pods []*corev1.Pod
 	for e := range l.roster.unsettled {
