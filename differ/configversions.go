@@ -194,22 +194,9 @@ func (v *configVersions) retain(c *comparison) bool {
 	if h == nil || !isVersion && !h.isVersion || deleting(c.state.Live) {
 		return false
 	}
-	if h.isVersion {
-		earlier := 0
-		for _, r := range h.recorded {
-			switch {
-			case r.state.ID == c.state.ID && earlier < h.limit:
-				c.change.Retained = fmt.Sprintf("it is one of the last %d earlier versions, which stay for a way back", h.limit)
-				return true
-			case r.state.ID == c.state.ID:
-			case r.state.Target == nil && r.state.Live != nil:
-				earlier++
-				continue
-			default:
-				continue
-			}
-			break
-		}
+	if h.isVersion && h.later(c.state.ID) < h.limit {
+		c.change.Retained = fmt.Sprintf("it is one of the last %d earlier versions, which stay for a way back", h.limit)
+		return true
 	}
 	switch {
 	case !c.state.UseRead:
@@ -223,6 +210,19 @@ func (v *configVersions) retain(c *comparison) bool {
 		return false
 	}
 	return true
+}
+
+// later counts the earlier versions that are later than one of them.
+func (h *configHistory) later(id ID) (n int) {
+	for _, r := range h.recorded {
+		if r.state.ID == id {
+			break
+		}
+		if r.state.Target == nil && r.state.Live != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // judge judges a version by the danger rules as a change of the version in force, and reports whether a
