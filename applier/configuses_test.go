@@ -177,7 +177,7 @@ func TestConfigVersionUseUnknown(t *testing.T) {
 	}
 }
 
-// An absent component leaves no version behind, whoever uses it.
+// An absent component leaves no version behind, also if a pod refers to one.
 func TestConfigVersionsOfAbsentComponent(t *testing.T) {
 	w := newWorld(t)
 	serviceAccount(w)

@@ -54,6 +54,23 @@ func (s Steps[T]) Reconcile(ctx context.Context, objects client.Reader, q reconc
 	return Result(ctx, after, err)
 }
 
+// WriteStatus writes a changed status of a workload, at most once a second while it keeps changing. It
+// returns when the write is due; 0: it was written. A status that answers a new spec is written at once.
+func (r *Reconciler) WriteStatus(ctx context.Context, now client.Object, at time.Time, sameGeneration bool) (time.Duration, error) {
+	if left := r.Paced(now.GetUID(), at); left > 0 && sameGeneration {
+		return left, nil
+	}
+	return 0, r.updateStatus(ctx, now)
+}
+
+// updateStatus writes a status. That the workload is gone is no error.
+func (r *Reconciler) updateStatus(ctx context.Context, now client.Object) error {
+	if err := r.Objects.Status().Update(ctx, now); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("the status of %s %s/%s: %w", r.kind, now.GetNamespace(), now.GetName(), err)
+	}
+	return nil
+}
+
 // WriteRefused writes the status of a workload whose spec is not followed, with an event, unless the
 // workload already has it. The message of the event is that of the condition.
 func (r *Reconciler) WriteRefused(ctx context.Context, was, now client.Object, message string) error {
@@ -61,8 +78,5 @@ func (r *Reconciler) WriteRefused(ctx context.Context, was, now client.Object, m
 		return nil
 	}
 	r.Events.Eventf(was, nil, corev1.EventTypeWarning, ReasonRefused, "Reconciling", "%s", message)
-	if err := r.Objects.Status().Update(ctx, now); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("the status of %s %s/%s: %w", r.kind, was.GetNamespace(), was.GetName(), err)
-	}
-	return nil
+	return r.updateStatus(ctx, now)
 }

@@ -2,13 +2,11 @@ package cloneset
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
@@ -46,20 +44,17 @@ func (l *syncContext) forget(ctx context.Context) error {
 // writeStatus writes the observed status, at most once a second while it keeps changing. It
 // returns when to reconcile again for a delayed write.
 func (l *syncContext) writeStatus(ctx context.Context, failed error) (time.Duration, error) {
-	now := l.status(failed)
-	if equality.Semantic.DeepEqual(&now, &l.set.Status) {
+	is := l.status(failed)
+	if equality.Semantic.DeepEqual(&is, &l.set.Status) {
 		return 0, nil
 	}
-	if left := l.Paced(l.set.UID, l.at); left > 0 && now.ObservedGeneration == l.set.Status.ObservedGeneration {
-		return left, nil
+	now := l.set.DeepCopy()
+	now.Status = is
+	if left, err := l.WriteStatus(ctx, now, l.at, is.ObservedGeneration == l.set.Status.ObservedGeneration); left > 0 || err != nil {
+		return left, err
 	}
-	set := l.set.DeepCopy()
-	set.Status = now
-	if err := l.Objects.Status().Update(ctx, set); client.IgnoreNotFound(err) != nil {
-		return 0, fmt.Errorf("the status of CloneSet %s/%s: %w", l.set.Namespace, l.set.Name, err)
-	}
-	batch.Tell(l.Events, l.set, l.set.Status.Batches, now.Batches)
-	if now.CurrentRevision != l.current.Name && len(l.roster.claims.shares.free) > 0 {
+	batch.Tell(l.Events, l.set, l.set.Status.Batches, is.Batches)
+	if is.CurrentRevision != l.current.Name && len(l.roster.claims.shares.free) > 0 {
 		return afterRollout, nil
 	}
 	return 0, nil

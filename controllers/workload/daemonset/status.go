@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
@@ -90,16 +89,13 @@ func (l *syncContext) conditions() []appsv1.DaemonSetCondition {
 // returns when to reconcile again for a delayed write.
 func (l *syncContext) writeStatus(ctx context.Context) (time.Duration, error) {
 	is := l.status()
-	if equality.Semantic.DeepEqual(is, l.set.Status) {
+	if equality.Semantic.DeepEqual(&is, &l.set.Status) {
 		return 0, nil
 	}
-	if left := l.Paced(l.set.UID, l.client.Now); left > 0 && is.ObservedGeneration == l.set.Status.ObservedGeneration {
-		return left, nil
-	}
-	set := l.set.DeepCopy()
-	set.Status = is
-	if err := l.Objects.Status().Update(ctx, set); client.IgnoreNotFound(err) != nil {
-		return 0, fmt.Errorf("its status: %w", err)
+	now := l.set.DeepCopy()
+	now.Status = is
+	if left, err := l.WriteStatus(ctx, now, l.client.Now, is.ObservedGeneration == l.set.Status.ObservedGeneration); left > 0 || err != nil {
+		return left, err
 	}
 	batch.Tell(l.Events, l.set, l.set.Status.Batches, is.Batches)
 	return 0, nil

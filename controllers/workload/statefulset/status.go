@@ -2,7 +2,6 @@ package statefulset
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/base"
@@ -47,19 +45,16 @@ func withCondition(was []appsv1.StatefulSetCondition, c appsv1.StatefulSetCondit
 // writeStatus writes the observed status, at most once a second while it keeps changing. It returns
 // when to reconcile again for a delayed write.
 func (l *syncContext) writeStatus(ctx context.Context) (time.Duration, error) {
-	now := l.status()
-	if equality.Semantic.DeepEqual(&now, &l.set.Status) {
+	is := l.status()
+	if equality.Semantic.DeepEqual(&is, &l.set.Status) {
 		return 0, nil
 	}
-	if left := l.Paced(l.set.UID, l.at); left > 0 && now.ObservedGeneration == l.set.Status.ObservedGeneration {
-		return left, nil
+	now := l.set.DeepCopy()
+	now.Status = is
+	if left, err := l.WriteStatus(ctx, now, l.at, is.ObservedGeneration == l.set.Status.ObservedGeneration); left > 0 || err != nil {
+		return left, err
 	}
-	set := l.set.DeepCopy()
-	set.Status = now
-	if err := l.Objects.Status().Update(ctx, set); client.IgnoreNotFound(err) != nil {
-		return 0, fmt.Errorf("the status of StatefulSet %s/%s: %w", l.set.Namespace, l.set.Name, err)
-	}
-	batch.Tell(l.Events, l.set, l.set.Status.Batches, now.Batches)
+	batch.Tell(l.Events, l.set, l.set.Status.Batches, is.Batches)
 	return 0, nil
 }
 
