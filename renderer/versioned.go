@@ -2,6 +2,7 @@ package renderer
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/renderer/configversion"
+	"github.com/keelson-io/keelson/renderer/hotreload"
 )
 
 // configKey identifies a ConfigMap or Secret of a target by the name that the chart gives.
@@ -70,6 +72,9 @@ func runsBefore(hook *Object) bool {
 // would take it for another one.
 func (v *configVersions) checkReserved(t *Target) *Error {
 	for _, o := range slices.Concat(t.Objects, t.Hooks) {
+		if configversion.HasCopies(o.Content) {
+			return v.fail(o, "annotations with the prefix "+configversion.AnnotationSource+" are Keelson's own: use "+v1alpha1.AnnotationHotReload)
+		}
 		for _, name := range []string{
 			v1alpha1.AnnotationConfigMapName, v1alpha1.AnnotationConfigMapVersion, v1alpha1.AnnotationSecretName, v1alpha1.AnnotationSecretVersion,
 		} {
@@ -110,43 +115,101 @@ func (v *configVersions) collect(t *Target) *Error {
 			v.objects[key] = o
 		}
 	}
-	return v.collectNamed(t, all)
+	if err := v.collectNamed(t, all); err != nil {
+		return err
+	}
+	return v.collectReloaded(t, all)
 }
 
-// collectNamed finds the objects that workloads name.
-func (v *configVersions) collectNamed(t *Target, all map[configKey]*Object) *Error {
-	for _, o := range slices.Concat(t.Objects, t.Hooks) {
-		for _, list := range namedBy(o.Content) {
-			named, err := configversion.Named(list)
-			if err != nil {
-				return v.fail(o, "the annotation "+v1alpha1.AnnotationVersionedConfiguration+": "+err.Error())
-			}
-			for _, one := range named {
-				key := configKeyOf(o.Content, one.Kind, one.Name)
-				config := all[key]
-				switch {
-				case config == nil:
-					return v.fail(o, fmt.Sprintf("the annotation %s names %s/%s, which this component does not have in namespace %s",
-						v1alpha1.AnnotationVersionedConfiguration, one.Kind, one.Name, key.namespace))
-				case annotation(config.Content, v1alpha1.AnnotationVersioned) == "false":
-					return v.fail(config, fmt.Sprintf("%s %s has %s: \"false\", and %s names it as versioned", one.Kind, one.Name,
-						v1alpha1.AnnotationVersioned, o.Source))
-				}
-				v.objects[key] = config
-			}
+// collectReloaded finds the ConfigMaps whose changes reach running containers, and copies them into the
+// pod templates.
+func (v *configVersions) collectReloaded(t *Target, all map[configKey]*Object) *Error {
+	for _, o := range t.Hooks {
+		if len(annotationsNamed(o.Content, v1alpha1.AnnotationHotReload)) > 0 {
+			return v.fail(o, v1alpha1.AnnotationHotReload+" has no effect on a hook: remove the annotation")
+		}
+	}
+	for _, o := range t.Objects {
+		configs, err := v.reloaded(o, all)
+		if err != nil {
+			return err
+		}
+		if len(configs) == 0 {
+			continue
+		}
+		if err := hotreload.Copy(o.Content, configs); err != nil {
+			return v.fail(o, v1alpha1.AnnotationHotReload+": "+err.Error())
+		}
+		if !hotreload.InPlace(o.Content) {
+			t.Warnings = append(t.Warnings, fmt.Sprintf("%s: a change of configuration replaces its pods: its update policy is neither InPlaceIfPossible nor InPlaceOnly", o.Source))
 		}
 	}
 	return nil
 }
 
-// namedBy returns the lists of an object and of its pod template.
-func namedBy(content map[string]any) []string {
+// reloaded returns the ConfigMaps that a workload reloads, by name.
+func (v *configVersions) reloaded(o *Object, all map[configKey]*Object) (map[string]map[string]any, *Error) {
+	configs := map[string]map[string]any{}
+	for _, list := range annotationsNamed(o.Content, v1alpha1.AnnotationHotReload) {
+		named, err := v.named(o, v1alpha1.AnnotationHotReload, list, all)
+		if err != nil {
+			return nil, err
+		}
+		for key, config := range named {
+			if key.kind != configversion.KindConfigMap {
+				return nil, v.fail(o, fmt.Sprintf("the annotation %s names %s %s: it would be readable in the annotations of pods, so only ConfigMaps can be reloaded", v1alpha1.AnnotationHotReload, key.kind, key.name))
+			}
+			v.objects[key], configs[key.name] = config, config.Content
+		}
+	}
+	return configs, nil
+}
+
+// collectNamed finds the objects that workloads name.
+func (v *configVersions) collectNamed(t *Target, all map[configKey]*Object) *Error {
+	for _, o := range slices.Concat(t.Objects, t.Hooks) {
+		for _, list := range annotationsNamed(o.Content, v1alpha1.AnnotationVersionedConfiguration) {
+			named, err := v.named(o, v1alpha1.AnnotationVersionedConfiguration, list, all)
+			if err != nil {
+				return err
+			}
+			maps.Copy(v.objects, named)
+		}
+	}
+	return nil
+}
+
+// named returns the objects that an annotation of a workload names.
+func (v *configVersions) named(o *Object, annotated, list string, all map[configKey]*Object) (map[configKey]*Object, *Error) {
+	named, err := configversion.Named(list)
+	if err != nil {
+		return nil, v.fail(o, "the annotation "+annotated+": "+err.Error())
+	}
+	out := map[configKey]*Object{}
+	for _, one := range named {
+		key := configKeyOf(o.Content, one.Kind, one.Name)
+		config := all[key]
+		switch {
+		case config == nil:
+			return nil, v.fail(o, fmt.Sprintf("the annotation %s names %s/%s, which this component does not have in namespace %s",
+				annotated, one.Kind, one.Name, key.namespace))
+		case annotation(config.Content, v1alpha1.AnnotationVersioned) == "false":
+			return nil, v.fail(config, fmt.Sprintf("%s %s has %s: \"false\", and %s names it as versioned", one.Kind, one.Name,
+				v1alpha1.AnnotationVersioned, o.Source))
+		}
+		out[key] = config
+	}
+	return out, nil
+}
+
+// annotationsNamed returns the values of an annotation of an object and of its pod template.
+func annotationsNamed(content map[string]any, name string) []string {
 	spec, _ := content["spec"].(map[string]any)
 	template, _ := spec["template"].(map[string]any)
 	var out []string
 	for _, from := range []map[string]any{content, template} {
-		if hasAnnotation(from, v1alpha1.AnnotationVersionedConfiguration) {
-			out = append(out, annotation(from, v1alpha1.AnnotationVersionedConfiguration))
+		if hasAnnotation(from, name) {
+			out = append(out, annotation(from, name))
 		}
 	}
 	return out

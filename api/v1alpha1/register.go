@@ -41,6 +41,10 @@ const (
 	// AnnotationVersionedConfiguration on a workload names ConfigMaps and Secrets of its component as
 	// versioned: ConfigMap/NAME and Secret/NAME, separated by commas.
 	AnnotationVersionedConfiguration = "keelson.io/versioned-configuration"
+	// AnnotationHotReload on a workload of apps.kruise.io, or on its pod template, names ConfigMaps of its
+	// component whose changes reach running containers: ConfigMap/NAME, separated by commas. They are
+	// versioned.
+	AnnotationHotReload = "keelson.io/hot-reload"
 	// AnnotationConfigMapName on a version of a ConfigMap has its name in the chart.
 	AnnotationConfigMapName = "keelson.io/configmap-name"
 	// AnnotationConfigMapVersion on it has the hash of its data.

@@ -121,13 +121,12 @@ func Make(object map[string]any) (string, error) {
 	if immutable, ok := object["immutable"]; ok && immutable != true {
 		return "", fmt.Errorf("immutable is %v, and a version never changes: remove the field", immutable)
 	}
-	data, err := json.Marshal(contentOf(object)) // sorts keys
+	hash, err := Hash(object)
 	if err != nil {
-		return "", fmt.Errorf("data can't be written as JSON: %w", err)
+		return "", err
 	}
-	sum := sha256.Sum256(data)
 	name, _ := meta["name"].(string)
-	v := Version{Kind: kind, Name: name, Hash: hex.EncodeToString(sum[:hashBytes])}
+	v := Version{Kind: kind, Name: name, Hash: hash}
 	if len(v.objectName()) > maxName {
 		return "", fmt.Errorf("its name is too long: with the version it has %d characters, and %d are allowed", len(v.objectName()), maxName)
 	}
@@ -140,6 +139,19 @@ func Make(object map[string]any) (string, error) {
 	annotations[nameKey], annotations[hashKey] = v.Name, v.Hash
 	meta["name"], object["immutable"] = v.objectName(), true
 	return v.objectName(), nil
+}
+
+// Hash returns the version of the data of ConfigMaps or Secrets. The order of several counts.
+func Hash(objects ...map[string]any) (string, error) {
+	sum := sha256.New()
+	for _, o := range objects {
+		data, err := json.Marshal(contentOf(o)) // sorts keys
+		if err != nil {
+			return "", fmt.Errorf("data can't be written as JSON: %w", err)
+		}
+		sum.Write(data)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:hashBytes]), nil
 }
 
 // contentOf returns what makes a version: the data as the API server stores them, however the chart
@@ -192,6 +204,10 @@ func UserResources() []schema.GroupVersionResource {
 	}
 }
 
+// AnnotationSource is the prefix of annotations of a pod template that hold files of a ConfigMap: the value
+// is the name of the ConfigMap. Keelson writes them: see package hotreload.
+const AnnotationSource = "source.configuration.keelson.io/"
+
 // Reference is a place in a pod template that names a ConfigMap or Secret of the pod's namespace.
 type Reference struct {
 	Kind, Name string
@@ -211,6 +227,32 @@ func References(object map[string]any) []Reference {
 	return s.found
 }
 
+// HasCopies reports whether an object says somewhere that annotations hold copies of ConfigMaps.
+func HasCopies(object map[string]any) bool { return hasCopies(object, maxDepth) }
+
+func hasCopies(value any, depth int) bool {
+	if depth == 0 {
+		return false
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		annotations, _ := value["annotations"].(map[string]any)
+		for key := range annotations {
+			if strings.HasPrefix(key, AnnotationSource) {
+				return true
+			}
+		}
+		for _, child := range value {
+			if hasCopies(child, depth-1) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(value, func(child any) bool { return hasCopies(child, depth-1) })
+	}
+	return false
+}
+
 // search finds references.
 type search struct{ found []Reference }
 
@@ -222,6 +264,9 @@ func (s *search) walk(value any, depth int) {
 	case map[string]any:
 		if _, is := value["containers"].([]any); is {
 			s.podSpec(value)
+		}
+		if annotations, is := value["annotations"].(map[string]any); is {
+			s.sources(annotations)
 		}
 		for _, key := range slices.Sorted(maps.Keys(value)) {
 			s.walk(value[key], depth-1)
@@ -238,6 +283,15 @@ func (s *search) add(kind string, in any, key string) {
 	m, _ := in.(map[string]any)
 	if name, ok := m[key].(string); ok && name != "" {
 		s.found = append(s.found, Reference{Kind: kind, Name: name, in: m, key: key})
+	}
+}
+
+// sources adds the ConfigMaps of which annotations hold copies.
+func (s *search) sources(annotations map[string]any) {
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if name, is := annotations[key].(string); is && name != "" && strings.HasPrefix(key, AnnotationSource) {
+			s.found = append(s.found, Reference{Kind: KindConfigMap, Name: name, in: annotations, key: key})
+		}
 	}
 }
 

@@ -31,6 +31,61 @@ const (
 // not known.
 const AnnotationClaimTemplates = "workloads.keelson.io/claim-templates"
 
+// The annotations of a pod template, and of its pods, by which configuration reaches running containers.
+const (
+	// AnnotationConfigurationPrefix is the prefix of annotations that hold configuration files. A volume of
+	// the downward API shows them to containers.
+	AnnotationConfigurationPrefix = "configuration.keelson.io/"
+	// AnnotationConfigurationVersion is the version of these files. A running pod that gets another version
+	// is told to reload.
+	AnnotationConfigurationVersion = "workloads.keelson.io/configuration-version"
+	// AnnotationReload is a [ReloadMethod] in JSON. Without it, containers watch their files, and no reload
+	// is awaited.
+	AnnotationReload = "workloads.keelson.io/reload"
+	// AnnotationReloadState of a pod is a [ReloadState] in JSON.
+	AnnotationReloadState = "workloads.keelson.io/reload-state"
+)
+
+// ReloadMethod says how a container is told that its configuration has changed.
+type ReloadMethod struct {
+	// HTTP is a request to the pod.
+	HTTP *ReloadHTTP `json:"http"`
+	// TimeoutSeconds is how long a pod may take to reload before it counts as failed; default 60, at most
+	// 3600.
+	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
+}
+
+// ReloadHTTP is a POST request without a body to the address of a pod.
+type ReloadHTTP struct {
+	// Port is the number of a TCP port that a container of the pod declares.
+	Port int32 `json:"port"`
+	// Path is the path of the URL; default /reload.
+	Path string `json:"path,omitempty"`
+}
+
+// ReloadState is the record of the last reload of a pod.
+type ReloadState struct {
+	// Version is the configuration version that the container should run.
+	Version string `json:"version"`
+	// Since is when the pod got it.
+	Since metav1.Time `json:"since"`
+	// Result is empty until the container has answered.
+	Result ReloadResult `json:"result,omitempty"`
+	// Message is why the reload has failed.
+	Message string `json:"message,omitempty"`
+}
+
+// ReloadResult is the result of a reload.
+type ReloadResult string
+
+// The values of [ReloadResult].
+const (
+	// Reloaded: the container has answered that it runs the version.
+	Reloaded ReloadResult = "Reloaded"
+	// ReloadFailed: the container has refused the version, or did not answer in time.
+	ReloadFailed ReloadResult = "Failed"
+)
+
 // InPlaceUpdateReady is a readiness gate, and its condition: False while a pod is
 // updated in place.
 const InPlaceUpdateReady corev1.PodConditionType = "InPlaceUpdateReady"

@@ -32,6 +32,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
+	"github.com/keelson-io/keelson/controllers/workload/reload"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
@@ -60,6 +61,7 @@ type Reconciler struct {
 	Expect    *expectations.Expectations
 	Revisions revision.Store
 	Specs     *Specs
+	Reloads   *reload.Caller
 
 	kind    string
 	workers int
@@ -81,7 +83,7 @@ func New(m ctrl.Manager, kind, reporter string, specs *Specs, o Options) (*Recon
 	}
 	return &Reconciler{
 		Objects: m.GetClient(), API: api, Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Events: m.GetEventRecorder(reporter), Expect: expectations.New(o.Now),
-		Revisions: revision.Store{Cache: m.GetClient(), API: api}, Specs: specs, kind: kind, workers: o.Workers,
+		Revisions: revision.Store{Cache: m.GetClient(), API: api}, Specs: specs, Reloads: reload.NewCaller(o.Now, nil), kind: kind, workers: o.Workers,
 	}, nil
 }
 

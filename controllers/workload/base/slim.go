@@ -1,7 +1,9 @@
 package base
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -50,10 +52,12 @@ func slimPod(p *corev1.Pod) *corev1.Pod {
 	if metav1.GetControllerOfNoCopy(p) != nil && !ours(p) { // a pod without a controller may be adopted
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion}}
 	}
-	delete(p.Annotations, corev1.LastAppliedConfigAnnotation)
+	maps.DeleteFunc(p.Annotations, func(key, _ string) bool { // large, and read from the revisions
+		return key == corev1.LastAppliedConfigAnnotation || strings.HasPrefix(key, v1beta1.AnnotationConfigurationPrefix)
+	})
 	kept := &corev1.Pod{ObjectMeta: p.ObjectMeta}
 	kept.Spec = corev1.PodSpec{
-		NodeName: p.Spec.NodeName, Affinity: p.Spec.Affinity, ReadinessGates: p.Spec.ReadinessGates,
+		NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Affinity: p.Spec.Affinity, ReadinessGates: p.Spec.ReadinessGates,
 		Containers: make([]corev1.Container, len(p.Spec.Containers)), // without spare capacity
 		// Only volumes of claims are needed.
 		Volumes: slices.Clip(slices.DeleteFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim == nil })),
@@ -63,7 +67,7 @@ func slimPod(p *corev1.Pod) *corev1.Pod {
 	}
 	kept.Status = corev1.PodStatus{
 		ObservedGeneration: p.Status.ObservedGeneration, Phase: p.Status.Phase, Reason: p.Status.Reason, Conditions: p.Status.Conditions,
-		ContainerStatuses: p.Status.ContainerStatuses,
+		ContainerStatuses: p.Status.ContainerStatuses, PodIP: p.Status.PodIP,
 	}
 	for _, s := range p.Status.InitContainerStatuses {
 		if s.State.Waiting != nil { // it matters only that one can't run

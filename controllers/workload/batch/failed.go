@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
+	"github.com/keelson-io/keelson/controllers/workload/reload"
 )
 
 // noImage returns the reasons for which a kubelet lets a container wait whose image it can't get, and
@@ -29,7 +30,7 @@ func broken() map[string]bool {
 }
 
 // Failed reports whether a pod of the update revision counts as failed: its kubelet can't run a container
-// of it. One that has failed counts until it is available: between two attempts its containers run. was is
+// of it, or a container has not read its new configuration. One that has failed counts until it is available: between two attempts its containers run. was is
 // the status of the update to the revision, or of an earlier one; nil: there is none.
 func Failed(pod *corev1.Pod, available bool, revision string, was *v1beta1.BatchStatus) bool {
 	if available {
@@ -39,7 +40,7 @@ func Failed(pod *corev1.Pod, available bool, revision string, was *v1beta1.Batch
 }
 
 func failing(pod *corev1.Pod) bool {
-	if pod.Status.Phase == corev1.PodFailed {
+	if pod.Status.Phase == corev1.PodFailed || reload.Failed(pod) {
 		return true
 	}
 	for i := range pod.Status.InitContainerStatuses {

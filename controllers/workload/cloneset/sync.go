@@ -23,6 +23,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
+	"github.com/keelson-io/keelson/controllers/workload/reload"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
@@ -75,7 +76,7 @@ func (l *syncContext) did(was, is *corev1.Pod) {
 func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.CloneSet) (*syncContext, error) {
 	l := &syncContext{Reconciler: r, set: set.DeepCopy(), at: r.now(), roster: r.rosters.Of(set), plans: inplace.NewPlans(r.options.InPlace)}
 	l.want, _ = newWant(&set.Spec) // check has validated it
-	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: cmp.Or(set.Spec.Lifecycle, &v1beta1.Lifecycle{}), Now: l.at}
+	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: cmp.Or(set.Spec.Lifecycle, &v1beta1.Lifecycle{}), Reloads: r.Reloads, Now: l.at}
 	l.policy = v1beta1.PodUpdateRecreate
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.PodUpdatePolicy != "" {
 		l.policy = u.PodUpdatePolicy
@@ -126,6 +127,7 @@ func check(s *v1beta1.CloneSetSpec) error {
 			return fmt.Errorf("spec.updateStrategy.rollingUpdate.priorityStrategy.%w", err)
 		}
 	}
+	unknown = append(unknown, reload.Validate(field.NewPath("spec", "template"), &s.Template)...)
 	if len(unknown) > 0 {
 		return unknown.ToAggregate() //nolint:wrapcheck // it names the fields
 	}

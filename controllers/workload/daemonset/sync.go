@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
+	"github.com/keelson-io/keelson/controllers/workload/reload"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 	"github.com/keelson-io/keelson/controllers/workload/slowstart"
 )
@@ -42,7 +43,7 @@ type syncContext struct {
 func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.DaemonSet) (*syncContext, error) {
 	l := &syncContext{
 		Reconciler: r, set: set, roster: r.rosters.Of(set), fit: newFit(&set.Spec.Template), plans: inplace.NewPlans(r.options),
-		client: podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: hooks(set), Now: r.now()},
+		client: podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: hooks(set), Reloads: r.Reloads, Now: r.now()},
 	}
 	owner := revision.Owner{Object: set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: set.Spec.Selector.MatchLabels, Collisions: set.Status.CollisionCount}
 	owner.Confirm = func(ctx context.Context) error { return base.CheckCurrent(ctx, r.live, owner.Kind, set) }
@@ -102,6 +103,7 @@ func check(set *v1beta1.DaemonSet) error {
 		unknown = append(unknown, base.OneOf(update.Child("rollingUpdate", "rollingUpdateType"), u.Type, v1beta1.DaemonSetRollingUpdateTypes())...)
 		unknown = append(unknown, batch.Validate(update.Child("rollingUpdate", "batches"), u.Batches, set.Spec.UpdateStrategy.Type == v1beta1.DaemonSetOnDelete)...)
 	}
+	unknown = append(unknown, reload.Validate(field.NewPath("spec", "template"), &set.Spec.Template)...)
 	if len(unknown) > 0 {
 		return unknown.ToAggregate() //nolint:wrapcheck // it names the fields
 	}

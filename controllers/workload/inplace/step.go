@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/reload"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
@@ -29,6 +30,8 @@ type Step struct {
 	Resize []byte
 	// Patch is a strategic merge patch of the pod.
 	Patch []byte
+	// Reload is a reload that the container has ahead.
+	Reload *reload.Request
 	// After is when to try again without a change of the pod; 0 means never.
 	After time.Duration
 	// Done: the pod runs what its spec says.
@@ -67,7 +70,7 @@ func Begin(pod *corev1.Pod, plan *Plan, to string, grace time.Duration, now time
 func Complete(pod *corev1.Pod) bool {
 	state, updated, err := stateOf(pod)
 	switch {
-	case err != nil || len(state.NextContainerImages)+len(state.NextContainerResources) > 0:
+	case err != nil || len(state.NextContainerImages)+len(state.NextContainerResources) > 0 || !reload.Complete(pod):
 		return false
 	case !updated:
 		return true
@@ -97,6 +100,10 @@ func Settle(pod *corev1.Pod, now time.Time) (Step, error) {
 	}
 	if c := condition(pod); HasGate(pod) && (c == nil || c.Status != corev1.ConditionTrue) {
 		return Step{Condition: gate(corev1.ConditionTrue, ReasonDone, now)}, nil
+	}
+	due, err := reload.Due(pod)
+	if err != nil || due != nil {
+		return Step{Reload: due, Waits: "the container to reload its configuration"}, err
 	}
 	return Step{Done: true}, nil
 }
@@ -189,6 +196,13 @@ func record(pod *corev1.Pod, state v1beta1.InPlaceState, plan *Plan, containers 
 	labels, annotations := maps.Clone(plan.Labels), maps.Clone(plan.Annotations)
 	put(&labels, revision.Label, revision.LabelLike(pod, state.Revision))
 	put(&annotations, v1beta1.AnnotationInPlaceState, string(text))
+	told, changes, err := reload.Begin(pod, plan.Annotations, state.UpdateTimestamp.Time)
+	if err != nil {
+		return Step{}, err
+	}
+	if changes {
+		annotations[v1beta1.AnnotationReloadState] = told
+	}
 	patch := map[string]any{"metadata": map[string]any{"uid": pod.UID, "labels": labels, "annotations": annotations}}
 	if len(containers) > 0 {
 		patch["spec"] = map[string]any{"containers": containers}

@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
+	"github.com/keelson-io/keelson/controllers/workload/reload"
 	"github.com/keelson-io/keelson/controllers/workload/slowstart"
 )
 
@@ -38,7 +39,9 @@ type Client struct {
 	Owner  types.UID
 	// Hooks are the lifecycle hooks of the spec of the workload; nil means none.
 	Hooks *v1beta1.Lifecycle
-	Now   time.Time
+	// Reloads tells containers to reload their configuration.
+	Reloads *reload.Caller
+	Now     time.Time
 }
 
 // Available reports whether a pod is ready for at least minReadySeconds, runs what its last update in
@@ -143,7 +146,12 @@ func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (settled bool, afte
 	done := step.Done || step.Condition != nil && step.Condition.Status == corev1.ConditionTrue
 	v := lifecycle.Judge(pod, c.Hooks, lifecycle.Keep, done)
 	gate := lifecycle.Gate(pod, v, c.Now)
-	settled = step.Condition == nil && step.Patch == nil && step.Resize == nil && step.After == 0 && gate == nil && hasState(pod, v)
+	settled = step.Condition == nil && step.Patch == nil && step.Resize == nil && step.Reload == nil && step.After == 0 && gate == nil && hasState(pod, v)
+	if step.Reload != nil {
+		if step.Patch, step.After, err = c.Reloads.Ask(ctx, pod, step.Reload); err != nil {
+			return false, 0, err
+		}
+	}
 	if step.Condition != nil && gate != nil { // both in one request
 		pod, err = c.conditions(ctx, pod, step.Condition, gate)
 	} else {

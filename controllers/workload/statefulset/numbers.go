@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/ordinal"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
+	"github.com/keelson-io/keelson/controllers/workload/reload"
 )
 
 // want is the desired state of a StatefulSet, in numbers.
@@ -150,7 +151,8 @@ func check(s *v1beta1.StatefulSetSpec) error {
 	return nil
 }
 
-// enums returns an error for each field with an unknown value, and for batches that cannot be followed.
+// enums returns an error for each field with an unknown value, and for batches and a reload method that
+// cannot be followed.
 func enums(s *v1beta1.StatefulSetSpec) field.ErrorList {
 	spec := field.NewPath("spec")
 	update := spec.Child("updateStrategy")
@@ -159,6 +161,7 @@ func enums(s *v1beta1.StatefulSetSpec) field.ErrorList {
 	all = append(all, base.OneOf(update.Child("rollingUpdate", "podUpdatePolicy"), rolling(s).PodUpdatePolicy, v1beta1.PodUpdatePolicies())...)
 	all = append(all, base.OneOf(spec.Child("volumeClaimUpdateStrategy", "type"), s.VolumeClaimUpdateStrategy.Type, v1beta1.VolumeClaimUpdateTypes())...)
 	all = append(all, batch.Validate(update.Child("rollingUpdate", "batches"), rolling(s).Batches, s.UpdateStrategy.Type == v1beta1.StatefulSetOnDelete)...)
+	all = append(all, reload.Validate(spec.Child("template"), &s.Template)...)
 	if r := s.PersistentVolumeClaimRetentionPolicy; r != nil {
 		path := spec.Child("persistentVolumeClaimRetentionPolicy")
 		all = append(all, base.OneOf(path.Child("whenDeleted"), r.WhenDeleted, v1beta1.ClaimRetentions())...)

@@ -27,7 +27,7 @@ const maxMinReadySeconds = 300
 func validateStatefulSet(is, was *v1beta1.StatefulSet) field.ErrorList {
 	spec, s := field.NewPath("spec"), &is.Spec
 	all := notNegative(spec, map[string]*int32{"replicas": s.Replicas, "revisionHistoryLimit": s.RevisionHistoryLimit})
-	all = append(all, validateSelector(spec, s.Selector, &s.Template)...)
+	all = append(all, validatePods(spec, s.Selector, &s.Template)...)
 	all = append(all, base.OneOf(spec.Child("podManagementPolicy"), s.PodManagementPolicy, v1beta1.PodManagementPolicies())...)
 	all = append(all, base.OneOf(spec.Child("volumeClaimUpdateStrategy", "type"), s.VolumeClaimUpdateStrategy.Type, v1beta1.VolumeClaimUpdateTypes())...)
 	if r, path := s.PersistentVolumeClaimRetentionPolicy, spec.Child("persistentVolumeClaimRetentionPolicy"); r != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/batch"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
+	"github.com/keelson-io/keelson/controllers/workload/reload"
 )
 
 // validateCloneSet returns the errors of a CloneSet, and of its change from was. A nil was means
@@ -26,7 +27,7 @@ func validateCloneSet(is, was *v1beta1.CloneSet) field.ErrorList {
 	all := notNegative(spec, map[string]*int32{
 		"replicas": is.Spec.Replicas, "revisionHistoryLimit": is.Spec.RevisionHistoryLimit, "minReadySeconds": &is.Spec.MinReadySeconds,
 	})
-	all = append(all, validateSelector(spec, is.Spec.Selector, &is.Spec.Template)...)
+	all = append(all, validatePods(spec, is.Spec.Selector, &is.Spec.Template)...)
 	if d := is.Spec.ProgressDeadlineSeconds; d != nil && *d != math.MaxInt32 && *d <= is.Spec.MinReadySeconds {
 		all = append(all, field.Invalid(spec.Child("progressDeadlineSeconds"), *d, "must be greater than minReadySeconds"))
 	}
@@ -93,7 +94,7 @@ func validatePriority(path *field.Path, p *v1beta1.UpdatePriorityStrategy) field
 func validateDaemonSet(is, was *v1beta1.DaemonSet) field.ErrorList {
 	spec := field.NewPath("spec")
 	all := notNegative(spec, map[string]*int32{"revisionHistoryLimit": is.Spec.RevisionHistoryLimit, "minReadySeconds": &is.Spec.MinReadySeconds})
-	all = append(all, validateSelector(spec, is.Spec.Selector, &is.Spec.Template)...)
+	all = append(all, validatePods(spec, is.Spec.Selector, &is.Spec.Template)...)
 	all = append(all, amount(spec.Child("burstReplicas"), is.Spec.BurstReplicas)...)
 	update := spec.Child("updateStrategy")
 	all = append(all, base.OneOf(update.Child("type"), is.Spec.UpdateStrategy.Type, v1beta1.DaemonSetUpdateStrategyTypes())...)
@@ -112,9 +113,9 @@ func validateDaemonSet(is, was *v1beta1.DaemonSet) field.ErrorList {
 	return all
 }
 
-// validateSelector checks that the selector matches pods of the template, and that these run
-// permanently. Only the API server can validate the rest of a template: see templates.
-func validateSelector(spec *field.Path, selector *metav1.LabelSelector, template *corev1.PodTemplateSpec) field.ErrorList {
+// validatePods checks that the selector matches pods of the template, that these run permanently, and
+// how they are told to reload. Only the API server can validate the rest of a template: see templates.
+func validatePods(spec *field.Path, selector *metav1.LabelSelector, template *corev1.PodTemplateSpec) field.ErrorList {
 	path := spec.Child("selector")
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(path, "which pods are its own; an empty one would be all pods")}
@@ -136,7 +137,7 @@ func validateSelector(spec *field.Path, selector *metav1.LabelSelector, template
 	if d := template.Spec.ActiveDeadlineSeconds; d != nil {
 		all = append(all, field.Forbidden(spec.Child("template", "spec", "activeDeadlineSeconds"), "the pods run for good"))
 	}
-	return all
+	return append(all, reload.Validate(spec.Child("template"), template)...)
 }
 
 // move validates the limits of an update.

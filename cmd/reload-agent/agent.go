@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/keelson-io/keelson/api/reload"
+)
+
+const (
+	// tellTimeout bounds a request to the program. It is shorter than the workload controller waits.
+	tellTimeout = 4 * time.Second
+	// maxVersion bounds the file with the version.
+	maxVersion = 128
+)
+
+// agent answers reload requests.
+type agent struct {
+	directory string
+	tell      func(context.Context) error
+	log       io.Writer
+
+	mu   sync.Mutex
+	told string // the version of which the program has been told
+}
+
+// ServeHTTP tells the program if the files have the version of the request, and answers with the version
+// of the files. A version is told once, however often it is asked for.
+func (a *agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	want := r.Header.Get(reload.HeaderVersion)
+	is, err := a.version()
+	switch {
+	case err != nil:
+		fmt.Fprintln(a.log, "reload-agent:", err)
+		http.Error(w, "the version of the files can't be read", http.StatusServiceUnavailable)
+		return
+	case want != is:
+		w.Header().Set(reload.HeaderVersion, is)
+		http.Error(w, "the files have another version", http.StatusConflict)
+		return
+	}
+	w.Header().Set(reload.HeaderVersion, is)
+	if a.told == is {
+		return
+	}
+	if err := a.tell(r.Context()); err != nil {
+		fmt.Fprintf(a.log, "reload-agent: version %s: %v\n", is, err)
+		http.Error(w, "the program has not reloaded", http.StatusBadGateway)
+		return
+	}
+	a.told = is
+	fmt.Fprintf(a.log, "reload-agent: version %s: the program was told\n", is)
+}
+
+// version returns the version of the files.
+func (a *agent) version() (string, error) {
+	file, err := os.Open(filepath.Join(a.directory, reload.VersionFile))
+	if err != nil {
+		return "", fmt.Errorf("the version of the files: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, maxVersion))
+	if err != nil {
+		return "", fmt.Errorf("the version of the files: %w", err)
+	}
+	is := strings.TrimSpace(string(text))
+	if is == "" || strings.ContainsFunc(is, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return "", errors.New("the version of the files is no text of one line")
+	}
+	return is, nil
+}
+
+// newRequest returns what sends a POST request to an address of the pod itself. An answer of 2xx says that
+// the program has reloaded.
+func newRequest(target string) (func(context.Context) error, error) {
+	u, err := url.Parse(target)
+	if err != nil || u.Scheme != "http" {
+		return nil, fmt.Errorf("--url %s is no http URL", target)
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() != "localhost" && (err != nil || !ip.IsLoopback()) {
+		return nil, fmt.Errorf("--url %s is not of this pod: use 127.0.0.1", target)
+	}
+	client := &http.Client{
+		Timeout:       tellTimeout,
+		Transport:     &http.Transport{DialContext: (&net.Dialer{}).DialContext, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, target, nil)
+		if err != nil {
+			return fmt.Errorf("POST %s: %w", target, err)
+		}
+		response, err := client.Do(request) //nolint:gosec // the URL is a flag, of a loopback address
+		if err != nil {
+			return fmt.Errorf("POST %s: %w", target, err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode < http.StatusOK || response.StatusCode >= http.StatusMultipleChoices {
+			return fmt.Errorf("POST %s: status %d", target, response.StatusCode)
+		}
+		return nil
+	}, nil
+}
+
+// sendSignal sends a signal to the processes with a name, but not to their children of the same name: those
+// are workers of theirs.
+func sendSignal(name string, number syscall.Signal) error {
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return fmt.Errorf("list processes: %w", err)
+	}
+	parents := map[int]int{}
+	for _, p := range all {
+		stat, err := p.Stat()
+		if err == nil && p.PID != os.Getpid() && isNamed(p, stat, name) { // an error means that it has ended
+			parents[p.PID] = stat.PPID
+		}
+	}
+	sent := 0
+	for pid, parent := range parents {
+		if _, worker := parents[parent]; worker {
+			continue
+		}
+		if err := syscall.Kill(pid, number); err != nil {
+			return fmt.Errorf("send %s to process %d (%s): %w: the agent needs the user of the program", number, pid, name, err)
+		}
+		sent++
+	}
+	if sent == 0 {
+		return fmt.Errorf("no process is named %s: the pod needs shareProcessNamespace: true", name)
+	}
+	return nil
+}
+
+// isNamed reports whether a process has a name: that of its program, or the one that it gives itself.
+func isNamed(p procfs.Proc, stat procfs.ProcStat, name string) bool {
+	if stat.State == "Z" {
+		return false
+	}
+	line, err := p.CmdLine()
+	return stat.Comm == name || err == nil && len(line) > 0 && filepath.Base(line[0]) == name
+}

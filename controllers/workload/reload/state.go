@@ -1,0 +1,100 @@
+package reload
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+)
+
+// Begin returns the reload state that an update in place gives a pod, beside new annotations by key; nil
+// removes one. changes is false if the reload state stays as it is.
+func Begin(pod *corev1.Pod, annotations map[string]*string, now time.Time) (state *string, changes bool, err error) {
+	version, changes := annotations[v1beta1.AnnotationConfigurationVersion]
+	if !changes {
+		return nil, false, nil
+	}
+	method, set := annotations[v1beta1.AnnotationReload]
+	if old, has := pod.Annotations[v1beta1.AnnotationReload]; !set && has {
+		method = &old
+	}
+	if version == nil || method == nil { // the container watches its files
+		return nil, true, nil
+	}
+	text, err := json.Marshal(v1beta1.ReloadState{Version: *version, Since: metav1.NewTime(now)})
+	if err != nil {
+		return nil, false, fmt.Errorf("the reload state of a pod: %w", err)
+	}
+	return new(string(text)), true, nil
+}
+
+// stateOf parses the reload state of a pod; nil: it was never told to reload. A state of another version
+// than the pod has is not about this version.
+func stateOf(pod *corev1.Pod) (*v1beta1.ReloadState, error) {
+	text, has := pod.Annotations[v1beta1.AnnotationReloadState]
+	if !has {
+		return nil, nil //nolint:nilnil // no state is no error
+	}
+	var s v1beta1.ReloadState
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return nil, fmt.Errorf("pod %s/%s: annotation %s: %w: delete the pod", pod.Namespace, pod.Name, v1beta1.AnnotationReloadState, err)
+	}
+	return &s, nil
+}
+
+// Complete reports whether a pod has no reload ahead: its container has answered that it runs the
+// configuration of the pod, or was never told to. A state that can't be parsed is not complete.
+func Complete(pod *corev1.Pod) bool {
+	s, err := stateOf(pod)
+	return err == nil && (s == nil || s.Result == v1beta1.Reloaded)
+}
+
+// Failed reports whether the last reload of a pod has failed.
+func Failed(pod *corev1.Pod) bool {
+	s, err := stateOf(pod)
+	return err == nil && s != nil && s.Result == v1beta1.ReloadFailed
+}
+
+// Request is a reload that a pod has ahead.
+type Request struct {
+	method *v1beta1.ReloadMethod
+	state  v1beta1.ReloadState
+}
+
+// Due returns the reload that a pod has ahead; nil: there is none. The error says which annotation is
+// invalid.
+func Due(pod *corev1.Pod) (*Request, error) {
+	s, err := stateOf(pod)
+	if err != nil || s == nil || s.Result == v1beta1.Reloaded {
+		return nil, err
+	}
+	m, err := parse(pod.Annotations[v1beta1.AnnotationReload])
+	if err != nil {
+		return nil, fmt.Errorf("pod %s/%s: annotation %s: %w", pod.Namespace, pod.Name, v1beta1.AnnotationReload, err)
+	}
+	return &Request{method: m, state: *s}, nil
+}
+
+// patch returns the strategic merge patch of a pod with the result of a reload; nil: the pod has it.
+func (r *Request) patch(pod *corev1.Pod, result v1beta1.ReloadResult, message string) ([]byte, error) {
+	if r.state.Result == result && r.state.Message == message {
+		return nil, nil
+	}
+	s := r.state
+	s.Result, s.Message = result, message
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("the reload state of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	out, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "annotations": map[string]string{v1beta1.AnnotationReloadState: string(text)},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("the reload state of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return out, nil
+}
