@@ -154,6 +154,15 @@ image: ## make a container image of keelson in dist/image, an OCI layout, and pu
 	done
 	go run -C tools ./image $$binaries --version '$(VERSION)' --layout '$(CURDIR)/dist/image' $(if $(IMAGE),--push '$(IMAGE)')
 
+.PHONY: reload-agent-image
+reload-agent-image: ## make a container image of reload-agent in dist/reload-agent-image, and push it (IMAGE=REGISTRY/NAME:TAG)
+	@binaries=""
+	for platform in $(PLATFORMS); do
+		(set -x; GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -ldflags '-s -w' -o dist/$$platform/reload-agent ./cmd/reload-agent)
+		binaries="$$binaries --binary $$platform=$(CURDIR)/dist/$$platform/reload-agent"
+	done
+	go run -C tools ./image $$binaries --program reload-agent --version '$(VERSION)' --layout '$(CURDIR)/dist/reload-agent-image' $(if $(IMAGE),--push '$(IMAGE)')
+
 ##### run
 
 .PHONY: lab
@@ -264,6 +273,7 @@ e2e-kwok: build lab ## run workloads on a hundred nodes that kwok plays (2 minut
 e2e: e2e-check e2e-kwok ## the same, and then on real nodes, which are built once (3 minutes): as root, with Debian's runc, containernetworking-plugins and iptables
 	bin/lab build --node real
 	go build -C tools -o ../bin/image ./image
+	go build -ldflags '-s -w' -o bin/reload-agent ./cmd/reload-agent
 	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' KEELSON_LAB='$(CURDIR)/bin/lab' go test -C lab -count=1 -timeout=20m -v $(if $(RUN),-run='$(RUN)') ./e2e/nodes)
 
 .PHONY: e2e-check

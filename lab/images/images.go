@@ -33,12 +33,13 @@ type Image struct {
 const Pause = "pause:1"
 
 // Tests returns the images that contain the command testimage; program is its path. They
-// are Pause, web and slow servers in versions v1 to v5, and crash:v1. web:v5-again is
+// are Pause, web and slow servers in versions v1 to v5, configured:v1 and crash:v1. web:v5-again is
 // web:v5 under another name.
 func Tests(program string) []Image {
 	all := []Image{
 		{Name: Pause, Program: program, Args: []string{"pause"}},
 		{Name: "crash:v1", Program: program, Args: []string{"crash"}},
+		{Name: "configured:v1", Program: program, Args: []string{"configured"}},
 		{Name: "web:v5-again", Program: program, Args: []string{"web"}, Version: "v5"},
 	}
 	for _, version := range []string{"v1", "v2", "v3", "v4", "v5"} {

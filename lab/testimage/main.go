@@ -4,6 +4,8 @@
 //	testimage pause                     holds a pod's namespaces
 //	testimage web                       answers with its version, its host and a count
 //	testimage slow                      the same, some seconds after its start
+//	testimage configured                answers with the text of the file version in $CONFIGURATION,
+//	                                    which it reads again on POST /reload and on SIGHUP
 //	testimage crash                     ends with exit code 7 after a moment
 package main
 
@@ -52,32 +54,40 @@ func run(ctx context.Context, job string) (code int, err error) {
 		return crashCode, errors.New("crashing, as I was made to")
 	case "slow":
 		_ = process.Wait(ctx, slowness) // as above
-		return serve(ctx)
+		return serve(ctx, os.Getenv("VERSION"))
 	case "web":
-		return serve(ctx)
+		return serve(ctx, os.Getenv("VERSION"))
+	case "configured":
+		return serveConfigured(ctx)
 	default:
-		return 2, fmt.Errorf("usage: testimage pause|web|slow|crash, not %q", job)
+		return 2, fmt.Errorf("usage: testimage pause|web|slow|configured|crash, not %q", job)
 	}
 }
 
 // Answer is the JSON response of the web server to each request.
 type Answer struct {
-	Version string `json:"version"` // of the image
+	Version string `json:"version"` // of the image, or of the configuration
 	Host    string `json:"host"`
 	Count   int64  `json:"count"` // number of requests to this process, including this request
 }
 
-func serve(ctx context.Context) (code int, err error) {
+// serve serves requests, which it answers with a version.
+func serve(ctx context.Context, version string) (code int, err error) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	return listen(ctx, mux, func() string { return version })
+}
+
+// listen serves requests until ctx ends. version returns the version of an answer.
+func listen(ctx context.Context, mux *http.ServeMux, version func() string) (code int, err error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return 1, fmt.Errorf("host name: %w", err)
 	}
 	var count atomic.Int64
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(Answer{Version: os.Getenv("VERSION"), Host: host, Count: count.Add(1)}) // an error means that the client has disconnected
+		_ = json.NewEncoder(w).Encode(Answer{Version: version(), Host: host, Count: count.Add(1)}) // an error means that the client has disconnected
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
@@ -86,7 +96,7 @@ func serve(ctx context.Context) (code int, err error) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	fmt.Println("version", os.Getenv("VERSION"), "serves on", address)
+	fmt.Println("version", version(), "serves on", address)
 	select {
 	case err := <-served:
 		return 1, fmt.Errorf("serve: %w", err)

@@ -1,6 +1,6 @@
-// Command image builds a container image of keelson without a container engine. The image contains
-// only the static binary and a folder for temporary files, and runs as non-root. `make image` runs
-// it. Equal binaries give an equal digest.
+// Command image builds a container image of keelson, or of another program of this repository, without a
+// container engine. The image contains only the static binary and a folder for temporary files, and runs
+// as non-root. `make image` and `make reload-agent-image` run it. Equal binaries give an equal digest.
 package main
 
 import (
@@ -30,11 +30,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-const (
-	// user is the conventional UID and GID of images that have no user of their own.
-	user = "65532:65532"
-	path = "usr/bin/keelson"
-)
+// user is the conventional UID and GID of images that have no user of their own.
+const user = "65532:65532"
+
+// program is what an image runs.
+type program struct{ name, version string }
+
+// path returns the path of the binary in the image.
+func (p program) path() string { return "usr/bin/" + p.name }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -68,14 +71,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.Var(binaries, "binary", "OS/ARCH=FILE")
 	folder := flags.String("layout", "", "the OCI layout to write")
 	push := flags.String("push", "", "REGISTRY/NAME:TAG to push to; credentials as docker has them")
-	version := flags.String("version", "", "of the binaries")
+	of := program{}
+	flags.StringVar(&of.name, "program", "keelson", "name of the program")
+	flags.StringVar(&of.version, "version", "", "of the binaries")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("usage: %w", err)
 	}
-	if flags.NArg() > 0 || len(binaries) == 0 || *version == "" || *folder == "" && *push == "" {
-		return errors.New("usage: image --binary OS/ARCH=FILE… --version VERSION [--layout FOLDER] [--push REGISTRY/NAME:TAG]")
+	if flags.NArg() > 0 || len(binaries) == 0 || of.version == "" || of.name == "" || *folder == "" && *push == "" {
+		return errors.New("usage: image --binary OS/ARCH=FILE… --version VERSION [--program NAME] [--layout FOLDER] [--push REGISTRY/NAME:TAG]")
 	}
-	index, err := makeIndex(binaries, *version)
+	index, err := makeIndex(binaries, of)
 	if err != nil {
 		return err
 	}
@@ -84,7 +89,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("digest: %w", err)
 	}
 	if *folder != "" {
-		if err := writeLayout(index, *folder, *version); err != nil {
+		if err := writeLayout(index, *folder, of.version); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%s  %s\n", *folder, digest)
@@ -100,8 +105,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("push %s: %w", ref, err)
 	}
 	fmt.Fprintf(out, "%s@%s\n", ref.Context(), digest)
-	fmt.Fprintf(out, "\nFor images.yaml of the components, which then run these binaries alone:\n\n  keelson:\n    repository: %s\n    tag: %s\n    digest: %s\n",
-		ref.Context(), ref.Identifier(), digest)
+	fmt.Fprintf(out, "\nFor images.yaml of the components, which then run these binaries alone:\n\n  %s:\n    repository: %s\n    tag: %s\n    digest: %s\n",
+		of.name, ref.Context(), ref.Identifier(), digest)
 	return nil
 }
 
@@ -123,7 +128,7 @@ func writeLayout(index v1.ImageIndex, folder, version string) error {
 	return nil
 }
 
-func makeIndex(binaries platforms, version string) (v1.ImageIndex, error) {
+func makeIndex(binaries platforms, of program) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	var names []string
 	for name := range binaries {
@@ -135,7 +140,7 @@ func makeIndex(binaries platforms, version string) (v1.ImageIndex, error) {
 		if err != nil {
 			return nil, fmt.Errorf("platform %s: %w", name, err)
 		}
-		image, err := makeImage(binaries[name], *platform, version)
+		image, err := makeImage(binaries[name], *platform, of)
 		if err != nil {
 			return nil, err
 		}
@@ -144,8 +149,8 @@ func makeIndex(binaries platforms, version string) (v1.ImageIndex, error) {
 	return index, nil
 }
 
-func makeImage(file string, platform v1.Platform, version string) (v1.Image, error) {
-	content, err := layer(file)
+func makeImage(file string, platform v1.Platform, of program) (v1.Image, error) {
+	content, err := layer(file, of.path())
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +167,7 @@ func makeImage(file string, platform v1.Platform, version string) (v1.Image, err
 	if err != nil {
 		return nil, fmt.Errorf("make an image of %s: %w", file, err)
 	}
-	image, err = mutate.ConfigFile(image, configOf(config.DeepCopy(), platform, version))
+	image, err = mutate.ConfigFile(image, configOf(config.DeepCopy(), platform, of))
 	if err != nil {
 		return nil, fmt.Errorf("make an image of %s: %w", file, err)
 	}
@@ -170,22 +175,22 @@ func makeImage(file string, platform v1.Platform, version string) (v1.Image, err
 }
 
 // configOf sets how a container of the image runs.
-func configOf(config *v1.ConfigFile, platform v1.Platform, version string) *v1.ConfigFile {
+func configOf(config *v1.ConfigFile, platform v1.Platform, of program) *v1.ConfigFile {
 	config.OS, config.Architecture, config.Variant = platform.OS, platform.Architecture, platform.Variant
 	config.Created = v1.Time{Time: time.Unix(0, 0).UTC()} // else the digest would depend on the time of the build
 	config.Config = v1.Config{
-		User: user, Entrypoint: []string{"/" + path}, WorkingDir: "/",
+		User: user, Entrypoint: []string{"/" + of.path()}, WorkingDir: "/",
 		Env: []string{"PATH=/usr/bin", "HOME=/tmp"},
 		Labels: map[string]string{
-			"org.opencontainers.image.title":   "keelson",
-			"org.opencontainers.image.version": version,
+			"org.opencontainers.image.title":   of.name,
+			"org.opencontainers.image.version": of.version,
 		},
 	}
 	return config
 }
 
-// layer returns the file system as tar: the binary, and a folder for temporary files.
-func layer(file string) ([]byte, error) {
+// layer returns the file system as tar: the binary at a path, and a folder for temporary files.
+func layer(file, path string) ([]byte, error) {
 	binary, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the binary: %w", err)

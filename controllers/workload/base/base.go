@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +49,8 @@ type Options struct {
 	// RecreateChangedClaims makes the claim templates of a CloneSet a part of its update: pods whose
 	// revision has others are replaced.
 	RecreateChangedClaims bool
+	// ReloadTransport sends the requests that tell containers to reload; nil is the network.
+	ReloadTransport http.RoundTripper
 	// Now returns the current time.
 	Now func() time.Time
 }
@@ -83,7 +86,7 @@ func New(m ctrl.Manager, kind, reporter string, specs *Specs, o Options) (*Recon
 	}
 	return &Reconciler{
 		Objects: m.GetClient(), API: api, Owned: podclient.NewOwnedIndex[*corev1.Pod](kind), Events: m.GetEventRecorder(reporter), Expect: expectations.New(o.Now),
-		Revisions: revision.Store{Cache: m.GetClient(), API: api}, Specs: specs, Reloads: reload.NewCaller(o.Now, nil), kind: kind, workers: o.Workers,
+		Revisions: revision.Store{Cache: m.GetClient(), API: api}, Specs: specs, Reloads: reload.NewCaller(o.Now, o.ReloadTransport), kind: kind, workers: o.Workers,
 	}, nil
 }
 

@@ -45,7 +45,7 @@ func TestSlimPod(t *testing.T) {
 	pod := &corev1.Pod{
 		ObjectMeta: owned("apps.kruise.io/v1beta1"),
 		Spec: corev1.PodSpec{
-			NodeName: "node", Affinity: affinity, ReadinessGates: gate, Volumes: []corev1.Volume{{Name: "token"}, claim}, Tolerations: []corev1.Toleration{{Key: "k"}},
+			NodeName: "node", HostNetwork: true, Affinity: affinity, ReadinessGates: gate, Volumes: []corev1.Volume{{Name: "token"}, claim}, Tolerations: []corev1.Toleration{{Key: "k"}},
 			InitContainers: []corev1.Container{{Name: "init"}},
 			Containers: []corev1.Container{{
 				Name: "main", Image: "main:v1", Resources: small, ResizePolicy: resize, Env: []corev1.EnvVar{{Name: "A", Value: "b"}, priority}, Command: []string{"long"}, LivenessProbe: &corev1.Probe{},
@@ -62,16 +62,17 @@ func TestSlimPod(t *testing.T) {
 	meta := owned("apps.kruise.io/v1beta1")
 	meta.ManagedFields = nil
 	delete(meta.Annotations, corev1.LastAppliedConfigAnnotation)
+	pod.Annotations[v1beta1.AnnotationConfigurationPrefix+"app_app.yaml"] = "a large file"
 	want := &corev1.Pod{
 		ObjectMeta: meta,
 		Spec: corev1.PodSpec{
-			NodeName: "node", Affinity: affinity, ReadinessGates: gate, Volumes: []corev1.Volume{claim},
+			NodeName: "node", HostNetwork: true, Affinity: affinity, ReadinessGates: gate, Volumes: []corev1.Volume{claim},
 			Containers: []corev1.Container{
 				{Name: "main", Image: "main:v1", Resources: small, ResizePolicy: resize, Env: []corev1.EnvVar{priority}}, {Name: "side", Image: "side:v1"},
 			},
 		},
 		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning, Reason: "r", ObservedGeneration: 2, Conditions: conditions,
+			Phase: corev1.PodRunning, Reason: "r", ObservedGeneration: 2, Conditions: conditions, PodIP: "10.0.0.1",
 			ContainerStatuses: []corev1.ContainerStatus{{Name: "main", Image: "main:v1", ImageID: "i", ContainerID: "c", Ready: true, RestartCount: 4, State: running, Resources: &small}},
 		},
 	}

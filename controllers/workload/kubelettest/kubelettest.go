@@ -222,6 +222,9 @@ func (k *Kubelet) sync(ctx context.Context, p *corev1.Pod) error {
 	return k.write(ctx, p, running(p, none))
 }
 
+// podIP is the address of all pods: nothing listens to it.
+const podIP = "192.0.2.1"
+
 // running returns the status of a pod whose containers run, except containers with the image
 // none.
 func running(p *corev1.Pod, none string) map[string]any {
@@ -259,7 +262,7 @@ func running(p *corev1.Pod, none string) map[string]any {
 		conditions = append(conditions, c)
 	}
 	return map[string]any{
-		"phase": is.Phase, "observedGeneration": is.ObservedGeneration, "containerStatuses": is.ContainerStatuses, "conditions": conditions,
+		"phase": is.Phase, "observedGeneration": is.ObservedGeneration, "containerStatuses": is.ContainerStatuses, "conditions": conditions, "podIP": podIP, "podIPs": []corev1.PodIP{{IP: podIP}},
 	}
 }
 

@@ -169,6 +169,7 @@ func TestAsk(t *testing.T) {
 				if (after == 0) != (c.want == v1beta1.Reloaded) {
 					t.Errorf("%s asks again after %s", c.why, after)
 				}
+				synctest.Wait()
 				if r := of.requests[0]; r.Method != http.MethodPost || r.URL.String() != "http://10.1.2.3:8080/reload" || r.Header.Get(protocol.HeaderVersion) != "b" {
 					t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
 				}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -224,4 +225,35 @@ func (n *test) service(service string) string {
 	s, err := n.Client.CoreV1().Services(n.Namespace).Get(n.Context(), service, metav1.GetOptions{})
 	n.Check(err)
 	return (&url.URL{Scheme: "http", Host: s.Spec.ClusterIP, Path: "/"}).String()
+}
+
+// answer returns the version with which a pod answers.
+func (n *test) answer(p corev1.Pod) (string, error) {
+	n.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	return one(client, (&url.URL{Scheme: "http", Host: net.JoinHostPort(p.Status.PodIP, "8080"), Path: "/"}).String())
+}
+
+// reloadTime returns the time from the write that gave a pod new files to the write that says that its
+// container has read them.
+func (n *test) reloadTime(was corev1.Pod) time.Duration {
+	n.Helper()
+	events, _, err := audit.Read(n.log, n.mark)
+	n.Check(err)
+	var began time.Time
+	for _, e := range events {
+		if e.Resource.Resource != "pods" || e.Resource.Namespace != n.Namespace || e.Resource.Name != was.Name || !e.Write() || e.Code != http.StatusOK {
+			continue
+		}
+		var p corev1.Pod
+		n.Check(json.Unmarshal(e.Response, &p))
+		switch state := n.reloaded(map[string]corev1.Pod{"": p})[""]; {
+		case state.Result == "Reloaded" && !began.IsZero():
+			return e.Time.Sub(began)
+		case state.Version != "" && state.Result == "" && began.IsZero():
+			began = e.Time
+		}
+	}
+	n.Fatalf("%s: no reload in the audit log", was.Name)
+	return 0
 }

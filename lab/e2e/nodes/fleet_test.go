@@ -102,8 +102,11 @@ values:
 
 // deliver delivers the workload controllers with Keelson, in the form in which they ship.
 func (c *nodeCluster) deliver(ctx context.Context) {
-	must.Get(harness.Run(ctx, ".", filepath.Join(filepath.Dir(c.keelson), "image"),
-		"--binary", "linux/amd64="+c.keelson, "--version", "v0.1.0", "--push", c.registry+"/keelson:v0.1.0"))
+	bin := filepath.Dir(c.keelson)
+	for _, program := range []string{"keelson", "reload-agent"} {
+		must.Get(harness.Run(ctx, ".", filepath.Join(bin, "image"), "--program", program,
+			"--binary", "linux/amd64="+filepath.Join(bin, program), "--version", "v0.1.0", "--push", c.registry+"/"+program+":v0.1.0"))
+	}
 	served := filepath.Join(c.Dir, "git")
 	must.Do(os.Mkdir(served, 0o700))
 	must.Do(harness.NewBare(ctx, filepath.Join(served, "fleet.git")))
