@@ -118,6 +118,10 @@ func newRequest(target string) (func(context.Context) error, error) {
 	}, nil
 }
 
+// sandbox is the process that holds the namespaces of a pod with shareProcessNamespace. A signal would end
+// the pod.
+const sandbox = 1
+
 // sendSignal sends a signal to the processes with a name, but not to their children of the same name: those
 // are workers of theirs.
 func sendSignal(name string, number syscall.Signal) error {
@@ -128,7 +132,7 @@ func sendSignal(name string, number syscall.Signal) error {
 	parents := map[int]int{}
 	for _, p := range all {
 		stat, err := p.Stat()
-		if err == nil && p.PID != os.Getpid() && isNamed(p, stat, name) { // an error means that it has ended
+		if err == nil && p.PID != os.Getpid() && p.PID != sandbox && isNamed(p, stat, name) { // an error means that it has ended
 			parents[p.PID] = stat.PPID
 		}
 	}

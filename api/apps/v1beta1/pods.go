@@ -69,6 +69,8 @@ type ReloadState struct {
 	Version string `json:"version"`
 	// Since is when the pod got it.
 	Since metav1.Time `json:"since"`
+	// Retries is how often the pod was changed again because its files were still old.
+	Retries int32 `json:"retries,omitempty"`
 	// Result is empty until the container has answered.
 	Result ReloadResult `json:"result,omitempty"`
 	// Message is why the reload has failed.

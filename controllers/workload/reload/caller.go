@@ -27,6 +27,11 @@ const (
 	// firstPause and longestPause are between two requests to a pod: the pause doubles. After a failure it
 	// is failedPause.
 	firstPause, longestPause, failedPause = 200 * time.Millisecond, 2 * time.Second, 30 * time.Second
+	// firstRetry is how long the files of a pod may be old before it is changed again: the time doubles, up
+	// to maxRetries. A kubelet that writes the files of a volume while the pod changes forgets the change
+	// until its next look at the pod, a minute later (Kubernetes, pkg/kubelet/volumemanager: the end of a
+	// mount resets remountRequired).
+	firstRetry, maxRetries = 2 * time.Second, 5
 	// atOnce bounds the requests in flight of a process.
 	atOnce = 64
 	// maxAnswer bounds how much of an answer is read. Nothing of it is used: a body that is read lets the
@@ -62,6 +67,7 @@ type call struct {
 // outcome is the result of one request; the zero value: there was none.
 type outcome struct {
 	result  v1beta1.ReloadResult // empty: the container may still read the files
+	old     bool                 // the container has read an older version
 	message string
 }
 
@@ -94,6 +100,8 @@ func (c *Caller) Ask(ctx context.Context, pod *corev1.Pod, r *Request) (patch []
 	switch late := now.Sub(r.state.Since.Time) > timeout; {
 	case last.result == v1beta1.ReloadFailed:
 		patch, err = r.patch(pod, last.result, last.message)
+	case !late && last.old && r.state.Retries < maxRetries && now.Sub(r.state.Since.Time) > firstRetry<<r.state.Retries:
+		patch, err = r.again(pod)
 	case late && last.message != "":
 		patch, err = r.patch(pod, v1beta1.ReloadFailed, fmt.Sprintf("not reloaded in %s: %s", timeout, last.message))
 	}
@@ -195,7 +203,7 @@ func (c *Caller) send(ctx context.Context, target, version string) outcome {
 	case has == "":
 		return outcome{message: fmt.Sprintf("an answer with status %d does not say which version was read: it needs the header %s", response.StatusCode, protocol.HeaderVersion)}
 	}
-	return outcome{message: fmt.Sprintf("the container has read version %.*q", maxVersion, has)}
+	return outcome{old: true, message: fmt.Sprintf("the container has read version %.*q", maxVersion, has)}
 }
 
 // explain returns why a request failed, without the parts that a pod could choose.

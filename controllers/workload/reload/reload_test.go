@@ -131,10 +131,19 @@ func ask(t *testing.T, caller *reload.Caller, p *corev1.Pod) (state v1beta1.Relo
 		if err := json.Unmarshal(patch, &change); err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal([]byte(change.Metadata.Annotations[v1beta1.AnnotationReloadState]), &state); err != nil {
+		text := change.Metadata.Annotations[v1beta1.AnnotationReloadState]
+		state = v1beta1.ReloadState{}
+		if err := json.Unmarshal([]byte(text), &state); err != nil {
 			t.Fatal(err)
 		}
-		return state, after
+		if state.Result != "" {
+			return state, after
+		}
+		p = p.DeepCopy()
+		p.Annotations[v1beta1.AnnotationReloadState] = text
+		if due, err = reload.Due(p); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -202,6 +211,19 @@ func TestAddress(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A kubelet can miss a change of a pod. If the files stay old, the pod is changed again, a few times.
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		of := &container{answer: answer(http.StatusConflict, "a")}
+		p := pod("b", time.Now())
+		p.Annotations[v1beta1.AnnotationReload] = `{"http": {"port": 8080}, "timeoutSeconds": 100}`
+		if got, _ := ask(t, reload.NewCaller(time.Now, of), p); got.Retries != 5 || got.Result != v1beta1.ReloadFailed {
+			t.Errorf("%+v", got)
+		}
+	})
 }
 
 // A container that refused a version is asked again, and can recover. A new version is asked at once.

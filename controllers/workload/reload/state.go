@@ -86,6 +86,17 @@ func (r *Request) patch(pod *corev1.Pod, result v1beta1.ReloadResult, message st
 	}
 	s := r.state
 	s.Result, s.Message = result, message
+	return patchOf(pod, s)
+}
+
+// again returns a patch that changes the pod, so that its kubelet writes the files once more.
+func (r *Request) again(pod *corev1.Pod) ([]byte, error) {
+	s := r.state
+	s.Retries++
+	return patchOf(pod, s)
+}
+
+func patchOf(pod *corev1.Pod, s v1beta1.ReloadState) ([]byte, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("the reload state of pod %s/%s: %w", pod.Namespace, pod.Name, err)
