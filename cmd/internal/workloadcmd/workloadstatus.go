@@ -26,6 +26,7 @@ import (
 	"github.com/keelson-io/keelson/cmd/internal/connection"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
+	"github.com/keelson-io/keelson/controllers/workload/reload"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 	"github.com/keelson-io/keelson/renderer/configversion"
 )
@@ -279,6 +280,8 @@ func (w *workloads) podState(p *corev1.Pod, minReadySeconds int32) string {
 		return "being deleted"
 	case !inplace.Open(p) && p.Annotations[v1beta1.AnnotationInPlaceState] != "":
 		return "being updated in place"
+	case reload.Describe(p) != "":
+		return reload.Describe(p)
 	case ready && podorder.Available(p, minReadySeconds, w.Env.Now()):
 		return "available"
 	case ready:

@@ -76,7 +76,7 @@ func (l *syncContext) did(was, is *corev1.Pod) {
 func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.CloneSet) (*syncContext, error) {
 	l := &syncContext{Reconciler: r, set: set.DeepCopy(), at: r.now(), roster: r.rosters.Of(set), plans: inplace.NewPlans(r.options.InPlace)}
 	l.want, _ = newWant(&set.Spec) // check has validated it
-	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: cmp.Or(set.Spec.Lifecycle, &v1beta1.Lifecycle{}), Reloads: r.Reloads, Now: l.at}
+	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: cmp.Or(set.Spec.Lifecycle, &v1beta1.Lifecycle{}), Reloads: r.Reloads, Events: r.Events, Now: l.at}
 	l.policy = v1beta1.PodUpdateRecreate
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.PodUpdatePolicy != "" {
 		l.policy = u.PodUpdatePolicy

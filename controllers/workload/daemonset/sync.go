@@ -43,7 +43,7 @@ type syncContext struct {
 func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.DaemonSet) (*syncContext, error) {
 	l := &syncContext{
 		Reconciler: r, set: set, roster: r.rosters.Of(set), fit: newFit(&set.Spec.Template), plans: inplace.NewPlans(r.options),
-		client: podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: hooks(set), Reloads: r.Reloads, Now: r.now()},
+		client: podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: hooks(set), Reloads: r.Reloads, Events: r.Events, Now: r.now()},
 	}
 	owner := revision.Owner{Object: set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: set.Spec.Selector.MatchLabels, Collisions: set.Status.CollisionCount}
 	owner.Confirm = func(ctx context.Context) error { return base.CheckCurrent(ctx, r.live, owner.Kind, set) }

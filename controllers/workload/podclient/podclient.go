@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
@@ -41,6 +42,7 @@ type Client struct {
 	Hooks *v1beta1.Lifecycle
 	// Reloads tells containers to reload their configuration.
 	Reloads *reload.Caller
+	Events  events.EventRecorder
 	Now     time.Time
 }
 
@@ -148,8 +150,12 @@ func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (settled bool, afte
 	gate := lifecycle.Gate(pod, v, c.Now)
 	settled = step.Condition == nil && step.Patch == nil && step.Resize == nil && step.Reload == nil && step.After == 0 && gate == nil && hasState(pod, v)
 	if step.Reload != nil {
-		if step.Patch, step.After, err = c.Reloads.Ask(ctx, pod, step.Reload); err != nil {
+		answer, err := c.Reloads.Ask(ctx, pod, step.Reload)
+		if err != nil {
 			return false, 0, err
+		}
+		if step.Patch, step.After = answer.Patch, answer.After; answer.Failed != "" {
+			c.Events.Eventf(pod, nil, corev1.EventTypeWarning, "ReloadFailed", "Reloading", "%s", answer.Failed)
 		}
 	}
 	if step.Condition != nil && gate != nil { // both in one request

@@ -85,27 +85,43 @@ func NewCaller(now func() time.Time, transport http.RoundTripper) *Caller {
 	}
 }
 
-// Ask returns the patch of a pod with the result of its reload; nil: nothing is to be written. after is
-// when to ask again; 0: the reload is done. A failed reload is tried again, slowly: the container may
-// recover.
-func (c *Caller) Ask(ctx context.Context, pod *corev1.Pod, r *Request) (patch []byte, after time.Duration, err error) {
+// Answer is what a reconcile does about the reload of a pod.
+type Answer struct {
+	// Patch is a strategic merge patch of the pod; nil: nothing is to be written.
+	Patch []byte
+	// After is when to ask again; 0: the reload is done.
+	After time.Duration
+	// Failed is why the reload has failed, if Patch is the first that says so.
+	Failed string
+}
+
+// Ask sends the next request of a reload if it is due, and says what to do now. A failed reload is tried
+// again, slowly: the container may recover.
+func (c *Caller) Ask(ctx context.Context, pod *corev1.Pod, r *Request) (a Answer, err error) {
 	now := c.now()
 	timeout := time.Duration(*r.method.TimeoutSeconds) * time.Second
 	last, next := c.advance(ctx, pod, r, now)
 	if last.result == v1beta1.Reloaded {
-		patch, err = r.patch(pod, last.result, "")
-		return patch, 0, err
+		a.Patch, err = r.patch(pod, last.result, "")
+		return a, err
 	}
-	after = max(next.Sub(now), firstPause)
-	switch late := now.Sub(r.state.Since.Time) > timeout; {
+	a.After = max(next.Sub(now), firstPause)
+	late, failed := now.Sub(r.state.Since.Time) > timeout, ""
+	switch {
 	case last.result == v1beta1.ReloadFailed:
-		patch, err = r.patch(pod, last.result, last.message)
-	case !late && last.old && r.state.Retries < maxRetries && now.Sub(r.state.Since.Time) > firstRetry<<r.state.Retries:
-		patch, err = r.again(pod)
+		failed = last.message
 	case late && last.message != "":
-		patch, err = r.patch(pod, v1beta1.ReloadFailed, fmt.Sprintf("not reloaded in %s: %s", timeout, last.message))
+		failed = fmt.Sprintf("not reloaded in %s: %s", timeout, last.message)
+	case last.old && r.state.Retries < maxRetries && now.Sub(r.state.Since.Time) > firstRetry<<r.state.Retries:
+		a.Patch, err = r.again(pod)
 	}
-	return patch, after, err
+	if failed != "" {
+		a.Patch, err = r.patch(pod, v1beta1.ReloadFailed, failed)
+	}
+	if a.Patch != nil && r.state.Result == "" {
+		a.Failed = failed
+	}
+	return a, err
 }
 
 // advance sends the next request if it is due, and returns the outcome of the last one.

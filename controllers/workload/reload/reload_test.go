@@ -117,18 +117,18 @@ func ask(t *testing.T, caller *reload.Caller, p *corev1.Pod) (state v1beta1.Relo
 		t.Fatalf("nothing is due: %v", err)
 	}
 	for {
-		patch, after, err := caller.Ask(t.Context(), p, due)
+		got, err := caller.Ask(t.Context(), p, due)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if patch == nil && after > 0 {
-			<-time.After(after)
+		if got.Patch == nil && got.After > 0 {
+			<-time.After(got.After)
 			continue
 		}
 		var change struct {
 			Metadata struct{ Annotations map[string]string }
 		}
-		if err := json.Unmarshal(patch, &change); err != nil {
+		if err := json.Unmarshal(got.Patch, &change); err != nil {
 			t.Fatal(err)
 		}
 		text := change.Metadata.Annotations[v1beta1.AnnotationReloadState]
@@ -137,7 +137,10 @@ func ask(t *testing.T, caller *reload.Caller, p *corev1.Pod) (state v1beta1.Relo
 			t.Fatal(err)
 		}
 		if state.Result != "" {
-			return state, after
+			if (got.Failed == "") != (state.Result == v1beta1.Reloaded) {
+				t.Errorf("an event says %q of %+v", got.Failed, state)
+			}
+			return state, got.After
 		}
 		p = p.DeepCopy()
 		p.Annotations[v1beta1.AnnotationReloadState] = text

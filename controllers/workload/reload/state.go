@@ -59,6 +59,21 @@ func Failed(pod *corev1.Pod) bool {
 	return err == nil && s != nil && s.Result == v1beta1.ReloadFailed
 }
 
+// Describe says in a few words how the reload of a pod stands; "": there is none ahead. An annotation that
+// can't be parsed is described, too.
+func Describe(pod *corev1.Pod) string {
+	s, err := stateOf(pod)
+	switch {
+	case err != nil:
+		return "the annotation " + v1beta1.AnnotationReloadState + " is invalid"
+	case s == nil || s.Result == v1beta1.Reloaded:
+		return ""
+	case s.Result == v1beta1.ReloadFailed:
+		return "reload failed: " + s.Message
+	}
+	return "reloading its configuration"
+}
+
 // Request is a reload that a pod has ahead.
 type Request struct {
 	method *v1beta1.ReloadMethod

@@ -64,7 +64,7 @@ func (r *Reconciler) newSyncContext(ctx context.Context, set *v1beta1.StatefulSe
 	l.want, _ = newWant(&set.Spec) // check has validated it
 	l.policy = cmp.Or(l.rolling.PodUpdatePolicy, v1beta1.PodUpdateRecreate)
 	l.keptOwner, l.condemnedOwner = claimOwners(set.Spec.PersistentVolumeClaimRetentionPolicy)
-	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: cmp.Or(set.Spec.Lifecycle, &v1beta1.Lifecycle{}), Reloads: r.Reloads, Now: l.at}
+	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: cmp.Or(set.Spec.Lifecycle, &v1beta1.Lifecycle{}), Reloads: r.Reloads, Events: r.Events, Now: l.at}
 	var err error
 	if l.selector, err = metav1.LabelSelectorAsSelector(set.Spec.Selector); err != nil {
 		return nil, fmt.Errorf("spec.selector: %w", err)

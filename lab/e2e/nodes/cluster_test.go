@@ -170,12 +170,12 @@ func (n *test) facts(p corev1.Pod, container string) [3]string {
 	return facts
 }
 
-// ask starts clients that send requests to a Service until result is called. result returns the
+// ask starts clients that send requests to the Service web until result is called. result returns the
 // number of answers per version, and the errors. Each request uses a new connection, for which
 // kube-proxy chooses a pod.
-func (n *test) ask(service string, clients int) (result func() (answers map[string]int, failed []error)) {
+func (n *test) ask(clients int) (result func() (answers map[string]int, failed []error)) {
 	n.Helper()
-	url := n.service(service)
+	url := n.service()
 	ctx, stop := context.WithCancel(n.Context())
 	var (
 		mu       sync.Mutex
@@ -219,10 +219,10 @@ func one(client *http.Client, url string) (version string, err error) {
 	return answer.Version, nil
 }
 
-// service returns the URL of a Service.
-func (n *test) service(service string) string {
+// service returns the URL of the Service web.
+func (n *test) service() string {
 	n.Helper()
-	s, err := n.Client.CoreV1().Services(n.Namespace).Get(n.Context(), service, metav1.GetOptions{})
+	s, err := n.Client.CoreV1().Services(n.Namespace).Get(n.Context(), "web", metav1.GetOptions{})
 	n.Check(err)
 	return (&url.URL{Scheme: "http", Host: s.Spec.ClusterIP, Path: "/"}).String()
 }

@@ -208,7 +208,7 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 	n.Patch("clonesets/web", `{"updateStrategy": {"rollingUpdate": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 2}}}}`)
 	n.Settled("web", 4, 4)
 	before := byName(n.Pods("web"))
-	load := n.ask("web", 4)
+	load := n.ask(4)
 	n.image("clonesets/web", "web:v2")
 	n.Settled("web", 4, 4)
 	answers, failed := load()

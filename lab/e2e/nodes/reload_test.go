@@ -142,7 +142,7 @@ func TestReload(t *testing.T) {
 	r := reload{"reloaded", "statefulsets.apps.kruise.io/web", "StatefulSet", `{"http": {"port": 8080}}`, ""}
 	before := r.begin(n)
 	n.listen()
-	load := n.ask("web", 2)
+	load := n.ask(2)
 	r.write(n, "v2")
 	first := n.Until(r.object, "at its first batch", func(s workloadtest.Status) bool { return s.Batches.Reason == "Interval" })
 	if first.Batches.Batch != "1/2" || first.UpdatedReplicas != 2 {
@@ -161,7 +161,7 @@ func TestReload(t *testing.T) {
 	n.unmoved(before)
 	n.delays(before)
 
-	load = n.ask("web", 2)
+	load = n.ask(2)
 	r.write(n, "broken")
 	stopped := n.Until(r.object, "stopped", func(s workloadtest.Status) bool { return s.Batches.Reason == "Failed" })
 	if stopped.Batches.Batch != "1/2" || !strings.Contains(stopped.Batches.Message, "web-") {
@@ -187,7 +187,7 @@ func TestReloadSignal(t *testing.T) {
 	n := begin(t)
 	r := reload{"signalled", "clonesets.apps.kruise.io/web", "CloneSet", `{"http": {"port": 7070}}`, strings.ReplaceAll(agent, "configured-program", "testimage")}
 	before := r.begin(n)
-	load := n.ask("web", 2)
+	load := n.ask(2)
 	r.write(n, "v2")
 	first := n.Until(r.object, "at its first batch", func(s workloadtest.Status) bool { return s.Batches.Reason == "Interval" })
 	if first.Batches.Batch != "1/2" || first.UpdatedReplicas != 2 {
