@@ -2,6 +2,7 @@ package reload_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -101,7 +102,7 @@ func (c *container) play(answer func(*http.Request) (*http.Response, error)) {
 
 func answer(code int, version string) func(*http.Request) (*http.Response, error) {
 	return func(*http.Request) (*http.Response, error) {
-		r := &http.Response{StatusCode: code, Header: http.Header{}, Body: http.NoBody}
+		r := &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(""))}
 		if version != "" {
 			r.Header.Set(protocol.HeaderVersion, version)
 		}
