@@ -175,3 +175,17 @@ func TestMakeLongName(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// A pod that holds a copy of a ConfigMap refers to its version by an annotation, and so does a revision.
+func TestReferencesOfCopies(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		`{kind: Pod, metadata: {name: a, annotations: {source.configuration.keelson.io/app: app-1}}, spec: {containers: []}}`,
+		`{kind: ControllerRevision, data: {spec: {template: {metadata: {annotations: {source.configuration.keelson.io/app: app-1, other: x}}, spec: {containers: []}}}}}`,
+	} {
+		got := configversion.References(object(t, text))
+		if len(got) != 1 || got[0].Kind != "ConfigMap" || got[0].Name != "app-1" || !configversion.HasCopies(object(t, text)) {
+			t.Errorf("%s: found %+v, want app-1", text, got)
+		}
+	}
+}

@@ -333,3 +333,38 @@ func TestBrokenState(t *testing.T) {
 		t.Errorf("%+v, %v", step, err)
 	}
 }
+
+// A change of configuration is one write, with no closed gate. The pod is complete when its container has
+// answered, and not before; a container that has to run another image is waited for first.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, corev1.Container{Name: "web", Image: "web:v1"})
+	s.pod.Annotations = map[string]string{v1beta1.AnnotationReload: `{"http": {"port": 8080}}`}
+	configuration := map[string]*string{v1beta1.AnnotationConfigurationVersion: new("b")}
+	s.begins(&inplace.Plan{Annotations: configuration}, time.Minute, "patch")
+	if inplace.Complete(s.pod) {
+		t.Error("it is complete before the container has answered")
+	}
+	step, err := inplace.Settle(s.pod, s.now)
+	if err != nil || step.Reload == nil || step.Done {
+		t.Fatalf("%+v, %v", step, err)
+	}
+	s.pod.Annotations[v1beta1.AnnotationReloadState] = `{"version": "b", "result": "Reloaded"}`
+	s.settles("done")
+	if !inplace.Complete(s.pod) {
+		t.Error("it is not complete")
+	}
+
+	both := &inplace.Plan{Images: map[string]string{"web": "web:v2"}, Annotations: map[string]*string{v1beta1.AnnotationConfigurationVersion: new("c")}}
+	s.begins(both, 0, "condition False: StartInPlaceUpdate", "patch web=web:v2")
+	s.settles("waits for container web to run web:v2")
+	s.kubelet("web", "sha256:web:v2", "web:v2")
+	s.settles("condition True: InPlaceUpdateComplete")
+	if step, err = inplace.Settle(s.pod, s.now); err != nil || step.Reload == nil || inplace.Complete(s.pod) {
+		t.Fatalf("%+v, %v", step, err)
+	}
+	s.pod.Annotations[v1beta1.AnnotationReloadState] = "text"
+	if _, err = inplace.Settle(s.pod, s.now); err == nil || inplace.Complete(s.pod) {
+		t.Error("a state that can't be parsed counts as complete")
+	}
+}
