@@ -146,6 +146,7 @@ type Status struct {
 	ExpectedUpdatedReplicas                                         int64
 	CurrentRevision, UpdateRevision                                 string
 	Batches                                                         struct{ Batch, Reason, Message string }
+	VolumeClaims                                                    []struct{ CompatibleReplicas, CompatibleReadyReplicas int64 }
 	// Fields of a DaemonSet, whose UpdateRevision is a hash.
 	DesiredNumberScheduled, CurrentNumberScheduled, UpdatedNumberScheduled int64
 	NumberReady, NumberAvailable, NumberUnavailable, NumberMisscheduled    int64
