@@ -31,6 +31,7 @@ import (
 	"github.com/keelson-io/keelson/cmd/internal/cli"
 	"github.com/keelson-io/keelson/cmd/internal/connection"
 	"github.com/keelson-io/keelson/cmd/internal/fleetrepo"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -184,6 +185,8 @@ type workloadObject struct {
 	client.Object
 	kind     workloadKind
 	template *corev1.PodTemplateSpec
+	// claims are the claim templates that revisions may record; nil: those of its kind record none.
+	claims   *revision.ClaimTemplates
 	selector *metav1.LabelSelector
 	// The fields of the spec that all kinds have:
 	partition       *v1beta1.IntOrString
@@ -368,6 +371,7 @@ func conditionsOf(o client.Object) []workloadCondition {
 }
 
 func (s *workloadObject) ofCloneSet(o *v1beta1.CloneSet) {
+	s.claims = &revision.ClaimTemplates{Templates: o.Spec.VolumeClaimTemplates, Distinguish: true}
 	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
 	s.policy = string(v1beta1.PodUpdateRecreate)
 	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {

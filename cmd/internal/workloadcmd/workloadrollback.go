@@ -38,7 +38,8 @@ func newWorkloadRollback(inv *cli.Invocation, where *workloadOptions) *cobra.Com
 		Short: "Put the template of an earlier revision back",
 		Long: `Rollback copies the pod template of an earlier revision into spec.template. The
 default is the newest revision that differs from the current template. --to
-names a revision by its number, name or hash, as --list shows them. The update
+names a revision by its number, name or hash, as --list shows them. Claim
+templates come back with it where revisions record them. The update
 strategy decides how pods follow: none while it is paused, and not beyond the
 partition.
 
@@ -75,6 +76,8 @@ type rolledBack struct {
 	Number    int64    `json:"number"`
 	Images    []string `json:"images"`
 	Before    []string `json:"imagesBefore"`
+	// Claims: the claim templates came back, too.
+	Claims bool `json:"claims,omitempty"`
 }
 
 func (run *workloadRun) rollbackWorkload(ctx context.Context, name string, o workloadRollbackOptions) error {
@@ -100,6 +103,10 @@ func (run *workloadRun) rollbackWorkload(ctx context.Context, name string, o wor
 	if err != nil {
 		return err
 	}
+	now, err := found.specRevision()
+	if err != nil {
+		return err
+	}
 	images := imagesOf(found.template) // the patch decodes its answer into found
 	if err := w.putBack(ctx, found, to); err != nil {
 		return err
@@ -107,7 +114,7 @@ func (run *workloadRun) rollbackWorkload(ctx context.Context, name string, o wor
 	w.warnDelivered(found)
 	r := rolledBack{
 		Kind: found.kind.Kind, Namespace: found.GetNamespace(), Name: found.GetName(), Revision: to.Name, Number: to.Revision,
-		Images: asRevision(to).Images, Before: images,
+		Images: asRevision(to).Images, Before: images, Claims: revision.ClaimsDiffer(to, now),
 	}
 	return run.Show(r, found.rolledBackText(r))
 }
@@ -115,6 +122,9 @@ func (run *workloadRun) rollbackWorkload(ctx context.Context, name string, o wor
 func (s *workloadObject) rolledBackText(r rolledBack) string {
 	text := fmt.Sprintf("%s has the template of revision %d (%s) again: %s → %s\n", s.title(), r.Number, cli.OneLine(r.Revision),
 		cli.OneLine(strings.Join(r.Before, ",")), cli.OneLine(strings.Join(r.Images, ",")))
+	if r.Claims {
+		text += "and its claim templates\n"
+	}
 	switch {
 	case s.policy == string(v1beta1.CloneSetOnDelete): // every kind calls it so
 		text += "its pods stay as they are until you delete them: its update strategy is OnDelete\n"
@@ -134,14 +144,13 @@ func (w *workloads) listRevisions(ctx context.Context, found *workloadObject) er
 
 // earlier returns the revision to go back to; history is sorted from old to new.
 func (s *workloadObject) earlier(history []*appsv1.ControllerRevision, to string) (*appsv1.ControllerRevision, error) {
-	owner := revision.Owner{Object: s, Kind: s.kind.GroupVersionKind}
-	now, err := revision.New(owner, s.template, 0)
+	now, err := s.specRevision()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.title(), err)
+		return nil, err
 	}
 	see := "see 'keelson workload rollback " + s.argument() + " --list'"
 	for _, r := range slices.Backward(history) {
-		same := revision.Same(r, now)
+		same := revision.Same(r, now) && !revision.ClaimsDiffer(r, now)
 		switch {
 		case to == "" && !same:
 			return r, nil
@@ -157,6 +166,15 @@ func (s *workloadObject) earlier(history []*appsv1.ControllerRevision, to string
 	return nil, fmt.Errorf("%s has no revision %q: %s", s.title(), to, see)
 }
 
+// specRevision returns the revision that the templates of a workload would have.
+func (s *workloadObject) specRevision() (*appsv1.ControllerRevision, error) {
+	r, err := revision.New(revision.Owner{Object: s, Kind: s.kind.GroupVersionKind, Claims: s.claims}, s.template, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.title(), err)
+	}
+	return r, nil
+}
+
 // names reports whether a text names a revision: its number, its name or its hash.
 func names(r *appsv1.ControllerRevision, text string) bool {
 	return text == strconv.FormatInt(r.Revision, 10) || text == r.Name || text == revision.Hash(r.Name)
@@ -169,13 +187,22 @@ func (w *workloads) putBack(ctx context.Context, found *workloadObject, to *apps
 	if err != nil {
 		return err
 	}
+	now, err := found.specRevision()
+	if err != nil {
+		return err
+	}
+	change := []map[string]any{{"op": "replace", "path": "/spec/template", "value": template}}
+	if claims, known := revision.RecordedClaims(to); revision.ClaimsDiffer(to, now) {
+		if !known {
+			return fmt.Errorf("%s: revision %d has other claim templates, and records only their hash: change spec.volumeClaimTemplates yourself", found.title(), to.Revision)
+		}
+		change = append(change, map[string]any{"op": "add", "path": "/spec/volumeClaimTemplates", "value": claims})
+	}
 	generation := found.GetGeneration()
 	for range writeTries {
 		var data []byte
-		data, err = json.Marshal([]map[string]any{
-			{"op": "replace", "path": "/metadata/resourceVersion", "value": found.GetResourceVersion()}, // makes a concurrent change a conflict
-			{"op": "replace", "path": "/spec/template", "value": template},
-		})
+		version := map[string]any{"op": "replace", "path": "/metadata/resourceVersion", "value": found.GetResourceVersion()} // makes a concurrent change a conflict
+		data, err = json.Marshal(append([]map[string]any{version}, change...))
 		if err != nil {
 			return fmt.Errorf("%s: %w", found.title(), err)
 		}
