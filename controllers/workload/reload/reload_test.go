@@ -69,6 +69,7 @@ func pod(version string, since time.Time) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web-0", Namespace: "default", UID: "u", Annotations: map[string]string{
 			v1beta1.AnnotationReload: `{"http": {"port": 8080}, "timeoutSeconds": 10}`, v1beta1.AnnotationReloadState: string(text),
+			v1beta1.AnnotationConfigurationVersion: version,
 		}},
 		Status: corev1.PodStatus{PodIP: "10.1.2.3"},
 	}
@@ -280,6 +281,64 @@ func TestBegin(t *testing.T) {
 			got, changes, err := reload.Begin(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: c.has}}, c.annotations, now)
 			if err != nil || changes != c.changes || (got == nil) != (c.want == "") || got != nil && *got != c.want {
 				t.Errorf("%s got %v %v %v", c.why, got, changes, err)
+			}
+		})
+	}
+}
+
+// A user can mend the method of a reload that does not end, or remove it: no pod waits for an answer that
+// can't come. Without that, a pod whose method goes is never available again, and never failed.
+func TestMethodChanges(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		why     string
+		state   string
+		method  *string
+		changes bool
+		want    string
+	}{
+		"Removed":  {"The container watches its files now.", `{"version":"b","since":"2026-11-29T00:00:00Z"}`, nil, true, ""},
+		"Failed":   {"The same after a failure.", `{"version":"b","since":"2026-11-29T00:00:00Z","result":"Failed","message":"x"}`, nil, true, ""},
+		"Mended":   {"The reload begins again, with all of its time.", `{"version":"b","since":"2026-11-29T00:00:00Z","result":"Failed","message":"x"}`, new(`{"http": {"port": 8081}}`), true, `{"version":"b","since":"2026-11-30T00:00:00Z"}`},
+		"Reloaded": {"A container that runs the version is told nothing.", `{"version":"b","since":"2026-11-29T00:00:00Z","result":"Reloaded"}`, new(`{"http": {"port": 8081}}`), false, ""},
+		"Broken":   {"A state that can't be parsed begins again, too.", `{`, new(`{"http": {"port": 8081}}`), true, `{"version":"b","since":"2026-11-30T00:00:00Z"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := pod("b", now)
+			p.Annotations[v1beta1.AnnotationReloadState] = c.state
+			got, changes, err := reload.Begin(p, map[string]*string{v1beta1.AnnotationReload: c.method}, now)
+			if err != nil || changes != c.changes || (got == nil) != (c.want == "") || got != nil && *got != c.want {
+				t.Errorf("%s got %v %v %v", c.why, got, changes, err)
+			}
+		})
+	}
+	p := pod("b", now)
+	delete(p.Annotations, v1beta1.AnnotationReload)
+	if due, err := reload.Due(p); due != nil || err != nil || !reload.Complete(p) {
+		t.Errorf("a pod without a method waits: %v %v", due, err)
+	}
+}
+
+// A state of another version is no proof for the version of the pod: OpenKruise can have updated the pod, and
+// it knows no reload. Without that, the batch goes on, or the pod is asked for a version that never comes.
+func TestStateOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	for _, result := range []v1beta1.ReloadResult{"", v1beta1.Reloaded, v1beta1.ReloadFailed} {
+		synctest.Test(t, func(t *testing.T) {
+			text, err := json.Marshal(v1beta1.ReloadState{Version: "b", Since: metav1.Now(), Result: result, Message: "x"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := pod("c", time.Now())
+			p.Annotations[v1beta1.AnnotationReloadState] = string(text)
+			if reload.Complete(p) || reload.Failed(p) {
+				t.Errorf("%q of another version counts", result)
+			}
+			of := &container{answer: answer(http.StatusOK, "c")}
+			if got, _ := ask(t, reload.NewCaller(time.Now, of), p); got.Version != "c" || got.Result != v1beta1.Reloaded {
+				t.Errorf("%+v", got)
 			}
 		})
 	}

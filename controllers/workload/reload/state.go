@@ -12,13 +12,18 @@ import (
 )
 
 // Begin returns the reload state that an update in place gives a pod, beside new annotations by key; nil
-// removes one. changes is false if the reload state stays as it is.
+// removes one. changes is false if the reload state stays as it is. A new method for a reload that has
+// not ended begins that reload again: the method may be what was wrong.
 func Begin(pod *corev1.Pod, annotations map[string]*string, now time.Time) (state *string, changes bool, err error) {
 	version, changes := annotations[v1beta1.AnnotationConfigurationVersion]
-	if !changes {
-		return nil, false, nil
-	}
 	method, set := annotations[v1beta1.AnnotationReload]
+	if !changes {
+		ahead, err := stateOf(pod)
+		if !set || err == nil && (ahead == nil || ahead.Result == v1beta1.Reloaded) {
+			return nil, false, nil
+		}
+		version = new(pod.Annotations[v1beta1.AnnotationConfigurationVersion])
+	}
 	if old, has := pod.Annotations[v1beta1.AnnotationReload]; !set && has {
 		method = &old
 	}
@@ -32,16 +37,21 @@ func Begin(pod *corev1.Pod, annotations map[string]*string, now time.Time) (stat
 	return new(string(text)), true, nil
 }
 
-// stateOf parses the reload state of a pod; nil: it was never told to reload. A state of another version
-// than the pod has is not about this version.
+// stateOf parses the reload state of a pod; nil: it was never told to reload, or has no method to be told
+// by. A state of another version than the pod has says nothing of that version: the reload is ahead. Another
+// controller can have updated the pod.
 func stateOf(pod *corev1.Pod) (*v1beta1.ReloadState, error) {
 	text, has := pod.Annotations[v1beta1.AnnotationReloadState]
-	if !has {
+	version, versioned := pod.Annotations[v1beta1.AnnotationConfigurationVersion]
+	if _, told := pod.Annotations[v1beta1.AnnotationReload]; !has || !told || !versioned {
 		return nil, nil //nolint:nilnil // no state is no error
 	}
 	var s v1beta1.ReloadState
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return nil, fmt.Errorf("pod %s/%s: annotation %s: %w: delete the pod", pod.Namespace, pod.Name, v1beta1.AnnotationReloadState, err)
+	}
+	if s.Version != version {
+		return &v1beta1.ReloadState{Version: version, Since: s.Since}, nil
 	}
 	return &s, nil
 }
