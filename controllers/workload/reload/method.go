@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -31,13 +32,20 @@ const (
 	maxPath = 1024
 )
 
-// Validate returns the errors of the reload method of a pod template.
+// Validate returns the errors of the annotations of a pod template that are about reloads.
 func Validate(template *field.Path, t *corev1.PodTemplateSpec) field.ErrorList {
+	annotations := template.Child("metadata", "annotations")
+	if _, has := t.Annotations[v1beta1.AnnotationReloadState]; has {
+		return field.ErrorList{field.Forbidden(annotations.Key(v1beta1.AnnotationReloadState), "the controller writes it to pods: remove it from the template")}
+	}
+	if version, has := t.Annotations[v1beta1.AnnotationConfigurationVersion]; has && !isPlain(version) {
+		return field.ErrorList{field.Invalid(annotations.Key(v1beta1.AnnotationConfigurationVersion), version, fmt.Sprintf("a version has 1 to %d letters, digits, or characters of ._-", maxVersion))}
+	}
 	text, has := t.Annotations[v1beta1.AnnotationReload]
 	if !has {
 		return nil
 	}
-	path := template.Child("metadata", "annotations").Key(v1beta1.AnnotationReload)
+	path := annotations.Key(v1beta1.AnnotationReload)
 	m, err := parse(text)
 	switch {
 	case err != nil:
@@ -49,6 +57,15 @@ func Validate(template *field.Path, t *corev1.PodTemplateSpec) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, text, fmt.Sprintf("no container declares TCP port %d in its ports", m.HTTP.Port))}
 	}
 	return nil
+}
+
+// isPlain reports whether a text can be a version: one that a header holds as it is, and that a message can
+// show.
+func isPlain(version string) bool {
+	return version != "" && len(version) <= maxVersion && !strings.ContainsFunc(version, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		return !letter && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	})
 }
 
 // declares reports whether a container declares a TCP port.
@@ -72,7 +89,7 @@ func parse(text string) (*v1beta1.ReloadMethod, error) {
 	if err := d.Decode(&m); err != nil {
 		return nil, fmt.Errorf(`it is no reload method in JSON, such as {"http": {"port": 8080, "path": "/reload"}}: %w`, err)
 	}
-	if d.More() {
+	if _, err := d.Token(); err != io.EOF {
 		return nil, errors.New("there is text after the JSON object")
 	}
 	if m.HTTP == nil {

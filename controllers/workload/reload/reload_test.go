@@ -34,6 +34,7 @@ func TestValidate(t *testing.T) {
 		"NotJSON":   {"Text.", `POST /reload`, nil, "no reload method"},
 		"Unknown":   {"A wish that is not known can't be followed.", `{"http": {"port": 8080}, "signal": "HUP"}`, nil, "unknown field"},
 		"More":      {"Two methods.", `{"http": {"port": 8080}}{"http": {"port": 8081}}`, nil, "after the JSON"},
+		"Brace":     {"A brace ends no object here.", `{"http": {"port": 8080}}}`, nil, "after the JSON"},
 		"Nothing":   {"No annotation means that a container watches.", `{}`, nil, "http is missing"},
 		"Null":      {"The same.", `null`, nil, "http is missing"},
 		"Port":      {"No port.", `{"http": {"port": 65536}}`, nil, "http.port"},
@@ -60,6 +61,24 @@ func TestValidate(t *testing.T) {
 				t.Errorf("%s got %v", c.why, got)
 			}
 		})
+	}
+}
+
+// A template can't say that a reload was done, and its version is one that a header and a message can hold.
+// An empty version would be that of each answer without a version.
+func TestValidateAnnotations(t *testing.T) {
+	t.Parallel()
+	for want, annotations := range map[string]map[string]string{
+		"the controller writes it": {v1beta1.AnnotationReloadState: `{"version": "b", "result": "Reloaded"}`},
+		"1 to 128 letters":         {v1beta1.AnnotationConfigurationVersion: ""},
+		"letters, digits":          {v1beta1.AnnotationConfigurationVersion: "a\r\nb"},
+		"letters, digits, or":      {v1beta1.AnnotationConfigurationVersion: " a"},
+		"characters of ._-":        {v1beta1.AnnotationConfigurationVersion: strings.Repeat("a", 129)},
+	} {
+		got := reload.Validate(field.NewPath("template"), &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}})
+		if len(got) != 1 || !strings.Contains(got[0].Error(), want) {
+			t.Errorf("%v: %v", annotations, got)
+		}
 	}
 }
 
