@@ -32,8 +32,9 @@ const (
 	// until its next look at the pod, a minute later (Kubernetes, pkg/kubelet/volumemanager: the end of a
 	// mount resets remountRequired).
 	firstRetry, maxRetries = 2 * time.Second, 5
-	// atOnce bounds the requests in flight of a process.
-	atOnce = 64
+	// atOnce bounds the requests in flight of a process, and atOncePerNamespace those to the pods of one
+	// namespace: pods that are slow to answer must not keep the requests of other namespaces back.
+	atOnce, atOncePerNamespace = 64, 16
 	// maxAnswer bounds how much of an answer is read. Nothing of it is used: a body that is read lets the
 	// other side end its connection in order.
 	maxAnswer = 4 << 10
@@ -48,10 +49,10 @@ const (
 type Caller struct {
 	client *http.Client
 	now    func() time.Time
-	slots  chan struct{}
 
-	mu    sync.Mutex
-	calls map[types.UID]*call
+	mu       sync.Mutex
+	calls    map[types.UID]*call
+	inFlight map[string]int // by namespace; "" is all of them
 }
 
 // call is the state of the requests to one pod for one version.
@@ -59,9 +60,10 @@ type call struct {
 	state    v1beta1.ReloadState
 	running  bool
 	attempts int
-	// asked is when a reconcile last asked, and next when the next request may be sent.
-	asked, next time.Time
-	last        outcome
+	// asked is when a reconcile last asked, sent when the last request was sent, and next when the next one
+	// may be.
+	asked, sent, next time.Time
+	last              outcome
 }
 
 // outcome is the result of one request; the zero value: there was none.
@@ -81,7 +83,7 @@ func NewCaller(now func() time.Time, transport http.RoundTripper) *Caller {
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Caller{
 		client: &http.Client{Transport: transport, Timeout: attemptTimeout, CheckRedirect: stay}, now: now,
-		slots: make(chan struct{}, atOnce), calls: map[types.UID]*call{},
+		calls: map[types.UID]*call{}, inFlight: map[string]int{},
 	}
 }
 
@@ -106,13 +108,14 @@ func (c *Caller) Ask(ctx context.Context, pod *corev1.Pod, r *Request) (a Answer
 		return a, err
 	}
 	a.After = max(next.Sub(now), firstPause)
-	late, failed := now.Sub(r.state.Since.Time) > timeout, ""
+	late, failed := now.Sub(r.begun) > timeout, ""
 	switch {
 	case last.result == v1beta1.ReloadFailed:
 		failed = last.message
 	case late && last.message != "":
 		failed = fmt.Sprintf("not reloaded in %s: %s", timeout, last.message)
-	case last.old && r.state.Retries < maxRetries && now.Sub(r.state.Since.Time) > firstRetry<<r.state.Retries:
+	case last.old && r.state.Retries < maxRetries && now.Sub(r.begun) > firstRetry<<r.state.Retries:
+		c.forgetOld(pod.UID)
 		a.Patch, err = r.again(pod)
 	}
 	if failed != "" {
@@ -129,35 +132,60 @@ func (c *Caller) advance(ctx context.Context, pod *corev1.Pod, r *Request, now t
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := c.calls[pod.UID]
-	if of == nil || of.state.Version != r.state.Version || !of.state.Since.Equal(&r.state.Since) {
+	changed := of == nil || of.state.Version != r.state.Version || !of.state.Since.Equal(&r.state.Since)
+	if changed && of != nil && of.running {
+		// The container would get two requests at once, and could answer this one before it reads files for
+		// the other.
+		return outcome{}, now.Add(firstPause)
+	}
+	if changed {
 		c.dropUnused(now)
 		of = &call{state: r.state}
 		c.calls[pod.UID] = of
 	}
 	of.asked = now
-	if of.last.result == v1beta1.Reloaded || of.running || now.Before(of.next) {
+	switch {
+	case of.running:
+		return of.last, now.Add(now.Sub(of.sent)) // a slow answer is looked for less and less often
+	case of.last.result == v1beta1.Reloaded || now.Before(of.next):
 		return of.last, of.next
 	}
-	select {
-	case c.slots <- struct{}{}:
-	default: // too many are in flight
-		return of.last, now.Add(firstPause)
+	if c.inFlight[""] >= atOnce || c.inFlight[pod.Namespace] >= atOncePerNamespace {
+		return of.last, now.Add(longestPause)
 	}
-	of.running = true
+	c.count(pod.Namespace, 1)
+	of.running, of.sent = true, now
 	target, err := address(pod, r.method.HTTP)
 	go func() {
-		defer func() { <-c.slots }()
 		got := outcome{message: fmt.Sprint(err)}
 		if err == nil {
 			got = c.send(context.WithoutCancel(ctx), target, r.state.Version) // the reconcile does not wait
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		c.count(pod.Namespace, -1)
 		of.running, of.last = false, got
-		of.next = c.now().Add(pause(of.attempts, got, c.now().Sub(r.state.Since.Time) > time.Duration(*r.method.TimeoutSeconds)*time.Second))
+		of.next = c.now().Add(pause(of.attempts, got, c.now().Sub(r.begun) > time.Duration(*r.method.TimeoutSeconds)*time.Second))
 		of.attempts++
 	}()
 	return of.last, now.Add(firstPause)
+}
+
+// count counts requests in flight.
+func (c *Caller) count(namespace string, n int) {
+	c.inFlight[""] += n
+	if c.inFlight[namespace] += n; c.inFlight[namespace] == 0 {
+		delete(c.inFlight, namespace)
+	}
+}
+
+// forgetOld forgets that a pod had an old version: only an answer after its change says so again.
+func (c *Caller) forgetOld(pod types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if of := c.calls[pod]; of != nil {
+		of.last.old = false
+	}
 }
 
 // pause returns how long to wait after a request.
@@ -219,7 +247,10 @@ func (c *Caller) send(ctx context.Context, target, version string) outcome {
 	case has == "":
 		return outcome{message: fmt.Sprintf("an answer with status %d does not say which version was read: it needs the header %s", response.StatusCode, protocol.HeaderVersion)}
 	}
-	return outcome{old: true, message: fmt.Sprintf("the container has read version %.*q", maxVersion, has)}
+	if !isPlain(has) { // the container chose the text
+		return outcome{old: true, message: "the container has read another version, whose text is no version"}
+	}
+	return outcome{old: true, message: fmt.Sprintf("the container has read version %q", has)}
 }
 
 // explain returns why a request failed, without the parts that a pod could choose.

@@ -88,20 +88,34 @@ func Describe(pod *corev1.Pod) string {
 type Request struct {
 	method *v1beta1.ReloadMethod
 	state  v1beta1.ReloadState
+	begun  time.Time // when the container could begin
 }
 
-// Due returns the reload that a pod has ahead; nil: there is none. The error says which annotation is
-// invalid.
+// Due returns the reload that a pod has ahead; nil: there is none. A pod that ends has none: its address may
+// already be that of another pod. The error says which annotation is invalid.
 func Due(pod *corev1.Pod) (*Request, error) {
 	s, err := stateOf(pod)
-	if err != nil || s == nil || s.Result == v1beta1.Reloaded {
+	ends := pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	if err != nil || s == nil || s.Result == v1beta1.Reloaded || ends {
 		return nil, err
 	}
 	m, err := parse(pod.Annotations[v1beta1.AnnotationReload])
 	if err != nil {
 		return nil, fmt.Errorf("pod %s/%s: annotation %s: %w", pod.Namespace, pod.Name, v1beta1.AnnotationReload, err)
 	}
-	return &Request{method: m, state: *s}, nil
+	return &Request{method: m, state: *s, begun: begun(pod, s)}, nil
+}
+
+// begun returns when a container could begin to reload. An update that changes an image, too, has its
+// container started first. The gate opens when the new image runs.
+func begun(pod *corev1.Pod, s *v1beta1.ReloadState) time.Time {
+	at := s.Since.Time
+	for _, c := range pod.Status.Conditions {
+		if c.Type == v1beta1.InPlaceUpdateReady && c.Status == corev1.ConditionTrue && c.LastTransitionTime.After(at) {
+			at = c.LastTransitionTime.Time
+		}
+	}
+	return at
 }
 
 // patch returns the strategic merge patch of a pod with the result of a reload; nil: the pod has it.
