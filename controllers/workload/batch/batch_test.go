@@ -278,6 +278,13 @@ func TestFailed(t *testing.T) {
 	pulls.Status.ContainerStatuses[0].State.Waiting.Reason, pulls.Status.ObservedGeneration = "ImagePullBackOff", 2
 	ended := pod("")
 	ended.Status.Phase = corev1.PodFailed
+	// A container that crashes by its new configuration never answers. Its kubelet says so long before the
+	// time of the reload ends.
+	reloads := pod("CrashLoopBackOff")
+	reloads.Annotations = map[string]string{
+		v1beta1.AnnotationReload: `{"http": {"port": 8080}, "timeoutSeconds": 3600}`, v1beta1.AnnotationConfigurationVersion: "b",
+		v1beta1.AnnotationReloadState: `{"version": "b", "since": "2026-01-01T12:00:00Z"}`,
+	}
 	had := &v1beta1.BatchStatus{Revision: "b", FailedPods: []string{"web-1"}}
 	for name, c := range map[string]struct {
 		pod       *corev1.Pod
@@ -289,6 +296,7 @@ func TestFailed(t *testing.T) {
 		"Crashes": {pod("CrashLoopBackOff"), false, nil, true}, "NoImage": {pod("ImagePullBackOff"), false, nil, true},
 		"StillTheOldContainer": {before, false, nil, false}, "NoNewImage": {pulls, false, nil, true},
 		"CrashesInInit": {inInit, false, nil, true}, "Ended": {ended, false, nil, true},
+		"CrashesByItsFiles":  {reloads, false, nil, true},
 		"OfAnotherUpdate":    {pod(""), false, &v1beta1.BatchStatus{Revision: "a", FailedPods: []string{"web-1"}}, false},
 		"BetweenTwoAttempts": {pod(""), false, had, true}, "Serves": {pod(""), true, had, false},
 	} {

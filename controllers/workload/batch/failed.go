@@ -30,8 +30,9 @@ func broken() map[string]bool {
 }
 
 // Failed reports whether a pod of the update revision counts as failed: its kubelet can't run a container
-// of it, or a container has not read its new configuration. One that has failed counts until it is available: between two attempts its containers run. was is
-// the status of the update to the revision, or of an earlier one; nil: there is none.
+// of it, or a container has not read its new configuration. A pod that has failed counts until it is
+// available: between two attempts its containers run. was is the status of the update to the revision, or of
+// an earlier one; nil: there is none.
 func Failed(pod *corev1.Pod, available bool, revision string, was *v1beta1.BatchStatus) bool {
 	if available {
 		return false
@@ -50,7 +51,7 @@ func failing(pod *corev1.Pod) bool {
 	}
 	// Until an update in place is complete, a container may be that of the revision before. But the kubelet
 	// that has read the spec says of the new image that it can't get it; an old one does not tell what it read.
-	updated := inplace.Complete(pod)
+	updated := inplace.ContainersUpdated(pod)
 	read := pod.Status.ObservedGeneration == 0 || pod.Status.ObservedGeneration >= pod.Generation
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		reason := waitsFor(&s)

@@ -64,13 +64,17 @@ func Begin(pod *corev1.Pod, plan *Plan, to string, grace time.Duration, now time
 	return batch(pod, state, plan, now)
 }
 
-// Complete reports whether a pod runs what its last update in place asked for, whatever its readiness.
-// A pod whose record cannot be parsed does not. The gate says so of images, and nothing says so of a
+// Complete reports whether a pod runs what its last update in place asked for, whatever its readiness: its
+// containers are the new ones, and have read the new configuration.
+func Complete(pod *corev1.Pod) bool { return ContainersUpdated(pod) && reload.Complete(pod) }
+
+// ContainersUpdated reports whether the containers of a pod are those of its last update in place. A pod
+// whose record cannot be parsed has other ones. The gate says so of images, and nothing says so of a
 // resize, or of a pod without the gate.
-func Complete(pod *corev1.Pod) bool {
+func ContainersUpdated(pod *corev1.Pod) bool {
 	state, updated, err := stateOf(pod)
 	switch {
-	case err != nil || len(state.NextContainerImages)+len(state.NextContainerResources) > 0 || !reload.Complete(pod):
+	case err != nil || len(state.NextContainerImages)+len(state.NextContainerResources) > 0:
 		return false
 	case !updated:
 		return true
