@@ -145,7 +145,7 @@ func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (settled bool, afte
 	if err != nil {
 		return false, 0, err
 	}
-	done := step.Done || step.Condition != nil && step.Condition.Status == corev1.ConditionTrue
+	done := step.Done || step.Condition != nil && step.Condition.Status == corev1.ConditionTrue && reload.Complete(pod)
 	v := lifecycle.Judge(pod, c.Hooks, lifecycle.Keep, done)
 	gate := lifecycle.Gate(pod, v, c.Now)
 	settled = step.Condition == nil && step.Patch == nil && step.Resize == nil && step.Reload == nil && step.After == 0 && gate == nil && hasState(pod, v)
