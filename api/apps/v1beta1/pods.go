@@ -73,6 +73,8 @@ type ReloadState struct {
 	Retries int32 `json:"retries,omitempty"`
 	// Result is empty until the container has answered.
 	Result ReloadResult `json:"result,omitempty"`
+	// Finished is when the container has answered that it runs the version.
+	Finished *metav1.Time `json:"finished,omitempty"`
 	// Message is why the reload has failed.
 	Message string `json:"message,omitempty"`
 }

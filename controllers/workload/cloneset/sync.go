@@ -158,7 +158,10 @@ func (l *syncContext) judge(p *corev1.Pod) facts {
 		f.due = since.Add(time.Duration(o.MinReadySeconds) * time.Second)
 	}
 	f.member = member{name: p.Name, pod: p, updated: l.isUpdated(p), marked: l.marked(p)}
-	f.available, _ = l.client.Available(p, o.MinReadySeconds)
+	var left time.Duration
+	if f.available, left = l.client.Available(p, o.MinReadySeconds); left > 0 {
+		f.due = l.at.Add(left)
+	}
 	f.preparing = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingDelete
 	f.recallable = f.preparing && !f.marked && lifecycle.Judge(p, l.set.Spec.Lifecycle, lifecycle.Keep, false).State != v1beta1.LifecyclePreparingDelete
 	f.held = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate

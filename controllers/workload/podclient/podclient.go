@@ -47,17 +47,21 @@ type Client struct {
 }
 
 // Available reports whether a pod is ready for at least minReadySeconds, runs what its last update in
-// place asked for, and is not held by a lifecycle state. If only time is missing, it also returns how
-// much.
+// place asked for, and is not held by a lifecycle state. A reload begins the time again, as a restart does.
+// If only time is missing, it also returns how much.
 func (c Client) Available(pod *corev1.Pod, minReadySeconds int32) (bool, time.Duration) {
 	if !Ready(pod) || !lifecycle.Normal(pod) || !inplace.Complete(pod) {
 		return false, 0
 	}
-	if podorder.Available(pod, minReadySeconds, c.Now) {
+	since, _ := podorder.ReadySince(pod)
+	if at := reload.FinishedAt(pod); at.After(since) {
+		since = at
+	}
+	left := since.Add(time.Duration(minReadySeconds) * time.Second).Sub(c.Now)
+	if podorder.Available(pod, minReadySeconds, c.Now) && (left <= 0 || minReadySeconds == 0) {
 		return true, 0
 	}
-	since, _ := podorder.ReadySince(pod)
-	return false, since.Add(time.Duration(minReadySeconds) * time.Second).Sub(c.Now)
+	return false, left
 }
 
 // Ready reports whether a pod is ready, and both gates of this controller are open. The gates

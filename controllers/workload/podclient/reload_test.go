@@ -53,3 +53,22 @@ func TestUpdatedIsAfterTheReload(t *testing.T) {
 		t.Errorf("the lifecycle state is %s before the reload", state)
 	}
 }
+
+// A pod serves while it reloads, so it is ready for long. minReadySeconds is how long an update waits for a
+// configuration that breaks a pod a little later: it counts from the reload.
+func TestAvailableAfterReload(t *testing.T) {
+	t.Parallel()
+	pod := reloading(`, "result": "Reloaded", "finished": "2026-01-01T12:00:05Z"`)
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: v1beta1.InPlaceUpdateReady, Status: corev1.ConditionTrue})
+	delete(pod.Labels, v1beta1.LabelLifecycle)
+	done := time.Date(2026, 1, 1, 12, 0, 5, 0, time.UTC)
+	for after, want := range map[time.Duration]time.Duration{time.Second: 29 * time.Second, 30 * time.Second: 0} {
+		available, left := (podclient.Client{Now: done.Add(after)}).Available(pod, 30)
+		if available != (want == 0) || left != want {
+			t.Errorf("%s after the reload: available %t, %s left", after, available, left)
+		}
+	}
+	if available, _ := (podclient.Client{Now: done}).Available(pod, 0); !available {
+		t.Error("without minReadySeconds, the pod is not available at once")
+	}
+}

@@ -104,7 +104,7 @@ func (c *Caller) Ask(ctx context.Context, pod *corev1.Pod, r *Request) (a Answer
 	timeout := time.Duration(*r.method.TimeoutSeconds) * time.Second
 	last, next := c.advance(ctx, pod, r, now)
 	if last.result == v1beta1.Reloaded {
-		a.Patch, err = r.patch(pod, last.result, "")
+		a.Patch, err = r.finished(pod, now)
 		return a, err
 	}
 	a.After = max(next.Sub(now), firstPause)
@@ -119,7 +119,7 @@ func (c *Caller) Ask(ctx context.Context, pod *corev1.Pod, r *Request) (a Answer
 		a.Patch, err = r.again(pod)
 	}
 	if failed != "" {
-		a.Patch, err = r.patch(pod, v1beta1.ReloadFailed, failed)
+		a.Patch, err = r.failed(pod, failed)
 	}
 	if a.Patch != nil && r.state.Result == "" {
 		a.Failed = failed

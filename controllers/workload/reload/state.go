@@ -69,6 +69,15 @@ func Failed(pod *corev1.Pod) bool {
 	return err == nil && s != nil && s.Result == v1beta1.ReloadFailed
 }
 
+// FinishedAt returns when the last reload of a pod was complete; the zero time: there was none.
+func FinishedAt(pod *corev1.Pod) time.Time {
+	s, err := stateOf(pod)
+	if err != nil || s == nil || s.Result != v1beta1.Reloaded || s.Finished == nil {
+		return time.Time{}
+	}
+	return s.Finished.Time
+}
+
 // Describe says in a few words how the reload of a pod stands; "": there is none ahead. An annotation that
 // can't be parsed is described, too.
 func Describe(pod *corev1.Pod) string {
@@ -118,13 +127,20 @@ func begun(pod *corev1.Pod, s *v1beta1.ReloadState) time.Time {
 	return at
 }
 
-// patch returns the strategic merge patch of a pod with the result of a reload; nil: the pod has it.
-func (r *Request) patch(pod *corev1.Pod, result v1beta1.ReloadResult, message string) ([]byte, error) {
-	if r.state.Result == result && r.state.Message == message {
+// finished returns the strategic merge patch of a pod whose container has reloaded.
+func (r *Request) finished(pod *corev1.Pod, now time.Time) ([]byte, error) {
+	s := r.state
+	s.Result, s.Message, s.Finished = v1beta1.Reloaded, "", new(metav1.NewTime(now))
+	return patchOf(pod, s)
+}
+
+// failed returns the strategic merge patch of a pod with the reason of a failure; nil: the pod has it.
+func (r *Request) failed(pod *corev1.Pod, message string) ([]byte, error) {
+	if r.state.Result == v1beta1.ReloadFailed && r.state.Message == message {
 		return nil, nil
 	}
 	s := r.state
-	s.Result, s.Message = result, message
+	s.Result, s.Message = v1beta1.ReloadFailed, message
 	return patchOf(pod, s)
 }
 

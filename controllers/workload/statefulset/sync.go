@@ -136,10 +136,13 @@ func (l *syncContext) judge(ctx context.Context, p *corev1.Pod) facts {
 		begun:     lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate || !inplace.Open(p),
 	}
 	f.position, f.kept = l.want.ordinals.Position(n)
-	f.serving, _ = l.client.Available(p, l.minReady)
-	f.serving = f.serving && f.ready && f.live()
+	serves, left := l.client.Available(p, l.minReady)
+	f.serving = serves && f.ready && f.live()
 	if since, ready := podorder.ReadySince(p); ready && !podorder.Available(p, l.minReady, l.at) {
 		f.due = since.Add(time.Duration(l.minReady) * time.Second)
+	}
+	if left > 0 {
+		f.due = l.at.Add(left)
 	}
 	f.inPlace = !f.updated && l.plan(p) != nil
 	l.judgeClaims(ctx, &f)
