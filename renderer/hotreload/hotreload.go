@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -158,11 +159,11 @@ func (c *copier) items(source map[string]any) ([]any, error) {
 	var out []any
 	for _, item := range chosen {
 		key, _ := item["key"].(string)
-		path, _ := item["path"].(string)
+		file, _ := item["path"].(string)
 		content, has := data[key].(string)
 		switch {
-		case path == reload.VersionFile:
-			return nil, fmt.Errorf("the file %s is Keelson's own", path)
+		case path.Clean(file) == reload.VersionFile:
+			return nil, fmt.Errorf("the file %s is Keelson's own", file)
 		case !has && source["optional"] == true:
 			continue
 		case !has:
@@ -170,11 +171,11 @@ func (c *copier) items(source map[string]any) ([]any, error) {
 		}
 		at := annotation(v1beta1.AnnotationConfigurationPrefix, name+"_"+key)
 		c.annotations[at] = content
-		file := fileOf(path, at)
+		shown := fileOf(file, at)
 		if mode, has := item["mode"]; has {
-			file["mode"] = mode
+			shown["mode"] = mode
 		}
-		out = append(out, file)
+		out = append(out, shown)
 	}
 	return out, nil
 }
@@ -189,13 +190,14 @@ func fileOf(path, annotation string) map[string]any {
 }
 
 // annotation returns the key of an annotation. The name of a ConfigMap has no underscore, so NAME_KEY is of
-// one ConfigMap and key. A text that can't be part of a key is replaced by its hash.
+// one ConfigMap and key. A text that can't be part of a key is replaced by its hash. The name of a ConfigMap
+// has no capitals, so none is like a hash.
 func annotation(prefix, name string) string {
 	if key := prefix + name; len(validation.IsQualifiedName(key)) == 0 {
 		return key
 	}
 	sum := sha256.Sum256([]byte(name))
-	return prefix + hex.EncodeToString(sum[:hashBytes])
+	return prefix + "SHA256_" + hex.EncodeToString(sum[:hashBytes])
 }
 
 // checkMounts returns an error if a container mounts a part of a volume: the kubelet never changes the files
