@@ -22,29 +22,41 @@ import (
 )
 
 const (
-	// tellTimeout bounds a request to the program. It is shorter than the workload controller waits.
-	tellTimeout = 4 * time.Second
+	// answerTimeout bounds the answer to a request. It is shorter than the workload controller waits.
+	answerTimeout = 4 * time.Second
+	// tellTimeout bounds a request to the program, which may need longer than one answer.
+	tellTimeout = time.Minute
 	// maxVersion bounds the file with the version.
 	maxVersion = 128
 )
 
+// errNotReached is the error if the program got nothing: it may be starting, and is told again.
+var errNotReached = errors.New("the program was not reached")
+
 // agent answers reload requests.
 type agent struct {
-	directory string
-	tell      func(context.Context) error
-	log       io.Writer
+	directories []string
+	tell        func(context.Context) error
+	log         io.Writer
 
-	mu   sync.Mutex
-	told string // the version of which the program has been told
+	mu      sync.Mutex
+	told    string // the files of which the program has been told
+	running *telling
+}
+
+// telling is one message to the program.
+type telling struct {
+	files string
+	done  chan struct{} // closed after err is set
+	err   error
 }
 
 // ServeHTTP tells the program if the files have the version of the request, and answers with the version
-// of the files. A version is told once, however often it is asked for.
+// of the files. Files are told once, however often they are asked for. An answer without a version says that
+// the program has not reloaded yet.
 func (a *agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	want := r.Header.Get(reload.HeaderVersion)
-	is, err := a.version()
+	is, files, err := a.read(want)
 	switch {
 	case err != nil:
 		fmt.Fprintln(a.log, "reload-agent:", err)
@@ -55,22 +67,83 @@ func (a *agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the files have another version", http.StatusConflict)
 		return
 	}
-	w.Header().Set(reload.HeaderVersion, is)
-	if a.told == is {
-		return
+	t := a.begin(r.Context(), is, files)
+	select {
+	case <-t.done:
+	case <-r.Context().Done():
+	case <-time.After(answerTimeout):
 	}
-	if err := a.tell(r.Context()); err != nil {
-		fmt.Fprintf(a.log, "reload-agent: version %s: %v\n", is, err)
+	select {
+	case <-t.done:
+		err = t.err
+	default:
+		err = errNotReached
+	}
+	switch {
+	case t.files != files || errors.Is(err, errNotReached):
+		http.Error(w, "the program has not reloaded yet", http.StatusServiceUnavailable)
+	case err != nil:
+		w.Header().Set(reload.HeaderVersion, is)
 		http.Error(w, "the program has not reloaded", http.StatusBadGateway)
-		return
+	default:
+		w.Header().Set(reload.HeaderVersion, is)
 	}
-	a.told = is
-	fmt.Fprintf(a.log, "reload-agent: version %s: the program was told\n", is)
 }
 
-// version returns the version of the files.
-func (a *agent) version() (string, error) {
-	file, err := os.Open(filepath.Join(a.directory, reload.VersionFile))
+// begin tells the program of files, unless it was told of them or is being told. The program gets one message
+// at a time, and a client that goes does not end it.
+func (a *agent) begin(ctx context.Context, version, files string) *telling {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := &telling{files: files, done: make(chan struct{})}
+	switch {
+	case a.running != nil:
+		return a.running
+	case a.told == files:
+		close(t.done)
+		return t
+	}
+	a.running = t
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+		defer cancel()
+		err := a.tell(ctx)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		defer close(t.done)
+		a.running, t.err = nil, err
+		if err != nil {
+			fmt.Fprintf(a.log, "reload-agent: version %s: %v\n", version, err)
+			return
+		}
+		a.told = files
+		fmt.Fprintf(a.log, "reload-agent: version %s: the program was told\n", version)
+	}()
+	return t
+}
+
+// read returns the version of the files, and what identifies them: the version can come back, and the
+// program may have read the files between. If a directory has another version than the wanted one, that is
+// the version of all.
+func (a *agent) read(want string) (version, files string, err error) {
+	version = want
+	for _, directory := range a.directories {
+		// The kubelet writes files into a new folder, and moves this link to it.
+		link, _ := os.Readlink(filepath.Join(directory, "..data"))
+		is, err := versionIn(directory)
+		if err != nil {
+			return "", "", err
+		}
+		if is != want {
+			version = is
+		}
+		files += fmt.Sprintf("%s %q\n", is, link)
+	}
+	return version, files, nil
+}
+
+func versionIn(directory string) (string, error) {
+	file, err := os.Open(filepath.Join(directory, reload.VersionFile))
 	if err != nil {
 		return "", fmt.Errorf("the version of the files: %w", err)
 	}
@@ -108,7 +181,7 @@ func newRequest(target string) (func(context.Context) error, error) {
 		}
 		response, err := client.Do(request) //nolint:gosec // the URL is a flag, of a loopback address
 		if err != nil {
-			return fmt.Errorf("POST %s: %w", target, err)
+			return fmt.Errorf("POST %s: %w: %w", target, errNotReached, err)
 		}
 		defer func() { _ = response.Body.Close() }()
 		if response.StatusCode < http.StatusOK || response.StatusCode >= http.StatusMultipleChoices {
@@ -147,7 +220,7 @@ func sendSignal(name string, number syscall.Signal) error {
 		sent++
 	}
 	if sent == 0 {
-		return fmt.Errorf("no process is named %s: the pod needs shareProcessNamespace: true", name)
+		return fmt.Errorf("no process is named %s: the pod needs shareProcessNamespace: true: %w", name, errNotReached)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keelson-io/keelson/api/reload"
@@ -22,7 +25,7 @@ func TestServeHTTP(t *testing.T) {
 	t.Parallel()
 	dir, told := t.TempDir(), 0
 	var fails error
-	a := &agent{directory: dir, log: &bytes.Buffer{}, tell: func(context.Context) error {
+	a := &agent{directories: []string{dir}, log: &bytes.Buffer{}, tell: func(context.Context) error {
 		told++
 		return fails
 	}}
@@ -61,6 +64,116 @@ func TestServeHTTP(t *testing.T) {
 			t.Errorf("%s got %d, version %q, told %d times", c.why, code, version, told)
 		}
 	}
+}
+
+// newAgent returns an agent of new directories, and what writes files as a kubelet does.
+func newAgent(t *testing.T, directories int, tell func(context.Context) error) (a *agent, write func(directory int, folder, version string)) {
+	t.Helper()
+	a = &agent{log: io.Discard, tell: tell}
+	for range directories {
+		a.directories = append(a.directories, t.TempDir())
+	}
+	return a, func(directory int, folder, version string) {
+		t.Helper()
+		at := a.directories[directory]
+		_ = os.Remove(filepath.Join(at, "..data"))
+		_ = os.Symlink(filepath.Join("..data", reload.VersionFile), filepath.Join(at, reload.VersionFile))
+		if err := errors.Join(os.Mkdir(filepath.Join(at, folder), 0o700), os.WriteFile(filepath.Join(at, folder, reload.VersionFile), []byte(version), 0o600), os.Symlink(folder, filepath.Join(at, "..data"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// request sends a request with a version to an agent, and returns the status and the version of the answer.
+func request(t *testing.T, a *agent, version string) (int, string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/reload", nil)
+	r.Header.Set(reload.HeaderVersion, version)
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	return w.Code, w.Header().Get(reload.HeaderVersion)
+}
+
+// A kubelet writes one volume after the other. A program that is told between the two keeps old files, and
+// the batch goes on.
+func TestSeveralDirectories(t *testing.T) {
+	t.Parallel()
+	told := 0
+	a, write := newAgent(t, 2, func(context.Context) error { told++; return nil })
+	write(0, "..1", "b")
+	write(1, "..1", "a")
+	if code, version := request(t, a, "b"); code != http.StatusConflict || version != "a" || told != 0 {
+		t.Errorf("%d %s, told %d times with old files", code, version, told)
+	}
+	write(1, "..2", "b")
+	if code, version := request(t, a, "b"); code != http.StatusOK || version != "b" || told != 1 {
+		t.Errorf("%d %s, told %d times", code, version, told)
+	}
+}
+
+// A version can go and come back between two requests. A program that started in that time runs the other
+// version, and must be told again.
+func TestVersionComesBack(t *testing.T) {
+	t.Parallel()
+	told := 0
+	a, write := newAgent(t, 1, func(context.Context) error { told++; return nil })
+	for i, version := range []string{"b", "a", "b"} {
+		write(0, fmt.Sprintf("..%d", i), version)
+		if version == "b" {
+			request(t, a, version)
+		}
+	}
+	if told != 2 {
+		t.Errorf("told %d times", told)
+	}
+}
+
+// A program that was not reached refuses nothing: without a version in the answer, the controller asks again
+// until its time is over.
+func TestNotReached(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	tell, err := newRequest(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for why, tell := range map[string]func(context.Context) error{"no server": tell, "no process": func(context.Context) error { return sendSignal("no-such-process", syscall.SIGHUP) }} {
+		a, write := newAgent(t, 1, tell)
+		write(0, "..1", "b")
+		if code, version := request(t, a, "b"); code != http.StatusServiceUnavailable || version != "" {
+			t.Errorf("%s: %d, version %q", why, code, version)
+		}
+	}
+}
+
+// A program can need longer than one request of the controller. It gets one message, whichever client goes,
+// and a later request has the answer.
+func TestSlowProgram(t *testing.T) {
+	t.Parallel()
+	a, write := newAgent(t, 1, nil)
+	write(0, "..1", "b")
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		a.tell = func(ctx context.Context) error {
+			told++
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(10 * time.Second):
+				return nil
+			}
+		}
+		for i := range 3 {
+			code, version := request(t, a, "b")
+			if want := i == 2; (code == http.StatusOK) != want || (version == "b") != want {
+				t.Errorf("request %d: %d, version %q", i, code, version)
+			}
+		}
+		if told != 1 {
+			t.Errorf("told %d times", told)
+		}
+	})
 }
 
 // A request to the program goes to the pod itself, and its status is the answer.

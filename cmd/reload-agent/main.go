@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -52,7 +53,11 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 		fmt.Fprint(log, usage)
 		flags.PrintDefaults()
 	}
-	directory := flags.String("directory", "", "where the volume with the configuration is mounted")
+	var directories []string
+	flags.Func("directory", "where a volume with configuration is mounted; give it for each volume", func(d string) error {
+		directories = append(directories, d)
+		return nil
+	})
 	listen := flags.String("listen", ":7070", "address on which requests are taken")
 	name := flags.String("signal", "", "signal to send: HUP, INT, QUIT, USR1, USR2, TERM, WINCH")
 	process := flags.String("process", "", "name of the process that gets the signal")
@@ -64,10 +69,10 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if *directory == "" || flags.NArg() > 0 {
+	if len(directories) == 0 || slices.Contains(directories, "") || flags.NArg() > 0 {
 		return errors.New("--directory is missing, or there are arguments: see --help")
 	}
-	return serve(ctx, *listen, &agent{directory: *directory, tell: tell, log: log}, log)
+	return serve(ctx, *listen, &agent{directories: directories, tell: tell, log: log}, log)
 }
 
 // newTeller returns what tells the program.
