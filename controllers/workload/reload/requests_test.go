@@ -107,3 +107,29 @@ func TestTextOfAContainer(t *testing.T) {
 type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A team can edit the annotations of its pods. No text there ends the controllers of all teams.
+func TestEditedState(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{
+		`{"version": "b", "since": "2000-01-01T00:00:00Z", "retries": -1}`, `{"version": "b", "retries": -2147483648}`, `{"version": "b", "retries": 2147483647}`,
+		`{"version": "b", "since": "9999-01-01T00:00:00Z"}`, `{"version": "b", "since": "0001-01-01T00:00:00Z"}`, `{"version": "b", "since": null}`, `{}`, `null`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := pod("b", time.Now())
+			p.Annotations[v1beta1.AnnotationReloadState] = state
+			p.Annotations[v1beta1.AnnotationReload] = `{"http": {"port": 8080}, "timeoutSeconds": 3600}`
+			caller := reload.NewCaller(time.Now, &container{answer: answer(http.StatusConflict, "a")})
+			for range 5 {
+				<-time.After(time.Minute)
+				due, err := reload.Due(p)
+				if err != nil || due == nil {
+					t.Fatalf("%s: %v", state, err)
+				}
+				if _, err := caller.Ask(t.Context(), p, due); err != nil {
+					t.Errorf("%s: %v", state, err)
+				}
+			}
+		})
+	}
+}

@@ -53,6 +53,7 @@ func stateOf(pod *corev1.Pod) (*v1beta1.ReloadState, error) {
 	if s.Version != version {
 		return &v1beta1.ReloadState{Version: version, Since: s.Since}, nil
 	}
+	s.Retries = max(s.Retries, 0) // who can edit the pod can write any number
 	return &s, nil
 }
 
