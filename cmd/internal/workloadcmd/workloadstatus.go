@@ -282,7 +282,7 @@ func (w *workloads) podState(p *corev1.Pod, minReadySeconds int32) string {
 		return "being updated in place"
 	case reload.Describe(p) != "":
 		return reload.Describe(p)
-	case ready && podorder.Available(p, minReadySeconds, w.Env.Now()):
+	case ready && podorder.Available(p, minReadySeconds, w.Env.Now()) && w.Env.Now().Sub(reload.FinishedAt(p)) >= time.Duration(minReadySeconds)*time.Second:
 		return "available"
 	case ready:
 		return "ready, not yet for long enough"

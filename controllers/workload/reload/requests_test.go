@@ -108,6 +108,16 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// An edited method is an error that says what to do: the pod waits until then.
+func TestEditedMethod(t *testing.T) {
+	t.Parallel()
+	p := pod("b", time.Now())
+	p.Annotations[v1beta1.AnnotationReload] = "{"
+	if _, err := reload.Due(p); err == nil || !strings.Contains(err.Error(), "default/web-0") || !strings.Contains(err.Error(), "delete the pod") {
+		t.Error(err)
+	}
+}
+
 // A team can edit the annotations of its pods. No text there ends the controllers of all teams.
 func TestEditedState(t *testing.T) {
 	t.Parallel()

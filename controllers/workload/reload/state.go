@@ -111,7 +111,7 @@ func Due(pod *corev1.Pod) (*Request, error) {
 	}
 	m, err := parse(pod.Annotations[v1beta1.AnnotationReload])
 	if err != nil {
-		return nil, fmt.Errorf("pod %s/%s: annotation %s: %w", pod.Namespace, pod.Name, v1beta1.AnnotationReload, err)
+		return nil, fmt.Errorf("pod %s/%s: annotation %s: %w: delete the pod, or mend its annotation", pod.Namespace, pod.Name, v1beta1.AnnotationReload, err)
 	}
 	return &Request{method: m, state: *s, begun: begun(pod, s)}, nil
 }
