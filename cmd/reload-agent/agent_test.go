@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -256,5 +259,69 @@ func TestFlags(t *testing.T) {
 		if err := run(t.Context(), args, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)
 		}
+	}
+}
+
+// Clients that connect and send nothing take no more memory than a bound, and they end soon: the next request
+// is answered.
+func TestIdleClients(t *testing.T) {
+	t.Parallel()
+	a, write := newAgent(t, 1, func(context.Context) error { return nil })
+	write(0, "..1", "b")
+	log := &lines{}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- serve(ctx, "127.0.0.1:0", a, log) }()
+	address := log.address()
+	before := runtime.NumGoroutine()
+	for range 2 * maxConnections {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+	}
+	if more := runtime.NumGoroutine() - before; more > maxConnections+100 { // other tests run beside this one
+		t.Errorf("%d connections have %d goroutines", 2*maxConnections, more)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/reload", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set(reload.HeaderVersion, "b")
+	answer, err := (&http.Client{Timeout: time.Minute}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusOK {
+		t.Error(answer.StatusCode, err)
+	}
+	stop()
+	if err := <-served; err != nil && !errors.Is(err, context.DeadlineExceeded) { // idle clients are still there
+		t.Error(err)
+	}
+}
+
+// lines is a log that tells the address of the agent.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p) //nolint:wrapcheck // it has no error
+}
+
+func (l *lines) address() string {
+	for {
+		l.mu.Lock()
+		_, at, _ := strings.Cut(l.text.String(), "takes requests on ")
+		l.mu.Unlock()
+		if at, _, found := strings.Cut(at, "\n"); found {
+			return at
+		}
+		time.Sleep(time.Millisecond)
 	}
 }

@@ -17,11 +17,15 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
 const (
 	headerTimeout = 5 * time.Second
 	drainTimeout  = 2 * time.Second
+	// maxConnections bounds the memory that clients can use: any program that reaches the pod is one.
+	maxConnections = 256
 )
 
 const usage = `reload-agent takes reload requests, and tells a program of the same pod.
@@ -104,9 +108,10 @@ func serve(ctx context.Context, address string, a *agent, log io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	server.SetKeepAlivesEnabled(false) // the controller asks rarely
 	fmt.Fprintln(log, "reload-agent: takes requests on", listener.Addr())
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
