@@ -83,7 +83,7 @@ func readPage(t *testing.T, name string) string {
 
 // statusTypes are the types whose constants are values of a status.
 func statusTypes() []string {
-	return []string{"Sync", "Health", "RolloutPhase", "CheckState", "ProbeOutcome", "CloneSetConditionType", "LifecycleState", "PodConditionType", "BatchReason"}
+	return []string{"Sync", "Health", "RolloutPhase", "CheckState", "ProbeOutcome", "CloneSetConditionType", "LifecycleState", "PodConditionType", "BatchReason", "ReloadResult"}
 }
 
 // noStatuses are texts in the form of a reason that are something else.

@@ -86,6 +86,8 @@ type ReloadResult string
 const (
 	// Reloaded: the container has answered that it runs the version.
 	Reloaded ReloadResult = "Reloaded"
+	// ReloadNotAsked: the pod has no [ReloadMethod]. The container watches its files.
+	ReloadNotAsked ReloadResult = "NotAsked"
 	// ReloadFailed: the container has refused the version, or did not answer in time.
 	ReloadFailed ReloadResult = "Failed"
 )

@@ -118,6 +118,8 @@ func TestReload(t *testing.T) {
 			switch s.Result {
 			case v1beta1.Reloaded:
 				reloaded[s.Version]++
+			case v1beta1.ReloadNotAsked:
+				t.Errorf("%s was not asked", p.Name)
 			case v1beta1.ReloadFailed:
 				failed[s.Version]++
 				if !strings.Contains(s.Message, "422") || strings.Contains(s.Message, "secret") {

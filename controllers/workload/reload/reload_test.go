@@ -290,9 +290,9 @@ func TestBegin(t *testing.T) {
 	}{
 		"Nothing":  {"Another annotation changes.", map[string]string{v1beta1.AnnotationReload: method}, map[string]*string{"a": new("b")}, false, ""},
 		"Version":  {"The container is told.", map[string]string{v1beta1.AnnotationReload: method}, map[string]*string{v1beta1.AnnotationConfigurationVersion: new("b")}, true, `{"version":"b","since":"2026-11-30T00:00:00Z"}`},
-		"Watches":  {"Without a method, it watches.", nil, map[string]*string{v1beta1.AnnotationConfigurationVersion: new("b")}, true, ""},
+		"Watches":  {"Without a method, it watches.", nil, map[string]*string{v1beta1.AnnotationConfigurationVersion: new("b")}, true, `{"version":"b","since":"2026-11-30T00:00:00Z","result":"NotAsked","finished":"2026-11-30T00:00:00Z"}`},
 		"Method":   {"The method comes with the version.", nil, map[string]*string{v1beta1.AnnotationConfigurationVersion: new("b"), v1beta1.AnnotationReload: &method}, true, `{"version":"b","since":"2026-11-30T00:00:00Z"}`},
-		"NoMethod": {"The method goes with the version.", map[string]string{v1beta1.AnnotationReload: method}, map[string]*string{v1beta1.AnnotationConfigurationVersion: new("b"), v1beta1.AnnotationReload: nil}, true, ""},
+		"NoMethod": {"The method goes with the version.", map[string]string{v1beta1.AnnotationReload: method}, map[string]*string{v1beta1.AnnotationConfigurationVersion: new("b"), v1beta1.AnnotationReload: nil}, true, `{"version":"b","since":"2026-11-30T00:00:00Z","result":"NotAsked","finished":"2026-11-30T00:00:00Z"}`},
 		"Removed":  {"There is no configuration any more.", map[string]string{v1beta1.AnnotationReload: method}, map[string]*string{v1beta1.AnnotationConfigurationVersion: nil}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -317,8 +317,8 @@ func TestMethodChanges(t *testing.T) {
 		changes bool
 		want    string
 	}{
-		"Removed":  {"The container watches its files now.", `{"version":"b","since":"2026-11-29T00:00:00Z"}`, nil, true, ""},
-		"Failed":   {"The same after a failure.", `{"version":"b","since":"2026-11-29T00:00:00Z","result":"Failed","message":"x"}`, nil, true, ""},
+		"Removed":  {"The container watches its files now.", `{"version":"b","since":"2026-11-29T00:00:00Z"}`, nil, true, `{"version":"b","since":"2026-11-30T00:00:00Z","result":"NotAsked","finished":"2026-11-30T00:00:00Z"}`},
+		"Failed":   {"The same after a failure.", `{"version":"b","since":"2026-11-29T00:00:00Z","result":"Failed","message":"x"}`, nil, true, `{"version":"b","since":"2026-11-30T00:00:00Z","result":"NotAsked","finished":"2026-11-30T00:00:00Z"}`},
 		"Mended":   {"The reload begins again, with all of its time.", `{"version":"b","since":"2026-11-29T00:00:00Z","result":"Failed","message":"x"}`, new(`{"http": {"port": 8081}}`), true, `{"version":"b","since":"2026-11-30T00:00:00Z"}`},
 		"Reloaded": {"A container that runs the version is told nothing.", `{"version":"b","since":"2026-11-29T00:00:00Z","result":"Reloaded"}`, new(`{"http": {"port": 8081}}`), false, ""},
 		"Broken":   {"A state that can't be parsed begins again, too.", `{`, new(`{"http": {"port": 8081}}`), true, `{"version":"b","since":"2026-11-30T00:00:00Z"}`},

@@ -19,7 +19,7 @@ func Begin(pod *corev1.Pod, annotations map[string]*string, now time.Time) (stat
 	method, set := annotations[v1beta1.AnnotationReload]
 	if !changes {
 		ahead, err := stateOf(pod)
-		if !set || err == nil && (ahead == nil || ahead.Result == v1beta1.Reloaded) {
+		if !set || err == nil && ended(ahead) {
 			return nil, false, nil
 		}
 		version = new(pod.Annotations[v1beta1.AnnotationConfigurationVersion])
@@ -27,30 +27,38 @@ func Begin(pod *corev1.Pod, annotations map[string]*string, now time.Time) (stat
 	if old, has := pod.Annotations[v1beta1.AnnotationReload]; !set && has {
 		method = &old
 	}
-	if version == nil || method == nil { // the container watches its files
+	if version == nil {
 		return nil, true, nil
 	}
-	text, err := json.Marshal(v1beta1.ReloadState{Version: *version, Since: metav1.NewTime(now)})
+	s := v1beta1.ReloadState{Version: *version, Since: metav1.NewTime(now)}
+	if method == nil {
+		s.Result, s.Finished = v1beta1.ReloadNotAsked, &s.Since
+	}
+	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, false, fmt.Errorf("the reload state of a pod: %w", err)
 	}
 	return new(string(text)), true, nil
 }
 
-// stateOf parses the reload state of a pod; nil: it was never told to reload, or has no method to be told
-// by. A state of another version than the pod has says nothing of that version: the reload is ahead. Another
+// stateOf parses the reload state of a pod; nil: it was never told to reload. Without a method, only a state
+// that says so counts. A state of another version than the pod has says nothing of that version: the reload is ahead. Another
 // controller can have updated the pod.
 func stateOf(pod *corev1.Pod) (*v1beta1.ReloadState, error) {
 	text, has := pod.Annotations[v1beta1.AnnotationReloadState]
 	version, versioned := pod.Annotations[v1beta1.AnnotationConfigurationVersion]
-	if _, told := pod.Annotations[v1beta1.AnnotationReload]; !has || !told || !versioned {
+	_, told := pod.Annotations[v1beta1.AnnotationReload]
+	if !has || !versioned {
 		return nil, nil //nolint:nilnil // no state is no error
 	}
 	var s v1beta1.ReloadState
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
+	if err := json.Unmarshal([]byte(text), &s); err != nil && told {
 		return nil, fmt.Errorf("pod %s/%s: annotation %s: %w: delete the pod", pod.Namespace, pod.Name, v1beta1.AnnotationReloadState, err)
 	}
-	if s.Version != version {
+	switch {
+	case !told && (s.Result != v1beta1.ReloadNotAsked || s.Version != version):
+		return nil, nil //nolint:nilnil // as above
+	case s.Version != version || told && s.Result == v1beta1.ReloadNotAsked:
 		return &v1beta1.ReloadState{Version: version, Since: s.Since}, nil
 	}
 	s.Retries = max(s.Retries, 0) // who can edit the pod can write any number
@@ -61,7 +69,12 @@ func stateOf(pod *corev1.Pod) (*v1beta1.ReloadState, error) {
 // configuration of the pod, or was never told to. A state that can't be parsed is not complete.
 func Complete(pod *corev1.Pod) bool {
 	s, err := stateOf(pod)
-	return err == nil && (s == nil || s.Result == v1beta1.Reloaded)
+	return err == nil && ended(s)
+}
+
+// ended reports whether a reload has ended well, or there was none.
+func ended(s *v1beta1.ReloadState) bool {
+	return s == nil || s.Result == v1beta1.Reloaded || s.Result == v1beta1.ReloadNotAsked
 }
 
 // Failed reports whether the last reload of a pod has failed.
@@ -70,10 +83,11 @@ func Failed(pod *corev1.Pod) bool {
 	return err == nil && s != nil && s.Result == v1beta1.ReloadFailed
 }
 
-// FinishedAt returns when the last reload of a pod was complete; the zero time: there was none.
+// FinishedAt returns when the last reload of a pod was complete; the zero time: there was none. A container
+// that watches its files is not asked: then it is when the pod got them.
 func FinishedAt(pod *corev1.Pod) time.Time {
 	s, err := stateOf(pod)
-	if err != nil || s == nil || s.Result != v1beta1.Reloaded || s.Finished == nil {
+	if err != nil || s == nil || !ended(s) || s.Finished == nil {
 		return time.Time{}
 	}
 	return s.Finished.Time
@@ -86,7 +100,7 @@ func Describe(pod *corev1.Pod) string {
 	switch {
 	case err != nil:
 		return "the annotation " + v1beta1.AnnotationReloadState + " is invalid"
-	case s == nil || s.Result == v1beta1.Reloaded:
+	case ended(s):
 		return ""
 	case s.Result == v1beta1.ReloadFailed:
 		return "reload failed: " + s.Message
@@ -106,7 +120,7 @@ type Request struct {
 func Due(pod *corev1.Pod) (*Request, error) {
 	s, err := stateOf(pod)
 	ends := pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	if err != nil || s == nil || s.Result == v1beta1.Reloaded || ends {
+	if err != nil || ended(s) || ends {
 		return nil, err
 	}
 	m, err := parse(pod.Annotations[v1beta1.AnnotationReload])
@@ -135,9 +149,10 @@ func (r *Request) finished(pod *corev1.Pod, now time.Time) ([]byte, error) {
 	return patchOf(pod, s)
 }
 
-// failed returns the strategic merge patch of a pod with the reason of a failure; nil: the pod has it.
+// failed returns the strategic merge patch of a pod with the reason of a failure; nil: the pod has one. The
+// first reason stays, as a container could give another one each time, and each is a write.
 func (r *Request) failed(pod *corev1.Pod, message string) ([]byte, error) {
-	if r.state.Result == v1beta1.ReloadFailed && r.state.Message == message {
+	if r.state.Result == v1beta1.ReloadFailed {
 		return nil, nil
 	}
 	s := r.state
