@@ -28,6 +28,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/base"
 	"github.com/keelson-io/keelson/controllers/workload/cloneset"
 	"github.com/keelson-io/keelson/controllers/workload/daemonset"
+	"github.com/keelson-io/keelson/controllers/workload/deployment"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/statefulset"
 	"github.com/keelson-io/keelson/controllers/workload/webhook"
@@ -44,6 +45,8 @@ type Options struct {
 	Lead bool
 	// Workers is how many workloads of one kind are reconciled at once.
 	Workers int
+	// Deployments divides the updates of Deployments that have [v1beta1.AnnotationRollout].
+	Deployments bool
 	// CountPreparingUpdate and RecreateChangedClaims: see [base.Options].
 	CountPreparingUpdate, RecreateChangedClaims bool
 	// Webhooks are the settings of the webhook server for workloads; nil means no webhooks.
@@ -109,7 +112,11 @@ func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
 		Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now,
 		CountPreparingUpdate: o.CountPreparingUpdate, RecreateChangedClaims: o.RecreateChangedClaims,
 	}
-	for _, add := range []func(context.Context, ctrl.Manager, base.Options) error{cloneset.Add, daemonset.Add, statefulset.Add} {
+	adds := []func(context.Context, ctrl.Manager, base.Options) error{cloneset.Add, daemonset.Add, statefulset.Add}
+	if o.Deployments {
+		adds = append(adds, deployment.Add)
+	}
+	for _, add := range adds {
 		if err := add(ctx, m, settings); err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package base
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
@@ -27,12 +29,37 @@ func slim(o any) (any, error) {
 		return slimClaim(o), nil
 	case *corev1.Node:
 		o.Status, o.Annotations = corev1.NodeStatus{}, nil // large: it lists all images of the node
+	case *appsv1.Deployment:
+		if !HasRollout(o) {
+			return &appsv1.Deployment{ObjectMeta: identity(o)}, nil
+		}
+		delete(o.Annotations, corev1.LastAppliedConfigAnnotation)
 	case *appsv1.ControllerRevision:
 		if !ours(o) {
 			o.Data.Raw, o.Data.Object = nil, nil // it belongs to a StatefulSet or DaemonSet of apps/v1
 		}
 	}
 	return o, nil
+}
+
+// HasRollout reports whether a Deployment has the annotation that divides its updates, or has to be handed
+// back after that.
+func HasRollout(o client.Object) bool {
+	for _, name := range []string{v1beta1.AnnotationRollout, v1beta1.AnnotationRolloutBefore, v1beta1.AnnotationRolloutStatus} {
+		if _, has := o.GetAnnotations()[name]; has {
+			return true
+		}
+	}
+	d, ok := o.(*appsv1.Deployment)
+	return ok && d.Spec.MinReadySeconds == NeverAvailable
+}
+
+// NeverAvailable is the minReadySeconds of a Deployment during a step of its update. No user writes it.
+const NeverAvailable = math.MaxInt32 - 1
+
+// identity returns the name and version of an object.
+func identity(o metav1.Object) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: o.GetName(), Namespace: o.GetNamespace(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}
 }
 
 // ours reports whether the controller of an object is a workload of apps.kruise.io.
@@ -50,7 +77,7 @@ func ours(o metav1.Object) bool {
 // expectations.
 func slimPod(p *corev1.Pod) *corev1.Pod {
 	if metav1.GetControllerOfNoCopy(p) != nil && !ours(p) { // a pod without a controller may be adopted
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion}}
+		return &corev1.Pod{ObjectMeta: identity(p)}
 	}
 	maps.DeleteFunc(p.Annotations, func(key, _ string) bool { // large, and read from the revisions
 		return key == corev1.LastAppliedConfigAnnotation || strings.HasPrefix(key, v1beta1.AnnotationConfigurationPrefix)

@@ -1,0 +1,182 @@
+package deployment
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/batch"
+)
+
+// rolloutOf returns the rollout of a Deployment that has the annotation, or why it can't be followed.
+func rolloutOf(d *appsv1.Deployment) (*v1beta1.DeploymentRollout, error) {
+	path := field.NewPath("metadata", "annotations").Key(v1beta1.AnnotationRollout)
+	o := &v1beta1.DeploymentRollout{}
+	if err := yaml.UnmarshalStrict([]byte(d.Annotations[v1beta1.AnnotationRollout]), o); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType {
+		return nil, fmt.Errorf("spec.strategy.type: %s: the annotation %s divides updates of type RollingUpdate only", d.Spec.Strategy.Type, v1beta1.AnnotationRollout)
+	}
+	all := batch.Validate(path.Child("batches"), o.Batches, false)
+	if o.Partition != nil {
+		if _, err := partition(o.Partition, 1); err != nil {
+			all = append(all, field.Invalid(path.Child("partition"), o.Partition.String(), err.Error()))
+		}
+	}
+	return o, all.ToAggregate() //nolint:wrapcheck // it names the fields
+}
+
+// partition returns how many of a number of pods stay as they are.
+func partition(p *v1beta1.IntOrString, of int) (int, error) {
+	if p == nil {
+		return 0, nil
+	}
+	stay, err := intstr.GetScaledValueFromIntOrPercent(p, of, true)
+	switch {
+	case err != nil:
+		return 0, errors.New("it is neither a number of pods nor a percentage")
+	case stay < 0:
+		return 0, errors.New("a number of pods can't be negative")
+	case p.Type == intstr.String && p.StrVal != "100%" && stay >= of && of > 0:
+		stay = of - 1
+	}
+	return min(stay, of), nil
+}
+
+// batchesOf returns the batches of a rollout. Without batches, all pods are one batch, and pods that fail
+// do not stop it.
+func batchesOf(o *v1beta1.DeploymentRollout) *v1beta1.UpdateBatches {
+	if o.Batches != nil {
+		return o.Batches
+	}
+	all := intstr.FromString("100%")
+	return &v1beta1.UpdateBatches{Sizes: []v1beta1.IntOrString{all}, Auto: true, MaxFailed: &all}
+}
+
+// fieldsOf returns the fields of a Deployment that the controller changes.
+func fieldsOf(d *appsv1.Deployment) fields {
+	f := fields{Paused: d.Spec.Paused, MinReadySeconds: d.Spec.MinReadySeconds, ProgressDeadlineSeconds: d.Spec.ProgressDeadlineSeconds}
+	if u := d.Spec.Strategy.RollingUpdate; u != nil {
+		f.MaxUnavailable, f.MaxSurge = u.MaxUnavailable, u.MaxSurge
+	}
+	return f
+}
+
+// same reports whether two values of a field are equal.
+func same[T any](a, b *T) bool { return fmt.Sprint(value(a)) == fmt.Sprint(value(b)) }
+
+func value[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+// equal reports whether all fields are equal.
+func equal(a, b fields) bool {
+	return a.Paused == b.Paused && a.MinReadySeconds == b.MinReadySeconds && same(a.ProgressDeadlineSeconds, b.ProgressDeadlineSeconds) &&
+		same(a.MaxUnavailable, b.MaxUnavailable) && same(a.MaxSurge, b.MaxSurge)
+}
+
+// wishes returns the user's fields: those before, and each field that has another value than the
+// controller wrote.
+func wishes(kept *v1beta1.DeploymentRolloutBefore, live fields) fields {
+	is, wrote := kept.Before, kept.Wrote
+	if live.Paused != wrote.Paused {
+		is.Paused = live.Paused
+	}
+	if live.MinReadySeconds != wrote.MinReadySeconds {
+		is.MinReadySeconds = live.MinReadySeconds
+	}
+	if !same(live.ProgressDeadlineSeconds, wrote.ProgressDeadlineSeconds) {
+		is.ProgressDeadlineSeconds = live.ProgressDeadlineSeconds
+	}
+	if !same(live.MaxUnavailable, wrote.MaxUnavailable) {
+		is.MaxUnavailable = live.MaxUnavailable
+	}
+	if !same(live.MaxSurge, wrote.MaxSurge) {
+		is.MaxSurge = live.MaxSurge
+	}
+	return is
+}
+
+// keptOf returns what an object keeps of the user's fields; nil: nothing that can be read.
+func keptOf(o metav1.Object) *v1beta1.DeploymentRolloutBefore {
+	kept := &v1beta1.DeploymentRolloutBefore{}
+	if err := json.Unmarshal([]byte(o.GetAnnotations()[v1beta1.AnnotationRolloutBefore]), kept); err != nil || kept.Token == "" {
+		return nil
+	}
+	return kept
+}
+
+// recoverKept returns what is kept of the user's fields while a step is under way. The Deployment controller
+// copies it to the newest ReplicaSet. 'kubectl rollout undo' and 'kubectl replace' can take it from the
+// Deployment, or put an older one there.
+func recoverKept(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *v1beta1.DeploymentRolloutBefore {
+	kept := keptOf(d)
+	if d.Spec.MinReadySeconds != neverAvailable {
+		return kept
+	}
+	for _, s := range sets {
+		if k := keptOf(s); k != nil && (kept == nil || newer(k.Token, kept.Token)) {
+			kept = k
+		}
+	}
+	if kept == nil { // nothing is left of it but the defaults of the API server
+		quarter := intstr.FromString("25%")
+		kept = &v1beta1.DeploymentRolloutBefore{
+			Before: fields{ProgressDeadlineSeconds: new(int32(600)), MaxUnavailable: &quarter, MaxSurge: &quarter}, Wrote: fieldsOf(d), Token: "0",
+		}
+	}
+	return kept
+}
+
+// newer reports whether a token is of a later write.
+func newer(token, than string) bool {
+	a, _ := strconv.ParseInt(token, 10, 64)
+	b, _ := strconv.ParseInt(than, 10, 64)
+	return a > b
+}
+
+// statusOf returns the status of a rollout; the zero status: there is none that can be read.
+func statusOf(d *appsv1.Deployment) (s v1beta1.DeploymentRolloutStatus) {
+	if json.Unmarshal([]byte(d.Annotations[v1beta1.AnnotationRolloutStatus]), &s) != nil {
+		return v1beta1.DeploymentRolloutStatus{}
+	}
+	return s
+}
+
+// template returns a template of pods without the label that a ReplicaSet adds.
+func template(t *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
+	t = t.DeepCopy()
+	delete(t.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	return t
+}
+
+// revisionOf names a template of pods. A ReplicaSet has another name, and none before its first pod.
+func revisionOf(d *appsv1.Deployment, t *corev1.PodTemplateSpec) string {
+	data, err := json.Marshal(template(t))
+	if err != nil {
+		return d.Name // it was read from JSON, so it never fails
+	}
+	sum := sha256.Sum256(data)
+	return d.Name + "-" + hex.EncodeToString(sum[:5])
+}
+
+// byAge orders ReplicaSets as the Deployment controller does when it looks for the newest one.
+func byAge(a, b *appsv1.ReplicaSet) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}

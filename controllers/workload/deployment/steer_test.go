@@ -1,0 +1,216 @@
+package deployment
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+)
+
+// TestNext has the steps of an update of six pods, of which four are to be updated.
+func TestNext(t *testing.T) {
+	for name, c := range map[string]struct {
+		counts               counts
+		unavailable, surge   int // of the user
+		wantUnavailable, add int
+		moves                bool
+	}{
+		"the first step":          {counts{replicas: 6, old: 6}, 1, 2, 1, 2, true},
+		"new pods are not well":   {counts{replicas: 6, old: 5, fresh: 3}, 1, 2, 1, 2, false},
+		"one of them is":          {counts{replicas: 6, old: 5, fresh: 3, available: 1}, 1, 2, 2, 2, true},
+		"the last ones":           {counts{replicas: 6, old: 5, fresh: 3, available: 3}, 1, 2, 4, 0, true},
+		"the surge goes":          {counts{replicas: 6, old: 3, fresh: 4, available: 4}, 1, 2, 4, 0, true},
+		"the end":                 {counts{replicas: 6, old: 2, fresh: 4, available: 4}, 1, 2, 4, 0, false},
+		"surge only":              {counts{replicas: 6, old: 6}, 0, 1, 0, 1, true},
+		"a pod more than allowed": {counts{replicas: 6, old: 1, fresh: 5, available: 5}, 1, 0, 5, 0, false},
+		"an old pod is missing":   {counts{replicas: 6, old: 3, fresh: 3, available: 1}, 1, 0, 3, 0, false},
+	} {
+		unavailable, surge, moves := limits{unavailable: c.unavailable, surge: c.surge, end: 4}.next(c.counts)
+		if unavailable != c.wantUnavailable || surge != c.add || moves != c.moves {
+			t.Errorf("%s: maxUnavailable %d, maxSurge %d, %t", name, unavailable, surge, moves)
+		}
+	}
+}
+
+func text(t *testing.T, f fields) string {
+	t.Helper()
+	data, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestSteer has what is written in each state of an update.
+func TestSteer(t *testing.T) {
+	user := fields{MinReadySeconds: 5, ProgressDeadlineSeconds: new(int32(600)), MaxUnavailable: new(intstr.FromString("25%")), MaxSurge: new(intstr.FromInt(0))}
+	rest := user
+	rest.Paused = true
+	open := step(user, false, 1, 0)
+	closed := step(user, true, 1, 0)
+	whole := counts{replicas: 4, old: 4, active: 1, observed: true, fenced: true}
+	begun := counts{replicas: 4, old: 3, fresh: 1, active: 2, observed: true, fenced: true}
+	ready := begun
+	ready.available = 1
+	unfenced := ready
+	unfenced.fenced = false
+	move := limits{unavailable: 1, end: 2, move: true}
+	for name, c := range map[string]struct {
+		live   fields
+		counts counts
+		limits limits
+		want   fields
+	}{
+		"not taken over":                 {user, whole, move, rest},
+		"a step":                         {rest, whole, move, open},
+		"a step under way":               {open, whole, move, open},
+		"a step is done":                 {open, begun, move, closed},
+		"new pods are not available":     {closed, begun, move, closed},
+		"the next step":                  {closed, ready, move, step(user, false, 2, 0)},
+		"the next step, at once":         {open, ready, move, step(user, false, 2, 0)},
+		"a status may be old":            {closed, unfenced, move, closed},
+		"new pods count, before a step":  {waiting(closed, user, ready), unfenced, move, step(waiting(closed, user, ready), true, 1, 0)},
+		"the end of a batch":             {closed, ready, limits{end: 1}, rest},
+		"paused during a step":           {open, whole, limits{}, fields{Paused: true, MinReadySeconds: 5, ProgressDeadlineSeconds: user.ProgressDeadlineSeconds, MaxUnavailable: user.MaxUnavailable, MaxSurge: new(intstr.FromInt(0))}},
+		"another template during a step": {step(user, false, 3, 0), begun, move, step(user, true, 3, 0)},
+	} {
+		got := steer(c.live, user, c.counts, c.limits)
+		if name == "new pods count, before a step" {
+			c.want.MaxUnavailable = user.MaxUnavailable // a paused Deployment needs no other
+		}
+		if !equal(got, c.want) {
+			t.Errorf("%s: %s, want %s", name, text(t, got), text(t, c.want))
+		}
+	}
+}
+
+// TestRefused has annotations that can't be followed. Nothing moves then.
+func TestRefused(t *testing.T) {
+	for value, want := range map[string]string{
+		`{batches: {sizes: [30%, 80%]}}`:                "more than 100%",
+		`{batches: {auto: true}}`:                       "batches have sizes",
+		`{batch: {sizes: [1]}}`:                         "unknown field",
+		`{partition: -1}`:                               "can't be negative",
+		`{partition: some}`:                             "neither a number",
+		`{batches: {sizes: [1], interval: fast}}`:       "invalid duration",
+		`{batches: {sizes: [1]}, batches: {sizes: []}}`: "already set",
+		`[1, 2]`: "cannot unmarshal",
+	} {
+		d := deployment(value)
+		d.Generation = 7
+		p := newPlan(observation{deployment: d, now: time.Unix(1, 0)})
+		if p.status == nil || !strings.Contains(p.status.Refused, want) || !p.fields.Paused || p.status.ObservedGeneration != 8 {
+			t.Errorf("%s: %+v %+v, want %s", value, p.fields, p.status, want)
+		}
+	}
+	d := deployment(`{partition: 1}`)
+	d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+	p := newPlan(observation{deployment: d, now: time.Unix(1, 0)})
+	change, _, err := p.change(d)
+	if err != nil || !strings.Contains(p.status.Refused, "Recreate") || len(change["spec"].(map[string]any)) != 1 {
+		t.Errorf("Recreate: %v %v", change, err)
+	}
+}
+
+func deployment(rollout string) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "web", Annotations: map[string]string{v1beta1.AnnotationRollout: rollout}},
+		Spec: appsv1.DeploymentSpec{Strategy: appsv1.DeploymentStrategy{
+			Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromInt(1)), MaxUnavailable: new(intstr.FromInt(0))},
+		}},
+	}
+}
+
+// TestPartition has how many of ten pods stay.
+func TestPartition(t *testing.T) {
+	for p, want := range map[v1beta1.IntOrString]int{intstr.FromInt(0): 0, intstr.FromInt(3): 3, intstr.FromInt(12): 10, intstr.FromString("33%"): 4, intstr.FromString("99%"): 9, intstr.FromString("100%"): 10} {
+		if got, err := partition(&p, 10); got != want || err != nil {
+			t.Errorf("%s: %d, %v", p.String(), got, err)
+		}
+	}
+}
+
+// TestLostFields loses the annotation with the user's fields during a step, as 'kubectl rollout undo' does. The
+// newest ReplicaSet has a copy.
+func TestLostFields(t *testing.T) {
+	user := fields{Paused: true, MinReadySeconds: 9, ProgressDeadlineSeconds: new(int32(100)), MaxUnavailable: new(intstr.FromInt(2)), MaxSurge: new(intstr.FromInt(3))}
+	kept := func(token string, before fields) map[string]string {
+		data, err := json.Marshal(v1beta1.DeploymentRolloutBefore{Before: before, Wrote: step(user, false, 1, 0), Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return map[string]string{v1beta1.AnnotationRolloutBefore: string(data)}
+	}
+	d := deployment("")
+	d.Annotations = nil
+	d.Spec.MinReadySeconds, d.Spec.ProgressDeadlineSeconds = neverAvailable, new(int32(noDeadline))
+	d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromInt(0)), MaxUnavailable: new(intstr.FromInt(1))}
+	if p := newPlan(observation{deployment: d}); !p.needs {
+		t.Fatal("it is handed back without a look at the ReplicaSets")
+	}
+	sets := []*appsv1.ReplicaSet{{ObjectMeta: metav1.ObjectMeta{Annotations: kept("20", user)}}, {ObjectMeta: metav1.ObjectMeta{Annotations: kept("3", fields{})}}, {}}
+	if p := newPlan(observation{deployment: d, sets: sets, known: true}); !equal(p.fields, user) || p.kept != nil {
+		t.Errorf("handed back %s", text(t, p.fields))
+	}
+	d.Annotations = kept("4", fields{}) // an older ReplicaSet had it
+	if p := newPlan(observation{deployment: d, sets: sets, known: true}); !equal(p.fields, user) {
+		t.Errorf("handed back %s from an older write", text(t, p.fields))
+	}
+	d.Annotations = nil
+	p := newPlan(observation{deployment: d, known: true})
+	if p.fields.MinReadySeconds != 0 || *p.fields.ProgressDeadlineSeconds != 600 || p.fields.MaxSurge.String() != "25%" {
+		t.Errorf("nothing is left, and it is handed back %s", text(t, p.fields))
+	}
+}
+
+// TestFence has what shows that the Deployment controller counts no new pod as available.
+func TestFence(t *testing.T) {
+	d := deployment("{}")
+	d.Spec.MinReadySeconds = neverAvailable
+	is := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Generation: 3, Annotations: map[string]string{v1beta1.AnnotationRolloutBefore: `{"token":"5"}`}},
+		Spec:       appsv1.ReplicaSetSpec{Replicas: new(int32(2)), MinReadySeconds: neverAvailable}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 3, Replicas: 2},
+	}
+	if !isFenced(d, is, "5") || !isFenced(d, nil, "5") {
+		t.Error("it is fenced")
+	}
+	for name, change := range map[string]func(*appsv1.ReplicaSet){
+		"an older write":          func(s *appsv1.ReplicaSet) { s.Annotations[v1beta1.AnnotationRolloutBefore] = `{"token":"4"}` },
+		"no write":                func(s *appsv1.ReplicaSet) { s.Annotations = nil },
+		"the user's seconds":      func(s *appsv1.ReplicaSet) { s.Spec.MinReadySeconds = 5 },
+		"an older status":         func(s *appsv1.ReplicaSet) { s.Status.ObservedGeneration = 2 },
+		"a pod that is available": func(s *appsv1.ReplicaSet) { s.Status.AvailableReplicas = 1 },
+	} {
+		other := is.DeepCopy()
+		if change(other); isFenced(d, other, "5") {
+			t.Errorf("%s: it is not fenced", name)
+		}
+	}
+	d.Status.UpdatedReplicas = 1
+	if isFenced(d, nil, "5") {
+		t.Error("a ReplicaSet that is not seen yet has pods")
+	}
+}
+
+// TestSlim keeps what decisions need.
+func TestSlim(t *testing.T) {
+	owner := []metav1.OwnerReference{{UID: "set"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, OwnerReferences: owner}, Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	if _, err := slim(pod); err != nil || pod.Labels != nil || pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodRunning || len(pod.OwnerReferences) != 1 {
+		t.Errorf("%+v, %v", pod, err)
+	}
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "s", Annotations: map[string]string{"a": "b", v1beta1.AnnotationRolloutBefore: "c"}}, Spec: appsv1.ReplicaSetSpec{MinReadySeconds: 4}}
+	if _, err := slim(set); err != nil || len(set.Annotations) != 1 || set.Spec.MinReadySeconds != 4 {
+		t.Errorf("%+v, %v", set, err)
+	}
+	if is, err := slim(3); is != 3 || err != nil {
+		t.Error("what is no object stays")
+	}
+}
