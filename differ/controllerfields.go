@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
@@ -29,6 +30,12 @@ type controllerFields struct {
 	match       v1alpha1.ObjectMatch
 	paths       []string
 	annotations []string // prefixes of names
+	// yields: a change in git replaces the value, and the controller goes by it. Other controllers keep
+	// theirs.
+	yields bool
+	// marks are annotations of which the object has one; empty: any object. A name of a manager proves
+	// nothing, and anyone who may write such an annotation turns the controller on.
+	marks []string
 }
 
 // knownControllerFields returns all fields for which a controller counts as owner. The list is short on purpose:
@@ -76,6 +83,13 @@ func knownControllerFields() []controllerFields {
 			annotations: []string{"cert-manager.io/"},
 		},
 		{
+			// The steps of an update: controllers/workload/deployment. It keeps the values of git in an
+			// annotation, and goes by them.
+			managers: []string{v1alpha1.RolloutManager}, match: v1alpha1.ObjectMatch{Group: "apps", Kinds: []string{"Deployment"}},
+			paths:  []string{".spec.paused", ".spec.minReadySeconds", ".spec.progressDeadlineSeconds", ".spec.strategy.rollingUpdate"},
+			yields: true, marks: []string{v1beta1.AnnotationRollout, v1beta1.AnnotationRolloutBefore},
+		},
+		{
 			// Removes the names of pods that a person chose for deletion, once the pods are gone:
 			// openkruise.io/docs/user-manuals/cloneset.
 			managers: []string{"kruise-manager"}, match: v1alpha1.ObjectMatch{Group: "apps.kruise.io", Kinds: []string{"CloneSet"}},
@@ -105,12 +119,13 @@ func knownControllerFields() []controllerFields {
 	}
 }
 
-// controllerFieldsOf returns the fields of an object that a manager may own.
-func controllerFieldsOf(id ID, manager, subresource string) []controllerFields {
+// controllerFieldsOf returns the fields of an object with some annotations that a manager may own.
+func controllerFieldsOf(id ID, manager, subresource string, annotations map[string]any) []controllerFields {
 	return slices.DeleteFunc(knownControllerFields(), func(c controllerFields) bool {
 		byName := len(c.managers) == 0 || matchesAny(c.managers, manager)
 		bySubresource := c.subresource == "" || c.subresource == subresource
-		return !byName || !bySubresource || !Matches(c.match, id)
+		marked := len(c.marks) == 0 || slices.ContainsFunc(c.marks, func(name string) bool { return annotations[name] != nil })
+		return !byName || !bySubresource || !marked || !Matches(c.match, id)
 	})
 }
 

@@ -28,6 +28,7 @@ const (
 	ownerPerson                  // kubectl and similar tools
 	ownerBorrowed                // the name of a controller that never sets such a field
 	ownerUnknown                 // any other client
+	ownerYielding                // a controller that sets such fields, and goes by a change in git
 	ownerController              // a controller that sets such fields
 )
 
@@ -74,6 +75,7 @@ func readOwners(id ID, live map[string]any) (owners, error) {
 	if err := json.Unmarshal(data, &entries); err != nil {
 		return owners{}, fmt.Errorf("decode managedFields: %w", err)
 	}
+	annotations, _ := meta["annotations"].(map[string]any)
 	out := owners{read: true, entries: make([]ownerEntry, 0, len(entries))}
 	for _, e := range entries {
 		if e.FieldsV1 == nil || e.Manager == v1alpha1.EpochManager { // the mark of a takeover may be removed at any time
@@ -83,7 +85,7 @@ func readOwners(id ID, live map[string]any) (owners, error) {
 		if err := fields.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
 			return owners{}, fmt.Errorf("decode managedFields of manager %q: %w", e.Manager, err)
 		}
-		who, claims := classify(id, e.Manager, e.Subresource)
+		who, claims := classify(id, e.Manager, e.Subresource, annotations)
 		out.entries = append(out.entries, ownerEntry{
 			manager:  e.Manager,
 			who:      who,
@@ -121,7 +123,7 @@ func (o owners) migrate() []string {
 }
 
 // classify returns what kind of owner a manager is, and the claims of a controller.
-func classify(id ID, manager, subresource string) (owner, []controllerFields) {
+func classify(id ID, manager, subresource string, annotations map[string]any) (owner, []controllerFields) {
 	switch {
 	case manager == v1alpha1.FieldManager:
 		return ownerOurs, nil
@@ -130,7 +132,7 @@ func classify(id ID, manager, subresource string) (owner, []controllerFields) {
 	case matchesAny(persons(), manager):
 		return ownerPerson, nil
 	}
-	claims := controllerFieldsOf(id, manager, subresource)
+	claims := controllerFieldsOf(id, manager, subresource, annotations)
 	switch {
 	case len(claims) > 0:
 		return ownerController, claims
@@ -151,8 +153,11 @@ func matchesAny(globs []string, manager string) bool {
 // where it is known to write. Elsewhere another client may use its name: clients choose their field
 // manager.
 func (e ownerEntry) at(p fieldpath.Path) owner {
+	i := slices.IndexFunc(e.claims, func(c controllerFields) bool { return c.has(p) })
 	switch {
-	case e.who != ownerController || slices.ContainsFunc(e.claims, func(c controllerFields) bool { return c.has(p) }):
+	case e.who == ownerController && i >= 0 && e.claims[i].yields:
+		return ownerYielding
+	case e.who != ownerController || i >= 0:
 		return e.who
 	case isController(e.manager):
 		return ownerBorrowed
@@ -161,7 +166,7 @@ func (e ownerEntry) at(p fieldpath.Path) owner {
 }
 
 // ownerOf returns the owner of a field or of anything below it. Of several owners, it returns the one
-// that is hardest to overrule: a controller, then an unknown client, a borrowed name, a person.
+// that is hardest to overrule: a controller, then one that goes by git, then an unknown client, a borrowed name, a person.
 func (o owners) ownerOf(p fieldpath.Path) owner {
 	if !o.read {
 		return ownerUnread

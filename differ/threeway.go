@@ -72,7 +72,7 @@ func (d *threeWay) drifted(w *row) (Action, string) {
 		return ActionRestore, ""
 	}
 	switch d.ownerOf(w) {
-	case ownerController:
+	case ownerYielding, ownerController:
 		return ActionKeep, becauseController
 	case ownerPerson:
 		if report {
@@ -113,7 +113,7 @@ func (d *threeWay) wantedAndDrifted(w *row) (Action, string) {
 			return ActionKeep, becauseBorrowed + ", and drift is only reported"
 		}
 		return ActionSet, becauseBorrowed
-	case ownerUnread, ownerNone, ownerOurs:
+	case ownerUnread, ownerNone, ownerOurs, ownerYielding:
 	}
 	return ActionSet, ""
 }
@@ -131,7 +131,7 @@ func (d *threeWay) newOrTakeover(w *row) (Action, string) {
 		if !d.newToKeelson {
 			return d.hold(ActionSet, "another client set it before git did")
 		}
-	case ownerUnread, ownerNone, ownerOurs:
+	case ownerUnread, ownerNone, ownerOurs, ownerYielding:
 	}
 	return ActionSet, ""
 }
@@ -177,7 +177,7 @@ func (d *threeWay) spared(e ownerEntry, item fieldpath.Path) bool {
 			return
 		}
 		switch e.at(p) {
-		case ownerController, ownerUnknown:
+		case ownerYielding, ownerController, ownerUnknown:
 			spared = true
 		case ownerPerson, ownerBorrowed:
 			spared = d.reportDrift

@@ -218,6 +218,15 @@ object.spec.?replicas.orValue(1) > 1 && int(new) >= object.spec.?replicas.orValu
 			paths: []string{".spec.updateStrategy.rollingUpdate.batches", ".spec.updateStrategy.rollingUpdate.batches.sizes"},
 		},
 		{
+			name: "deployment-batches-lost", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment"}, on: changeRemove(),
+			because: "an update that stops after its first batch today goes through all pods, and so does the rest of one that is under way",
+			fix:     "keep a first batch that is small enough to lose",
+			source:  "https://github.com/keelson-io/keelson/blob/main/docs/guides/workloads-in-place.md",
+			// All at once is what no batches mean, too. The annotation is YAML or JSON.
+			when:  `[old, new].map(v, type(v) == string && v.matches('sizes') && !v.matches('sizes"?:\\s*(\\[\\s*|-\\s*)["\']?100%')) == [true, false]`,
+			paths: []string{`.metadata.annotations["workloads.keelson.io/rollout"]`},
+		},
+		{
 			name: "no-min-ready-time", effect: v1alpha1.EffectWarn, kinds: serving(), on: changeRemove(),
 			because: "an update goes on as soon as a new pod is ready, even if the pod fails a moment later",
 			fix:     "keep minReadySeconds above the time in which a broken version fails",

@@ -14,7 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/deployment"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
@@ -29,6 +32,45 @@ func (s *workloadObject) ofDeployment(o *appsv1.Deployment) {
 	s.policy = cmp.Or(string(o.Spec.Strategy.Type), string(appsv1.RollingUpdateDeploymentStrategyType))
 	is := &o.Status
 	s.pods = workloadPods{Wanted: wanted(o.Spec.Replicas), Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
+	if o.Annotations[v1beta1.AnnotationRollout] != "" {
+		s.ofRollout(o)
+	}
+}
+
+// ofRollout reads the annotations of a Deployment whose updates are divided. Its own fields are those of the
+// current step.
+func (s *workloadObject) ofRollout(o *appsv1.Deployment) {
+	s.divided, s.paused, s.batch = true, false, deployment.Status(o).Batches
+	if kept := deployment.Before(o); kept != nil {
+		s.paused, s.minReadySeconds = kept.Before.Paused, kept.Before.MinReadySeconds
+	}
+	if rollout, err := deployment.Rollout(o); err == nil { // the health says what is wrong
+		s.partition, s.batches, s.paused = rollout.Partition, rollout.Batches, s.paused || rollout.Paused
+	}
+}
+
+// pauseRollout returns the annotations that pause or resume a Deployment whose updates are divided.
+func (s *workloadObject) pauseRollout(paused bool) (map[string]any, error) {
+	annotations, rollout := map[string]any{}, map[string]any{}
+	if err := yaml.Unmarshal([]byte(s.GetAnnotations()[v1beta1.AnnotationRollout]), &rollout); err != nil {
+		return nil, fmt.Errorf("%s: annotation %s: %w", s.title(), v1beta1.AnnotationRollout, err)
+	}
+	if delete(rollout, "paused"); paused {
+		rollout["paused"] = true
+	}
+	data, err := json.Marshal(rollout)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.title(), err)
+	}
+	annotations[v1beta1.AnnotationRollout] = string(data)
+	if kept := deployment.Before(s); kept != nil && kept.Before.Paused && !paused { // it was paused before it got the annotation
+		kept.Before.Paused = false
+		if data, err = json.Marshal(kept); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.title(), err)
+		}
+		annotations[v1beta1.AnnotationRolloutBefore] = string(data)
+	}
+	return annotations, nil
 }
 
 func (s *workloadObject) ofStatefulSet(o *appsv1.StatefulSet) {
@@ -64,10 +106,20 @@ func (s *workloadObject) pauseField() string {
 	switch {
 	case !s.kind.native():
 		return "spec.updateStrategy.rollingUpdate.paused"
+	case s.divided:
+		return "paused in the annotation " + v1beta1.AnnotationRollout
 	case s.kind.Kind == kindDeployment:
 		return "spec.paused"
 	}
 	return ""
+}
+
+// batchesField returns the field that divides updates.
+func (s *workloadObject) batchesField() string {
+	if s.kind.Kind == kindDeployment {
+		return "batches in the annotation " + v1beta1.AnnotationRollout
+	}
+	return "spec.updateStrategy.rollingUpdate.batches"
 }
 
 // partitionHint returns what else stops an update of a kind that can't be paused.

@@ -24,8 +24,9 @@ func newWorkloadNextBatch(inv *cli.Invocation, o *workloadOptions) *cobra.Comman
 		Use:   "next-batch NAME",
 		Short: "Let the next batch of an update begin",
 		Long: `Next-batch releases the next batch of a workload whose update is divided by
-spec.updateStrategy.rollingUpdate.batches, and waits for that: 'keelson workload
-status' says so. The release is an annotation that names the update and the
+spec.updateStrategy.rollingUpdate.batches, or of a Deployment by batches in the
+annotation workloads.keelson.io/rollout. The update waits for that: 'keelson
+workload status' says so. The release is an annotation that names the update and the
 batch. It is for this update alone: an update that comes later, to the same
 revision too, waits again.
 
@@ -88,7 +89,7 @@ func (s *workloadObject) releasable(all bool) error {
 	is := s.batch
 	switch {
 	case s.batches == nil:
-		return cli.Usagef("the update of %s is not divided: it has no spec.updateStrategy.rollingUpdate.batches", s.title())
+		return cli.Usagef("the update of %s is not divided: it has no %s", s.title(), s.batchesField())
 	case is == nil:
 		return cli.Usagef("%s has no update in batches: all its pods have the same revision, or its controller has not seen the batches yet; 'keelson workload status %s' shows both", s.title(), s.argument())
 	case is.Reason == v1beta1.BatchDone:

@@ -22,8 +22,9 @@ func newWorkloadPause(inv *cli.Invocation, o *workloadOptions) *cobra.Command {
 		Short: "Leave every pod at its revision, until resume",
 		Long: `Pause sets spec.updateStrategy.rollingUpdate.paused, or spec.paused of a
 Deployment: pods stay at their revision. Scaling goes on, and so does the
-replacement of what fails. StatefulSets and DaemonSets of Kubernetes have no such
-field.
+replacement of what fails. A Deployment with the annotation
+workloads.keelson.io/rollout is paused in that annotation. StatefulSets and
+DaemonSets of Kubernetes have no such field.
 
 What Keelson delivers it refuses to pause: say it in git, or hold the component
 still there ('keelson pause CLUSTER COMPONENT').
@@ -48,7 +49,8 @@ func newWorkloadResume(inv *cli.Invocation, o *workloadOptions) *cobra.Command {
 		Use:   "resume NAME",
 		Short: "Let an update go on that pause stopped",
 		Long: `Resume takes spec.updateStrategy.rollingUpdate.paused away, or spec.paused of a
-Deployment: pods come to the newest revision, up to the partition.
+Deployment, or paused in its annotation workloads.keelson.io/rollout: pods come
+to the newest revision, up to the partition.
 
 What Keelson delivers it refuses to resume, as pause does.
 
@@ -106,14 +108,18 @@ func (w *workloads) setPaused(ctx context.Context, found *workloadObject, paused
 	if paused {
 		value = true
 	}
-	spec := map[string]any{"paused": value}
-	if !found.kind.native() {
+	metadata, spec := map[string]any{"resourceVersion": found.GetResourceVersion()}, map[string]any{"paused": value}
+	switch {
+	case found.divided:
+		annotations, err := found.pauseRollout(paused)
+		if err != nil {
+			return err
+		}
+		metadata["annotations"], spec = annotations, map[string]any{}
+	case !found.kind.native():
 		spec = map[string]any{"updateStrategy": map[string]any{"rollingUpdate": spec}}
 	}
-	data, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": found.GetResourceVersion()},
-		"spec":     spec,
-	})
+	data, err := json.Marshal(map[string]any{"metadata": metadata, "spec": spec})
 	if err != nil {
 		return fmt.Errorf("%s: %w", found.title(), err)
 	}

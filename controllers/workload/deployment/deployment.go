@@ -118,7 +118,7 @@ func (r *Reconciler) work(ctx context.Context, d *appsv1.Deployment) (time.Durat
 // write writes what a plan changes, in one request. It fails with a conflict if the Deployment was changed
 // since it was read. It returns when a status is due that changes too often.
 func (r *Reconciler) write(ctx context.Context, o observation, p plan) (time.Duration, error) {
-	d, was := o.deployment, statusOf(o.deployment)
+	d, was := o.deployment, Status(o.deployment)
 	change, urgent, err := p.change(d)
 	if err != nil || change == nil {
 		return 0, err
@@ -177,7 +177,8 @@ func (p plan) change(d *appsv1.Deployment) (change map[string]any, urgent bool, 
 	if len(spec) > 0 {
 		change["spec"] = spec
 	}
-	return change, urgent || len(spec) > 0 || p.status != nil && outline(statusOf(d)) != outline(*p.status), nil
+	was := Status(d)
+	return change, urgent || len(spec) > 0 || p.status != nil && (was.ObservedGeneration != d.Generation || outline(was) != outline(*p.status)), nil
 }
 
 // outline returns what of a status is written at once.
@@ -186,7 +187,7 @@ func outline(s v1beta1.DeploymentRolloutStatus) any {
 	if b == nil {
 		b = &v1beta1.BatchStatus{}
 	}
-	return [...]any{s.ObservedGeneration, s.Refused, b.Number, b.Revision, b.Reason, b.Failed}
+	return [...]any{s.Refused, b.Number, b.Revision, b.Reason, b.Failed}
 }
 
 // specChange returns the part of a merge patch that changes the spec.

@@ -45,7 +45,7 @@ type plan struct {
 func newPlan(o observation) plan {
 	d := o.deployment
 	moving := d.Spec.MinReadySeconds == neverAvailable
-	kept := keptOf(d)
+	kept := Before(d)
 	if moving && !o.known {
 		return plan{needs: true, busy: true}
 	}
@@ -60,8 +60,8 @@ func newPlan(o observation) plan {
 		kept = &v1beta1.DeploymentRolloutBefore{Before: live, Wrote: live}
 	}
 	kept.Before = wishes(kept, live)
-	status := statusOf(d)
-	rollout, err := rolloutOf(d)
+	status := Status(d)
+	rollout, err := Rollout(d)
 	switch {
 	case err != nil:
 		status.Refused = err.Error()
@@ -106,7 +106,7 @@ func wanted(d *appsv1.Deployment) int {
 func (o observation) update(kept *v1beta1.DeploymentRolloutBefore, rollout *v1beta1.DeploymentRollout, status v1beta1.DeploymentRolloutStatus) plan {
 	d, live := o.deployment, fieldsOf(o.deployment)
 	f := o.facts(kept, status.Batches)
-	stay, _ := partition(rollout.Partition, f.counts.replicas) // rolloutOf has checked it
+	stay, _ := partition(rollout.Partition, f.counts.replicas) // Rollout has checked it
 	paused := rollout.Paused || kept.Before.Paused
 	b := batch.Decide(batchesOf(rollout), status.Batches, batch.Update{
 		Revision: f.revision, Before: f.before, Partition: stay, Paused: paused, Released: d.Annotations[v1beta1.AnnotationNextBatch], Now: o.now,
@@ -115,7 +115,11 @@ func (o observation) update(kept *v1beta1.DeploymentRolloutBefore, rollout *v1be
 	l.surge, l.unavailable = bounds(kept.Before, f.counts.replicas)
 	l.move = b.Status != nil && b.Status.Reason == v1beta1.BatchUpdating && !b.Stopped && !paused
 	status.Refused, status.Batches = "", b.Status
-	p := o.write(kept, steer(live, kept.Before, f.counts, l), status)
+	to := steer(live, kept.Before, f.counts, l)
+	if len(o.sets) == 0 && !kept.Before.Paused { // the first pods are no update, and a paused Deployment gets none
+		to = step(live, false, f.counts.replicas, 0)
+	}
+	p := o.write(kept, to, status)
 	p.busy, p.after = true, b.After
 	if f.due > 0 && (p.after == 0 || f.due < p.after) {
 		p.after = f.due
@@ -218,7 +222,7 @@ func isFenced(d *appsv1.Deployment, fresh *appsv1.ReplicaSet, token string) bool
 	if replicasOf(fresh) == 0 && s.Replicas == 0 && d.Status.UpdatedReplicas == 0 {
 		return s.AvailableReplicas == 0
 	}
-	kept := keptOf(fresh)
+	kept := Before(fresh)
 	return d.Spec.MinReadySeconds == neverAvailable && fresh.Spec.MinReadySeconds == neverAvailable && kept != nil && kept.Token == token &&
 		s.ObservedGeneration >= fresh.Generation && s.AvailableReplicas == 0
 }
@@ -227,13 +231,13 @@ func isFenced(d *appsv1.Deployment, fresh *appsv1.ReplicaSet, token string) bool
 func (o observation) write(kept *v1beta1.DeploymentRolloutBefore, to fields, status v1beta1.DeploymentRolloutStatus) plan {
 	d := o.deployment
 	kept.Wrote = to
+	if kept.Token == "" || !equal(fieldsOf(d), to) {
+		kept.Token = strconv.FormatInt(o.now.UnixNano(), 10)
+	}
 	status.ObservedGeneration = d.Generation
-	if !equal(fieldsOf(d), to) {
-		kept.Token = strconv.FormatInt(o.now.UnixNano(), 10)
-		status.ObservedGeneration++
+	p := plan{fields: to, kept: kept, status: &status}
+	if change, _, err := p.change(d); err == nil && change != nil {
+		status.ObservedGeneration++ // a Deployment's annotations count for its generation, too
 	}
-	if kept.Token == "" {
-		kept.Token = strconv.FormatInt(o.now.UnixNano(), 10)
-	}
-	return plan{fields: to, kept: kept, status: &status}
+	return p
 }

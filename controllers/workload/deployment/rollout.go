@@ -20,8 +20,9 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/batch"
 )
 
-// rolloutOf returns the rollout of a Deployment that has the annotation, or why it can't be followed.
-func rolloutOf(d *appsv1.Deployment) (*v1beta1.DeploymentRollout, error) {
+// Rollout returns the rollout of a Deployment that has [v1beta1.AnnotationRollout], or why it can't be
+// followed.
+func Rollout(d *appsv1.Deployment) (*v1beta1.DeploymentRollout, error) {
 	path := field.NewPath("metadata", "annotations").Key(v1beta1.AnnotationRollout)
 	o := &v1beta1.DeploymentRollout{}
 	if err := yaml.UnmarshalStrict([]byte(d.Annotations[v1beta1.AnnotationRollout]), o); err != nil {
@@ -113,8 +114,8 @@ func wishes(kept *v1beta1.DeploymentRolloutBefore, live fields) fields {
 	return is
 }
 
-// keptOf returns what an object keeps of the user's fields; nil: nothing that can be read.
-func keptOf(o metav1.Object) *v1beta1.DeploymentRolloutBefore {
+// Before returns what an object keeps of the user's fields; nil: nothing that can be read.
+func Before(o metav1.Object) *v1beta1.DeploymentRolloutBefore {
 	kept := &v1beta1.DeploymentRolloutBefore{}
 	if err := json.Unmarshal([]byte(o.GetAnnotations()[v1beta1.AnnotationRolloutBefore]), kept); err != nil || kept.Token == "" {
 		return nil
@@ -126,12 +127,12 @@ func keptOf(o metav1.Object) *v1beta1.DeploymentRolloutBefore {
 // copies it to the newest ReplicaSet. 'kubectl rollout undo' and 'kubectl replace' can take it from the
 // Deployment, or put an older one there.
 func recoverKept(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *v1beta1.DeploymentRolloutBefore {
-	kept := keptOf(d)
+	kept := Before(d)
 	if d.Spec.MinReadySeconds != neverAvailable {
 		return kept
 	}
 	for _, s := range sets {
-		if k := keptOf(s); k != nil && (kept == nil || newer(k.Token, kept.Token)) {
+		if k := Before(s); k != nil && (kept == nil || newer(k.Token, kept.Token)) {
 			kept = k
 		}
 	}
@@ -151,8 +152,8 @@ func newer(token, than string) bool {
 	return a > b
 }
 
-// statusOf returns the status of a rollout; the zero status: there is none that can be read.
-func statusOf(d *appsv1.Deployment) (s v1beta1.DeploymentRolloutStatus) {
+// Status returns the status of a rollout; the zero status: there is none that can be read.
+func Status(d *appsv1.Deployment) (s v1beta1.DeploymentRolloutStatus) {
 	if json.Unmarshal([]byte(d.Annotations[v1beta1.AnnotationRolloutStatus]), &s) != nil {
 		return v1beta1.DeploymentRolloutStatus{}
 	}

@@ -58,6 +58,9 @@ func newRolloutMachine(rt *rapid.T) *rolloutMachine {
 		},
 	}
 	m.loose = true
+	if rapid.Bool().Draw(rt, "new") {
+		m.annotate(rt) // before it has a pod
+	}
 	m.idle(nil)
 	m.annotate(rt)
 	m.idle(nil)
@@ -97,10 +100,10 @@ func (m *rolloutMachine) rollout(o *v1beta1.DeploymentRollout) {
 func (m *rolloutMachine) change(change func(*appsv1.Deployment)) {
 	d := m.d.DeepCopy()
 	change(d)
-	before, _ := json.Marshal(m.d.Spec)
-	after, _ := json.Marshal(d.Spec)
+	before, _ := json.Marshal([]any{m.d.Spec, m.d.Annotations})
+	after, _ := json.Marshal([]any{d.Spec, d.Annotations})
 	if string(before) != string(after) {
-		d.Generation++
+		d.Generation++ // as the API server does it for a Deployment (registry/apps/deployment)
 	}
 	d.ResourceVersion = m.next()
 	m.d = d
@@ -175,7 +178,7 @@ func (m *rolloutMachine) reconcile(rt *rapid.T) {
 		rt.Logf("writes %s", data)
 	}
 	m.change(func(d *appsv1.Deployment) { d.Spec, d.Annotations = now.Spec, now.Annotations })
-	if s := statusOf(m.d); s.ObservedGeneration != m.d.Generation && p.status != nil {
+	if s := Status(m.d); s.ObservedGeneration != m.d.Generation && p.status != nil {
 		m.fail("the status is of generation %d, and it is %d", s.ObservedGeneration, m.d.Generation)
 	}
 	if !now.Spec.Paused && p.status != nil {
@@ -185,12 +188,12 @@ func (m *rolloutMachine) reconcile(rt *rapid.T) {
 
 // opened computes what a step allows, from the annotations alone.
 func (m *rolloutMachine) opened() {
-	rollout, err := rolloutOf(m.d)
+	rollout, err := Rollout(m.d)
 	if err != nil {
 		m.fail("a step begins, and the annotation is refused: %v", err)
 		return
 	}
-	status := statusOf(m.d)
+	status := Status(m.d)
 	replicas := int(*m.d.Spec.Replicas)
 	stay, _ := partition(rollout.Partition, replicas)
 	end := replicas - stay
@@ -316,7 +319,7 @@ func TestRollouts(t *testing.T) {
 				m.reconcile(rt)
 			},
 			"next batch": func(*rapid.T) {
-				if b := statusOf(m.d).Batches; b != nil && b.Reason == v1beta1.BatchApproval {
+				if b := Status(m.d).Batches; b != nil && b.Reason == v1beta1.BatchApproval {
 					m.change(func(d *appsv1.Deployment) {
 						metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1beta1.AnnotationNextBatch, batch.Release(b, b.Number+1))
 					})
@@ -361,7 +364,7 @@ func (m *rolloutMachine) changeField(rt *rapid.T) {
 	if m.calm || rapid.IntRange(0, 2).Draw(rt, "really") > 0 || !m.steered() {
 		rt.Skip("not now")
 	}
-	live, kept := fieldsOf(m.d), keptOf(m.d) // a value that is written back before it was read is no wish
+	live, kept := fieldsOf(m.d), Before(m.d) // a value that is written back before it was read is no wish
 	switch rapid.IntRange(0, 3).Draw(rt, "field") {
 	case 0:
 		to := rapid.Int32Range(0, 5).Draw(rt, "minReadySeconds")
@@ -458,7 +461,7 @@ func (m *rolloutMachine) finish(rt *rapid.T) {
 	if got := fieldsOf(m.d); !equal(got, want) {
 		rt.Fatalf("at rest it has other fields than the user: %s", m)
 	}
-	if s := statusOf(m.d); *m.d.Spec.Replicas > 0 && s.Batches != nil && s.Batches.Reason != v1beta1.BatchDone {
+	if s := Status(m.d); *m.d.Spec.Replicas > 0 && s.Batches != nil && s.Batches.Reason != v1beta1.BatchDone {
 		rt.Fatalf("the update is done, and its status is not: %s", m)
 	}
 	before := m.writes
