@@ -102,7 +102,7 @@ packages := $(if $(PKG),$(foreach m,. $(nested),$(if $(strip $(call of,$m)),$m:$
 # The race detector is for packages that start goroutines or synchronize them: the others
 # have nothing that it could find. RACE=all is for every package, those of slow_races too: their
 # tests start the program by the hundred, or render by the hundred, at many times the cost.
-slow_races := cmd|controllers/delivery/hostiletest|lab/bench/registry
+slow_races := cmd|examples|controllers/delivery/hostiletest|lab/bench/registry
 synchronizes := ^[[:space:]]+go (func|[[:alpha:]_.]+\()|"sync(/atomic)?"|errgroup|\bchan\b
 concurrent = git grep --untracked -lE '$(if $(RACE),.,$(synchronizes))' -- '*.go' | xargs -n1 dirname | sort -u$(if $(RACE),, | grep -vxE '$(slow_races)')
 # Of a folder with the race detector, the tests that run without it, as |A|B|C: those in
