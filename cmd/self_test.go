@@ -167,16 +167,16 @@ func TestWorkloadComponent(t *testing.T) {
 	f.keelson("render", "prod", component).want(t, 0).says(t,
 		"readOnlyRootFilesystem: true", "runAsNonRoot: true", "kind: NetworkPolicy", "- port: webhooks\n", "image: ghcr.io/keelson-io/keelson:v0.1.0", "--webhook-service=keelson-system/workload-controllers",
 		"name: clonesets.apps.kruise.io", "name: daemonsets.apps.kruise.io", "failurePolicy: Ignore", "failurePolicy: Fail").
-		saysNot(t, "kind: PodDisruptionBudget", "kind: ServiceMonitor", "caBundle", "--count-preparing-update", "--recreate-changed-claims")
+		saysNot(t, "kind: PodDisruptionBudget", "kind: ServiceMonitor", "caBundle", "--count-preparing-update", "--recreate-changed-claims", "--deployments")
 	for right := range grantedByObjects(t, f.keelson("render", "prod", component, "-o", "json").want(t, 0).out) {
 		if strings.Contains(fmt.Sprintf("%+v", right), "*") {
 			t.Errorf("a wildcard: %+v", right)
 		}
 	}
-	f.edit("clusters/prod/workload-controllers.yaml", "replicas: 1", "replicas: 2, cloneSets: {countPreparingUpdate: true, recreateChangedClaims: true}, protection: {kinds: [{group: shop.example, resources: [carts]}]}")
+	f.edit("clusters/prod/workload-controllers.yaml", "replicas: 1", "replicas: 2, cloneSets: {countPreparingUpdate: true, recreateChangedClaims: true}, deployments: {enabled: false}, protection: {kinds: [{group: shop.example, resources: [carts]}]}")
 	f.commit()
 	f.keelson("render", "prod", component, "-a", "monitoring.coreos.com/v1/ServiceMonitor").want(t, 0).says(t,
-		"kind: PodDisruptionBudget", "kind: ServiceMonitor", "shop.example", "--count-preparing-update\n", "--recreate-changed-claims\n")
+		"kind: PodDisruptionBudget", "kind: ServiceMonitor", "shop.example", "--count-preparing-update\n", "--recreate-changed-claims\n", "--deployments=false\n")
 	f.edit("clusters/prod/workload-controllers.yaml", "replicas: 2", `webhook: {clientCA: "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"}, replicas: 2`)
 	f.commit()
 	f.keelson("render", "prod", component).want(t, 0).says(t, "--webhook-client-ca=/etc/keelson/client-ca/ca.crt", "--webhook-client-name=kube-apiserver", "name: workload-controllers-client-ca")

@@ -1,7 +1,10 @@
 package cmd_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -9,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
@@ -69,6 +73,67 @@ func TestWorkloadDeployment(t *testing.T) {
 	s.keelson("resume", "api").want(t, 0)
 	if get().Spec.Paused {
 		t.Error("it is still paused")
+	}
+}
+
+// A Deployment with the annotation of a rollout is shown, paused and released by its annotations.
+func TestWorkloadRollout(t *testing.T) {
+	s := newShop(t)
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "api", Annotations: map[string]string{
+		v1beta1.AnnotationRollout:       "batches:\n  sizes: [1, 100%]\npartition: 2\nnew: 1\n",
+		v1beta1.AnnotationRolloutBefore: `{"before": {"paused": true, "minReadySeconds": 7}, "wrote": {"paused": true}, "token": "5"}`,
+	}}}
+	d.Spec = appsv1.DeploymentSpec{Paused: true, Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}}
+	d.Spec.Template.Labels = map[string]string{"app": "api"}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "api:v2"}}
+	s.create(d)
+	put := func(annotations map[string]string) {
+		t.Helper()
+		before := d.DeepCopy()
+		maps.Copy(d.Annotations, annotations)
+		if err := s.client.Patch(t.Context(), d, client.MergeFrom(before)); err != nil {
+			t.Fatal(err)
+		}
+		d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 2, AvailableReplicas: 2}
+		if err := s.client.Status().Update(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(reason v1beta1.BatchReason) map[string]string {
+		is := v1beta1.DeploymentRolloutStatus{ObservedGeneration: d.Generation + 1, Batches: &v1beta1.BatchStatus{Batch: "1/2", Number: 1, Revision: "api-1", Started: metav1.Unix(1000, 0), Reason: reason, Message: "as it is"}}
+		data, err := json.Marshal(is)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return map[string]string{v1beta1.AnnotationRolloutStatus: string(data)}
+	}
+	put(says(v1beta1.BatchPaused))
+	s.keelson("status", "api").want(t, 1).says(t, "Deployment workloadrollout/api: Progressing: batch 1/2: as it is", "update: RollingUpdate, paused")
+	s.keelson("pause", "api").want(t, 0).says(t, "is paused already")
+	s.keelson("resume", "api").want(t, 0).says(t, "is not paused")
+	get := func() {
+		t.Helper()
+		if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(d), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get()
+	if !d.Spec.Paused || strings.Contains(d.Annotations[v1beta1.AnnotationRolloutBefore], `"before":{"paused"`) || d.Annotations[v1beta1.AnnotationRollout] != `{"batches":{"sizes":[1,"100%"]},"new":1,"partition":2}` {
+		t.Errorf("after resume: paused %t, %v", d.Spec.Paused, d.Annotations)
+	}
+	s.keelson("pause", "api").want(t, 0).says(t, "is paused")
+	get()
+	if !strings.Contains(d.Annotations[v1beta1.AnnotationRollout], `"paused":true`) {
+		t.Errorf("after pause: %v", d.Annotations)
+	}
+	s.keelson("next-batch", "api").want(t, 2).says(t, "it has no batches in the annotation workloads.keelson.io/rollout") // it can't be read
+	put(map[string]string{v1beta1.AnnotationRollout: "batches: {sizes: [1, 100%]}\npartition: 2"})
+	put(says(v1beta1.BatchApproval))
+	s.keelson("status", "api").want(t, 1).says(t, "batch: 1/2 since ", "update: RollingUpdate, partition 2")
+	s.keelson("next-batch", "api").want(t, 0).says(t, "batch 2 of revision api-1 is released")
+	get()
+	if got := d.Annotations[v1beta1.AnnotationNextBatch]; got != "api-1@1000/2" {
+		t.Errorf("released %s", got)
 	}
 }
 

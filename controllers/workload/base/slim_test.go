@@ -110,3 +110,24 @@ func TestSlimOthers(t *testing.T) {
 		})
 	}
 }
+
+// A Deployment is kept whole if its updates are divided, and by its name if not.
+func TestSlimDeployment(t *testing.T) {
+	t.Parallel()
+	plain := &appsv1.Deployment{ObjectMeta: owned("v1"), Spec: appsv1.DeploymentSpec{MinReadySeconds: 5}}
+	want := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "shop", UID: "1", ResourceVersion: "5"}}
+	if diff := cmp.Diff(any(want), kept(t, plain)); diff != "" {
+		t.Error(diff)
+	}
+	for _, name := range []string{v1beta1.AnnotationRollout, v1beta1.AnnotationRolloutBefore, v1beta1.AnnotationRolloutStatus} {
+		divided := &appsv1.Deployment{ObjectMeta: owned("v1"), Spec: appsv1.DeploymentSpec{MinReadySeconds: 5}}
+		divided.Annotations[name] = "{}"
+		if is, ok := kept(t, divided).(*appsv1.Deployment); !ok || is.Spec.MinReadySeconds != 5 || len(is.Annotations) != 2 {
+			t.Errorf("%s: %+v", name, is)
+		}
+	}
+	lost := &appsv1.Deployment{ObjectMeta: owned("v1"), Spec: appsv1.DeploymentSpec{MinReadySeconds: NeverAvailable}}
+	if is, ok := kept(t, lost).(*appsv1.Deployment); !ok || is.Spec.MinReadySeconds != NeverAvailable {
+		t.Errorf("a step without annotations: %+v", is)
+	}
+}

@@ -116,7 +116,8 @@ func (o observation) update(kept *v1beta1.DeploymentRolloutBefore, rollout *v1be
 	l.move = b.Status != nil && b.Status.Reason == v1beta1.BatchUpdating && !b.Stopped && !paused
 	status.Refused, status.Batches = "", b.Status
 	to := steer(live, kept.Before, f.counts, l)
-	if len(o.sets) == 0 && !kept.Before.Paused { // the first pods are no update, and a paused Deployment gets none
+	none := len(o.sets) == 0 && d.Status.Replicas == 0 && (f.counts.observed || isOpen(live))
+	if none && !kept.Before.Paused { // the first pods are no update, and a paused Deployment gets none
 		to = step(live, false, f.counts.replicas, 0)
 	}
 	p := o.write(kept, to, status)
@@ -158,7 +159,7 @@ func (o observation) facts(kept *v1beta1.DeploymentRolloutBefore, was *v1beta1.B
 	}
 	f.count(o, fresh, kept.Before.MinReadySeconds, was)
 	f.counts.available = f.pods.Available
-	f.counts.fenced = isFenced(d, fresh, kept.Token)
+	f.counts.bounded = isBounded(d, fresh, kept.Token)
 	f.pods.Wanted, f.pods.Reached, f.pods.Old = f.counts.replicas, max(f.counts.fresh, f.pods.Updated), max(f.counts.old, f.pods.Old)
 	return f
 }
@@ -208,13 +209,13 @@ func replicasOf(s *appsv1.ReplicaSet) int {
 	return int(*s.Spec.Replicas)
 }
 
-// isFenced reports whether no pod of the newest ReplicaSet can count as available for the Deployment
+// isBounded reports whether no pod of the newest ReplicaSet can count as available for the Deployment
 // controller.
 //
 // The Deployment controller acts by the status of the ReplicaSet that it has read, which may be an old one.
 // But each step has another token, and first the Deployment controller copies the token to the ReplicaSet,
 // with the resourceVersion that it has read. So it has read at least the status that is seen here.
-func isFenced(d *appsv1.Deployment, fresh *appsv1.ReplicaSet, token string) bool {
+func isBounded(d *appsv1.Deployment, fresh *appsv1.ReplicaSet, token string) bool {
 	if fresh == nil {
 		return d.Status.UpdatedReplicas == 0
 	}

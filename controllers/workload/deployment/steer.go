@@ -31,9 +31,9 @@ type counts struct {
 	available int
 	// observed: the Deployment controller has seen the spec.
 	observed bool
-	// fenced: the Deployment controller can't count a pod of the newest ReplicaSet as available. There is
+	// bounded: the Deployment controller can't count a pod of the newest ReplicaSet as available. There is
 	// no such pod, or its ReplicaSet says so since the last write.
-	fenced bool
+	bounded bool
 }
 
 // limits bound how many pods are updated, and how many are out of service meanwhile.
@@ -77,7 +77,7 @@ func steer(live, before fields, c counts, l limits) fields {
 		return live
 	case isOpen(live) && !c.reached(live):
 		return live
-	case moves && (isOpen(live) || c.settled(live) && c.fenced):
+	case moves && (isOpen(live) || c.settled(live) && c.bounded):
 		return step(live, false, unavailable, surge)
 	case isOpen(live):
 		live.Paused = true // maxSurge stays: the Deployment controller removes no pod then

@@ -55,12 +55,12 @@ func TestSteer(t *testing.T) {
 	rest.Paused = true
 	open := step(user, false, 1, 0)
 	closed := step(user, true, 1, 0)
-	whole := counts{replicas: 4, old: 4, active: 1, observed: true, fenced: true}
-	begun := counts{replicas: 4, old: 3, fresh: 1, active: 2, observed: true, fenced: true}
+	whole := counts{replicas: 4, old: 4, active: 1, observed: true, bounded: true}
+	begun := counts{replicas: 4, old: 3, fresh: 1, active: 2, observed: true, bounded: true}
 	ready := begun
 	ready.available = 1
-	unfenced := ready
-	unfenced.fenced = false
+	unbounded := ready
+	unbounded.bounded = false
 	move := limits{unavailable: 1, end: 2, move: true}
 	for name, c := range map[string]struct {
 		live   fields
@@ -75,8 +75,8 @@ func TestSteer(t *testing.T) {
 		"new pods are not available":     {closed, begun, move, closed},
 		"the next step":                  {closed, ready, move, step(user, false, 2, 0)},
 		"the next step, at once":         {open, ready, move, step(user, false, 2, 0)},
-		"a status may be old":            {closed, unfenced, move, closed},
-		"new pods count, before a step":  {waiting(closed, user, ready), unfenced, move, step(waiting(closed, user, ready), true, 1, 0)},
+		"a status may be old":            {closed, unbounded, move, closed},
+		"new pods count, before a step":  {waiting(closed, user, ready), unbounded, move, step(waiting(closed, user, ready), true, 1, 0)},
 		"the end of a batch":             {closed, ready, limits{end: 1}, rest},
 		"paused during a step":           {open, whole, limits{}, fields{Paused: true, MinReadySeconds: 5, ProgressDeadlineSeconds: user.ProgressDeadlineSeconds, MaxUnavailable: user.MaxUnavailable, MaxSurge: new(intstr.FromInt(0))}},
 		"another template during a step": {step(user, false, 3, 0), begun, move, step(user, true, 3, 0)},
@@ -170,16 +170,16 @@ func TestLostFields(t *testing.T) {
 	}
 }
 
-// TestFence has what shows that the Deployment controller counts no new pod as available.
-func TestFence(t *testing.T) {
+// TestBounded has what shows that a step is bounded: the Deployment controller counts no new pod as available.
+func TestBounded(t *testing.T) {
 	d := deployment("{}")
 	d.Spec.MinReadySeconds = neverAvailable
 	is := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Generation: 3, Annotations: map[string]string{v1beta1.AnnotationRolloutBefore: `{"token":"5"}`}},
 		Spec:       appsv1.ReplicaSetSpec{Replicas: new(int32(2)), MinReadySeconds: neverAvailable}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 3, Replicas: 2},
 	}
-	if !isFenced(d, is, "5") || !isFenced(d, nil, "5") {
-		t.Error("it is fenced")
+	if !isBounded(d, is, "5") || !isBounded(d, nil, "5") {
+		t.Error("it is bounded")
 	}
 	for name, change := range map[string]func(*appsv1.ReplicaSet){
 		"an older write":          func(s *appsv1.ReplicaSet) { s.Annotations[v1beta1.AnnotationRolloutBefore] = `{"token":"4"}` },
@@ -189,12 +189,12 @@ func TestFence(t *testing.T) {
 		"a pod that is available": func(s *appsv1.ReplicaSet) { s.Status.AvailableReplicas = 1 },
 	} {
 		other := is.DeepCopy()
-		if change(other); isFenced(d, other, "5") {
-			t.Errorf("%s: it is not fenced", name)
+		if change(other); isBounded(d, other, "5") {
+			t.Errorf("%s: it is not bounded", name)
 		}
 	}
 	d.Status.UpdatedReplicas = 1
-	if isFenced(d, nil, "5") {
+	if isBounded(d, nil, "5") {
 		t.Error("a ReplicaSet that is not seen yet has pods")
 	}
 }
