@@ -95,6 +95,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 func (r *Reconciler) work(ctx context.Context, d *appsv1.Deployment) (time.Duration, error) {
 	o := observation{deployment: d, now: r.now()}
 	p := newPlan(o)
+	if p.waits {
+		return 0, nil // an event follows
+	}
 	if p.needs {
 		follower, err := r.followers.of(r.running, d) //nolint:contextcheck // informers of one Deployment outlive a reconcile
 		if err != nil {

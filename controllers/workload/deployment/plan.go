@@ -33,6 +33,8 @@ type plan struct {
 	fields fields
 	kept   *v1beta1.DeploymentRolloutBefore
 	status *v1beta1.DeploymentRolloutStatus
+	// waits: nothing is written before the Deployment controller has seen the spec.
+	waits bool
 	// needs: the ReplicaSets and pods must be known first. Nothing is written.
 	needs bool
 	// busy: the ReplicaSets and pods have to be followed.
@@ -73,6 +75,8 @@ func newPlan(o observation) plan {
 		status.Refused = ""
 		c := counts{replicas: wanted(d), fresh: wanted(d), active: 1, observed: true}
 		return o.write(kept, waiting(live, kept.Before, c), status)
+	case !o.known && d.Status.ObservedGeneration < d.Generation && isDone(status):
+		return plan{waits: true}
 	case !o.known:
 		return plan{needs: true, busy: true}
 	}
@@ -91,8 +95,12 @@ func handBack(d *appsv1.Deployment, kept *v1beta1.DeploymentRolloutBefore) plan 
 // isQuiet reports whether all pods have the template, and no batch waits.
 func isQuiet(d *appsv1.Deployment, s v1beta1.DeploymentRolloutStatus) bool {
 	replicas := d.Status.Replicas
-	return d.Status.ObservedGeneration >= d.Generation && int(replicas) == wanted(d) && d.Status.UpdatedReplicas == replicas &&
-		(s.Batches == nil || s.Batches.Reason == v1beta1.BatchDone)
+	return d.Status.ObservedGeneration >= d.Generation && int(replicas) == wanted(d) && d.Status.UpdatedReplicas == replicas && isDone(s)
+}
+
+// isDone reports whether no update is under way.
+func isDone(s v1beta1.DeploymentRolloutStatus) bool {
+	return s.Batches == nil || s.Batches.Reason == v1beta1.BatchDone
 }
 
 func wanted(d *appsv1.Deployment) int {

@@ -132,6 +132,7 @@ func TestRefusedAnnotation(t *testing.T) {
 		return d.Spec.Paused && strings.Contains(deployment.Status(d).Refused, "a batch has at least one pod")
 	})
 	w.change(rollout("{batches: {sizes: [1]}}"))
+	w.observed(2)
 	w.until("followed", func(d *appsv1.Deployment) bool {
 		s := deployment.Status(d)
 		return s.Refused == "" && s.ObservedGeneration == d.Generation

@@ -45,13 +45,39 @@ func TestDeploymentSurge(t *testing.T) {
 	n.Check(err)
 	writes := map[string]int{}
 	for _, e := range events {
-		if e.Resource.Namespace == n.Namespace && (e.Verb == "patch" || e.Verb == "update") && (e.Resource.Resource == "deployments" || e.Resource.Resource == "replicasets") {
-			writes[strings.TrimPrefix(e.User, "system:serviceaccount:kube-system:")+" "+e.Verb+" "+e.Resource.Resource+" "+e.Resource.Subresource]++
+		if e.Resource.Namespace == n.Namespace && e.Write() && (e.Resource.Resource == "deployments" || e.Resource.Resource == "replicasets") {
+			result := map[bool]string{true: "accepted", false: "refused"}[e.Accepted()]
+			writes[strings.TrimPrefix(e.User, "system:serviceaccount:kube-system:")+" "+e.Resource.Resource+" "+e.Resource.Subresource+" "+result]++
 		}
 	}
 	t.Logf("an update of six pods in two batches: %v", writes)
-	if patches := writes[cluster.Keelson+" patch deployments "]; patches == 0 || patches > 60 {
-		t.Errorf("%d patches of the Deployment", patches)
+	// Six pods come one by one at most: two writes for each, those around a batch, and counts once a second.
+	if patches := writes[cluster.Keelson+" deployments  accepted"]; patches == 0 || patches > 60 {
+		t.Errorf("%d writes of the Deployment", patches)
+	}
+	n.caughtUpAtRest(k)
+}
+
+// caughtUpAtRest checks that a Deployment at rest is neither read nor written.
+func (n *test) caughtUpAtRest(k divided) {
+	n.Helper()
+	n.says(k, "that it is at rest", func(p progress) bool { return p.paused && p.waiting })
+	from, err := audit.End(n.log)
+	n.Check(err)
+	n.Do("label", "pods", "--all", "touched=yes") // pods of a Deployment at rest are not followed
+	n.Do("annotate", "deployment/web", "note=a")  // one answer: the status of this generation
+	n.says(k, "that it has seen it", func(p progress) bool { return p.paused && p.waiting })
+	events, _, err := audit.Read(n.log, from)
+	n.Check(err)
+	var requests []string
+	for _, e := range events {
+		ours := e.User == cluster.Keelson && e.Resource.Namespace == n.Namespace && e.Resource.Resource != "events"
+		if conflict := e.Write() && !e.Accepted(); ours && !conflict {
+			requests = append(requests, e.Stage+" "+e.Verb+" "+e.Resource.String())
+		}
+	}
+	if len(requests) != 1 || !strings.Contains(requests[0], "patch") {
+		n.Errorf("requests for a Deployment at rest after a new annotation: %v", requests)
 	}
 }
 
