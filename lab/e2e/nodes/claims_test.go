@@ -1,7 +1,6 @@
 package nodes_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,20 +41,20 @@ spec:
 // growVolumes gives each volume of a claim the size that the claim asks for, and changes its pod. Without
 // that, the kubelet would see the larger volume at its next look at the pod, about a minute later. It
 // returns the number of volumes that it changed.
-func (n *test) growVolumes(ctx context.Context) int {
+func (n *test) growVolumes() int {
 	n.Helper()
-	claims, err := n.Client.CoreV1().PersistentVolumeClaims(n.Namespace).List(ctx, metav1.ListOptions{})
+	claims, err := n.Client.CoreV1().PersistentVolumeClaims(n.Namespace).List(n.Context(), metav1.ListOptions{})
 	n.Check(err)
 	grown := 0
 	for _, c := range claims.Items {
-		v, err := n.Client.CoreV1().PersistentVolumes().Get(ctx, c.Spec.VolumeName, metav1.GetOptions{})
+		v, err := n.Client.CoreV1().PersistentVolumes().Get(n.Context(), c.Spec.VolumeName, metav1.GetOptions{})
 		n.Check(err)
 		wants := c.Spec.Resources.Requests[corev1.ResourceStorage]
 		if has := v.Spec.Capacity[corev1.ResourceStorage]; has.Cmp(wants) >= 0 {
 			continue
 		}
 		patch := fmt.Sprintf(`{"spec": {"capacity": {"storage": %q}}}`, wants.String())
-		_, err = n.Client.CoreV1().PersistentVolumes().Patch(ctx, v.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		_, err = n.Client.CoreV1().PersistentVolumes().Patch(n.Context(), v.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		n.Check(err)
 		n.Do("annotate", "--overwrite", "pod", strings.TrimPrefix(c.Name, "data-"), "lab.example/grown="+wants.String())
 		grown++
@@ -92,7 +91,7 @@ func TestClaimGrows(t *testing.T) {
 	n.apply(strings.Replace(sized("128Mi"), "IMAGE/web:v1", "IMAGE/web:v2", 1))
 	grown := 0
 	n.Until(set, "updated, with claims that have grown", func(s workloadtest.Status) bool {
-		grown += n.growVolumes(t.Context())
+		grown += n.growVolumes()
 		return s.UpdatedReplicas == 3 && s.AvailableReplicas == 3 && len(s.VolumeClaims) == 1 && s.VolumeClaims[0].CompatibleReadyReplicas == 3
 	})
 	if grown != 3 {
