@@ -104,12 +104,10 @@ func (l limits) next(c counts) (unavailable, surge int, moves bool) {
 }
 
 // allow reports whether an open step goes no further than the next one may. unavailable is that of the next
-// one.
+// one. Users can write percentages into an open step, so the numbers are those of the Deployment controller.
 func (l limits) allow(live fields, c counts, unavailable int) bool {
-	if live.MaxUnavailable == nil || live.MaxSurge == nil {
-		return false
-	}
-	return live.MaxUnavailable.IntValue() <= unavailable && live.MaxUnavailable.IntValue()+live.MaxSurge.IntValue() <= max(l.end, c.fresh)
+	surge, most := bounds(live, c.replicas)
+	return most <= unavailable && most+surge <= max(l.end, c.fresh)
 }
 
 // reached reports whether the Deployment controller has carried an open step out.

@@ -80,6 +80,8 @@ func TestSteer(t *testing.T) {
 		"the end of a batch":             {closed, ready, limits{end: 1}, rest},
 		"paused during a step":           {open, whole, limits{}, fields{Paused: true, MinReadySeconds: 5, ProgressDeadlineSeconds: user.ProgressDeadlineSeconds, MaxUnavailable: user.MaxUnavailable, MaxSurge: new(intstr.FromInt(0))}},
 		"another template during a step": {step(user, false, 3, 0), begun, move, step(user, true, 3, 0)},
+		// 'kubectl apply' of a manifest with percentages writes them into a step. They allow two pods, and the batch ends at one.
+		"percentages during a step": {fields{MinReadySeconds: neverAvailable, ProgressDeadlineSeconds: new(int32(noDeadline)), MaxUnavailable: new(intstr.FromString("25%")), MaxSurge: new(intstr.FromString("25%"))}, whole, limits{unavailable: 1, surge: 1, end: 1, move: true}, fields{Paused: true, MinReadySeconds: neverAvailable, ProgressDeadlineSeconds: new(int32(noDeadline)), MaxUnavailable: new(intstr.FromString("25%")), MaxSurge: new(intstr.FromString("25%"))}},
 	} {
 		got := steer(c.live, user, c.counts, c.limits)
 		if name == "new pods count, before a step" {
