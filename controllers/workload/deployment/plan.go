@@ -236,12 +236,24 @@ func isBounded(d *appsv1.Deployment, fresh *appsv1.ReplicaSet, token string) boo
 		s.ObservedGeneration >= fresh.Generation && s.AvailableReplicas == 0
 }
 
+// nextToken returns a token that is newer than all others, also after a clock went back. Otherwise the copy
+// of an older write would count, and the fields of a step would become the user's.
+func (o observation) nextToken(kept *v1beta1.DeploymentRolloutBefore) string {
+	next := max(o.now.UnixNano(), number(kept.Token)+1)
+	for _, s := range o.sets {
+		if k := Before(s); k != nil {
+			next = max(next, number(k.Token)+1)
+		}
+	}
+	return strconv.FormatInt(next, 10)
+}
+
 // write returns the plan that writes fields and a status.
 func (o observation) write(kept *v1beta1.DeploymentRolloutBefore, to fields, status v1beta1.DeploymentRolloutStatus) plan {
 	d := o.deployment
 	kept.Wrote = to
 	if kept.Token == "" || !equal(fieldsOf(d), to) {
-		kept.Token = strconv.FormatInt(o.now.UnixNano(), 10)
+		kept.Token = o.nextToken(kept)
 	}
 	status.ObservedGeneration = d.Generation
 	p := plan{fields: to, kept: kept, status: &status}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -146,10 +147,15 @@ func recoverKept(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *v1beta1.Deplo
 }
 
 // newer reports whether a token is of a later write.
-func newer(token, than string) bool {
-	a, _ := strconv.ParseInt(token, 10, 64)
-	b, _ := strconv.ParseInt(than, 10, 64)
-	return a > b
+func newer(token, than string) bool { return number(token) > number(than) }
+
+// number returns the number of a token; 0: it is not one of the controller, which are below half of the range.
+func number(token string) int64 {
+	n, err := strconv.ParseInt(token, 10, 64)
+	if err != nil || n > math.MaxInt64/2 {
+		return 0
+	}
+	return n
 }
 
 // Status returns the status of a rollout; the zero status: there is none that can be read.

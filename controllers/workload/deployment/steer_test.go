@@ -172,6 +172,49 @@ func TestLostFields(t *testing.T) {
 	}
 }
 
+// TestClockWentBack opens a step by a clock that is behind the one of the writes before it, as that of another
+// replica can be. The copy of the write before may not count as the latest one: the fields of the step would
+// become the user's.
+func TestClockWentBack(t *testing.T) {
+	for name, token := range map[string]string{"an hour": "3600000000000", "a token that no clock has": "99999999999999999999", "the last number": "9223372036854775807"} {
+		user := fields{MinReadySeconds: 5, ProgressDeadlineSeconds: new(int32(600)), MaxUnavailable: new(intstr.FromString("25%")), MaxSurge: new(intstr.FromInt(1))}
+		rest := user
+		rest.Paused = true
+		d := deployment("{}")
+		d.Spec.Replicas = new(int32(4))
+		live := func(p plan) {
+			f := p.fields
+			d.Spec.Paused, d.Spec.MinReadySeconds, d.Spec.ProgressDeadlineSeconds = f.Paused, f.MinReadySeconds, f.ProgressDeadlineSeconds
+			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: f.MaxSurge, MaxUnavailable: f.MaxUnavailable}
+			for name, value := range map[string]any{v1beta1.AnnotationRolloutBefore: p.kept, v1beta1.AnnotationRolloutStatus: p.status} {
+				data, err := json.Marshal(value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				d.Annotations[name] = string(data)
+			}
+		}
+		live(plan{fields: rest, kept: &v1beta1.DeploymentRolloutBefore{Before: user, Wrote: rest, Token: token}})
+		set := &appsv1.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "v1", UID: "v1", Annotations: map[string]string{v1beta1.AnnotationRolloutBefore: d.Annotations[v1beta1.AnnotationRolloutBefore]},
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
+			},
+			Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(4)), Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"v": "1"}}}},
+		}
+		for i := range 3 {
+			p := newPlan(observation{deployment: d, sets: []*appsv1.ReplicaSet{set}, known: true, now: time.Unix(60+int64(i), 0)})
+			if !equal(p.kept.Before, user) {
+				t.Errorf("%s: the user has %s now", name, text(t, p.kept.Before))
+			}
+			live(p)
+		}
+		if d.Spec.Paused {
+			t.Errorf("%s: no step is open", name)
+		}
+	}
+}
+
 // TestBounded has what shows that a step is bounded: the Deployment controller counts no new pod as available.
 func TestBounded(t *testing.T) {
 	d := deployment("{}")
