@@ -87,7 +87,8 @@ func knownControllerFields() []controllerFields {
 			// annotation, and goes by them.
 			managers: []string{v1alpha1.RolloutManager}, match: v1alpha1.ObjectMatch{Group: "apps", Kinds: []string{"Deployment"}},
 			paths:  []string{".spec.paused", ".spec.minReadySeconds", ".spec.progressDeadlineSeconds", ".spec.strategy.rollingUpdate"},
-			yields: true, marks: []string{v1beta1.AnnotationRollout, v1beta1.AnnotationRolloutBefore},
+			annotations: []string{v1beta1.AnnotationRolloutBefore, v1beta1.AnnotationRolloutStatus},
+			yields:      true, marks: []string{v1beta1.AnnotationRollout, v1beta1.AnnotationRolloutBefore},
 		},
 		{
 			// Removes the names of pods that a person chose for deletion, once the pods are gone:
