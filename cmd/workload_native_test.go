@@ -74,6 +74,21 @@ func TestWorkloadDeployment(t *testing.T) {
 	if get().Spec.Paused {
 		t.Error("it is still paused")
 	}
+	// 'keelson workloads' follows an annotation without a value, and keeps the Deployment paused. To resume it by its
+	// own field would update all pods at once.
+	now = get()
+	now.Annotations, now.Spec.Paused = map[string]string{"workloads.keelson.io/rollout": ""}, true
+	if err := s.client.Update(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	s.keelson("resume", "api").want(t, 0)
+	if !get().Spec.Paused {
+		t.Error("its own field is resumed")
+	}
+	s.keelson("pause", "api").want(t, 0)
+	if value := get().Annotations["workloads.keelson.io/rollout"]; value != `{"paused":true}` {
+		t.Errorf("the annotation is %q", value)
+	}
 }
 
 // A Deployment with the annotation of a rollout is shown, paused and released by its annotations.

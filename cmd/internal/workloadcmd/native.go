@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/deployment"
@@ -32,7 +31,7 @@ func (s *workloadObject) ofDeployment(o *appsv1.Deployment) {
 	s.policy = cmp.Or(string(o.Spec.Strategy.Type), string(appsv1.RollingUpdateDeploymentStrategyType))
 	is := &o.Status
 	s.pods = workloadPods{Wanted: wanted(o.Spec.Replicas), Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
-	if o.Annotations[v1beta1.AnnotationRollout] != "" {
+	if _, has := o.Annotations[v1beta1.AnnotationRollout]; has { // an empty one is followed, too
 		s.ofRollout(o)
 	}
 }
@@ -52,7 +51,7 @@ func (s *workloadObject) ofRollout(o *appsv1.Deployment) {
 // pauseRollout returns the annotations that pause or resume a Deployment whose updates are divided.
 func (s *workloadObject) pauseRollout(paused bool) (map[string]any, error) {
 	annotations, rollout := map[string]any{}, map[string]any{}
-	if err := yaml.Unmarshal([]byte(s.GetAnnotations()[v1beta1.AnnotationRollout]), &rollout); err != nil {
+	if err := deployment.Decode(s.GetAnnotations()[v1beta1.AnnotationRollout], &rollout); err != nil {
 		return nil, fmt.Errorf("%s: annotation %s: %w", s.title(), v1beta1.AnnotationRollout, err)
 	}
 	if delete(rollout, "paused"); paused {

@@ -66,7 +66,7 @@ func newPlan(o observation) plan {
 	rollout, err := Rollout(d)
 	switch {
 	case err != nil:
-		status.Refused = err.Error()
+		status.Refused = abridged(err.Error())
 		return o.write(kept, waiting(live, kept.Before, counts{active: 2}), status)
 	case !live.Paused && !moving: // nothing is decided while the Deployment controller goes on by itself
 		status.Refused = ""

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
+	yamlnode "go.yaml.in/yaml/v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +29,7 @@ import (
 func Rollout(d *appsv1.Deployment) (*v1beta1.DeploymentRollout, error) {
 	path := field.NewPath("metadata", "annotations").Key(v1beta1.AnnotationRollout)
 	o := &v1beta1.DeploymentRollout{}
-	if err := yaml.UnmarshalStrict([]byte(d.Annotations[v1beta1.AnnotationRollout]), o); err != nil {
+	if err := Decode(d.Annotations[v1beta1.AnnotationRollout], o); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType {
@@ -39,6 +42,43 @@ func Rollout(d *appsv1.Deployment) (*v1beta1.DeploymentRollout, error) {
 		}
 	}
 	return o, all.ToAggregate() //nolint:wrapcheck // it names the fields
+}
+
+const (
+	// maxRollout is the most bytes of a rollout. A hundred sizes, each with a comment, are less.
+	maxRollout = 10_000
+	// maxRefused is the most bytes of a reason in the status. Errors can repeat what is wrong with them.
+	maxRefused = 1000
+)
+
+// Decode reads the value of [v1beta1.AnnotationRollout] strictly. All who can change a Deployment can write it, so
+// it can't take much memory: aliases would make gigabytes of a few kilobytes.
+func Decode(text string, into any) error {
+	if len(text) > maxRollout {
+		return fmt.Errorf("it has %d bytes, more than %d", len(text), maxRollout)
+	}
+	var root yamlnode.Node
+	if err := yamlnode.Unmarshal([]byte(text), &root); err != nil {
+		return err //nolint:wrapcheck // it says that it is of YAML
+	}
+	if hasAlias(&root) {
+		return errors.New("YAML anchors and aliases are not supported")
+	}
+	return yaml.UnmarshalStrict([]byte(text), into) //nolint:wrapcheck // as above
+}
+
+// hasAlias reports whether a part of a YAML document stands for another one.
+func hasAlias(n *yamlnode.Node) bool {
+	return n.Kind == yamlnode.AliasNode || n.Anchor != "" || slices.ContainsFunc(n.Content, hasAlias)
+}
+
+// abridged returns a reason without its middle if it is long. With all of it, the API server could refuse the
+// write that pauses the Deployment.
+func abridged(reason string) string {
+	if len(reason) <= maxRefused {
+		return reason
+	}
+	return strings.ToValidUTF8(reason[:maxRefused/2], "") + "…" + strings.ToValidUTF8(reason[len(reason)-maxRefused/2:], "")
 }
 
 // partition returns how many of a number of pods stay as they are.
