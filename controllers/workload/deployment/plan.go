@@ -48,10 +48,11 @@ func newPlan(o observation) plan {
 	d := o.deployment
 	moving := d.Spec.MinReadySeconds == neverAvailable
 	kept := Before(d)
-	if moving && !o.known {
+	lost := isLost(d)
+	if (moving || lost) && !o.known {
 		return plan{needs: true, busy: true}
 	}
-	if moving {
+	if moving || lost {
 		kept = recoverKept(d, o.sets)
 	}
 	if _, has := d.Annotations[v1beta1.AnnotationRollout]; !has {

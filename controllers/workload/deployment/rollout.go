@@ -164,18 +164,29 @@ func Before(o metav1.Object) *v1beta1.DeploymentRolloutBefore {
 	return kept
 }
 
-// recoverKept returns what is kept of the user's fields while a step is under way. The Deployment controller
-// copies it to the newest ReplicaSet. 'kubectl rollout undo' and 'kubectl replace' can take it from the
-// Deployment, or put an older one there.
+// isLost reports whether a Deployment has no copy of the user's fields any more, although Keelson has written its
+// status.
+func isLost(d *appsv1.Deployment) bool {
+	_, has := d.Annotations[v1beta1.AnnotationRolloutStatus]
+	return has && Before(d) == nil
+}
+
+// recoverKept returns what is kept of the user's fields while a step is under way, or after it was lost. The
+// Deployment controller copies it to the newest ReplicaSet. 'kubectl rollout undo' and 'kubectl replace' can take
+// it from the Deployment, or put an older one there. Without a step, a copy counts only if it is of the live
+// fields: those of an older copy would become the user's.
 func recoverKept(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *v1beta1.DeploymentRolloutBefore {
-	kept := Before(d)
-	if d.Spec.MinReadySeconds != neverAvailable {
-		return kept
-	}
+	kept, moving := Before(d), d.Spec.MinReadySeconds == neverAvailable
 	for _, s := range sets {
 		if k := Before(s); k != nil && (kept == nil || newer(k.Token, kept.Token)) {
 			kept = k
 		}
+	}
+	if !moving {
+		if kept != nil && !equal(kept.Wrote, fieldsOf(d)) {
+			return nil
+		}
+		return kept
 	}
 	if kept == nil { // nothing is left of it but the defaults of the API server
 		quarter := intstr.FromString("25%")

@@ -186,6 +186,38 @@ func TestLostFields(t *testing.T) {
 	}
 }
 
+// TestLostFieldsAtRest loses the annotation with the user's fields between two steps, as a tool that removes unknown
+// annotations does. Without the copy, the pause would be the user's: no update would begin, and the Deployment
+// would be handed back paused.
+func TestLostFieldsAtRest(t *testing.T) {
+	user := fields{MaxUnavailable: new(intstr.FromInt(1)), MaxSurge: new(intstr.FromInt(2))}
+	rest := user
+	rest.Paused = true
+	d := deployment("{}")
+	d.Annotations[v1beta1.AnnotationRolloutStatus] = "{}"
+	d.Spec.Paused, d.Spec.Strategy.RollingUpdate = true, &appsv1.RollingUpdateDeployment{MaxSurge: user.MaxSurge, MaxUnavailable: user.MaxUnavailable}
+	set := func(wrote fields) []*appsv1.ReplicaSet {
+		data, err := json.Marshal(v1beta1.DeploymentRolloutBefore{Before: user, Wrote: wrote, Token: "5"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []*appsv1.ReplicaSet{{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1beta1.AnnotationRolloutBefore: string(data)}}}}
+	}
+	if p := newPlan(observation{deployment: d}); !p.needs {
+		t.Error("the pause is the user's without a look at the ReplicaSets")
+	}
+	if p := newPlan(observation{deployment: d, sets: set(rest), known: true}); !equal(p.kept.Before, user) {
+		t.Errorf("the user has %s", text(t, p.kept.Before))
+	}
+	if p := newPlan(observation{deployment: d, sets: set(step(user, false, 1, 0)), known: true}); !equal(p.kept.Before, rest) {
+		t.Errorf("the user has %s by a copy of another write", text(t, p.kept.Before))
+	}
+	delete(d.Annotations, v1beta1.AnnotationRollout)
+	if p := newPlan(observation{deployment: d, sets: set(rest), known: true}); !equal(p.fields, user) || p.kept != nil {
+		t.Errorf("handed back %s", text(t, p.fields))
+	}
+}
+
 // TestClockWentBack opens a step by a clock that is behind the one of the writes before it, as that of another
 // replica can be. The copy of the write before may not count as the latest one: the fields of the step would
 // become the user's.
