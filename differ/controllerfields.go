@@ -86,7 +86,7 @@ func knownControllerFields() []controllerFields {
 			// The steps of an update: controllers/workload/deployment. It keeps the values of git in an
 			// annotation, and goes by them.
 			managers: []string{v1alpha1.RolloutManager}, match: v1alpha1.ObjectMatch{Group: "apps", Kinds: []string{"Deployment"}},
-			paths:  []string{".spec.paused", ".spec.minReadySeconds", ".spec.progressDeadlineSeconds", ".spec.strategy.rollingUpdate"},
+			paths:       []string{".spec.paused", ".spec.minReadySeconds", ".spec.progressDeadlineSeconds", ".spec.strategy.rollingUpdate"},
 			annotations: []string{v1beta1.AnnotationRolloutBefore, v1beta1.AnnotationRolloutStatus},
 			yields:      true, marks: []string{v1beta1.AnnotationRollout, v1beta1.AnnotationRolloutBefore},
 		},
