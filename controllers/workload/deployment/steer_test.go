@@ -218,6 +218,23 @@ func TestLostFieldsAtRest(t *testing.T) {
 	}
 }
 
+// TestPausedByUser annotates a Deployment that its user had paused. It gets no pod, and no pod of another template,
+// until its user resumes it: the annotation may not take the pause away.
+func TestPausedByUser(t *testing.T) {
+	d := deployment("{}")
+	d.Spec.Paused, d.Spec.Replicas = true, new(int32(2))
+	old := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1", UID: "v1", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}},
+		Spec:       appsv1.ReplicaSetSpec{Replicas: new(int32(2)), Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"v": "1"}}}},
+	}
+	for name, sets := range map[string][]*appsv1.ReplicaSet{"no pods": nil, "another template": {old}} {
+		p := newPlan(observation{deployment: d, sets: sets, known: true, now: time.Unix(60, 0)})
+		if !p.fields.Paused || p.fields.MinReadySeconds == neverAvailable || !p.kept.Before.Paused {
+			t.Errorf("%s: %s", name, text(t, p.fields))
+		}
+	}
+}
+
 // TestClockWentBack opens a step by a clock that is behind the one of the writes before it, as that of another
 // replica can be. The copy of the write before may not count as the latest one: the fields of the step would
 // become the user's.
