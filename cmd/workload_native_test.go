@@ -77,7 +77,7 @@ func TestWorkloadDeployment(t *testing.T) {
 	// 'keelson workloads' follows an annotation without a value, and keeps the Deployment paused. To resume it by its
 	// own field would update all pods at once.
 	now = get()
-	now.Annotations, now.Spec.Paused = map[string]string{"workloads.keelson.io/rollout": ""}, true
+	now.Annotations, now.Spec.Paused = map[string]string{"workloads.keelson.io/update-strategy": ""}, true
 	if err := s.client.Update(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
@@ -86,17 +86,17 @@ func TestWorkloadDeployment(t *testing.T) {
 		t.Error("its own field is resumed")
 	}
 	s.keelson("pause", "api").want(t, 0)
-	if value := get().Annotations["workloads.keelson.io/rollout"]; value != `{"paused":true}` {
+	if value := get().Annotations["workloads.keelson.io/update-strategy"]; value != `{"paused":true}` {
 		t.Errorf("the annotation is %q", value)
 	}
 }
 
-// A Deployment with the annotation of a rollout is shown, paused and released by its annotations.
+// A Deployment with an update strategy is shown, paused and released by its annotations.
 func TestWorkloadRollout(t *testing.T) {
 	s := newShop(t)
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "api", Annotations: map[string]string{
-		v1beta1.AnnotationRollout:       "batches:\n  sizes: [1, 100%]\npartition: 2\nnew: 1\n",
-		v1beta1.AnnotationRolloutBefore: `{"before": {"paused": true, "minReadySeconds": 7}, "wrote": {"paused": true}, "token": "5"}`,
+		v1beta1.AnnotationUpdateStrategy: "batches:\n  sizes: [1, 100%]\npartition: 2\nnew: 1\n",
+		v1beta1.AnnotationUpdateBefore:   `{"before": {"paused": true, "minReadySeconds": 7}, "wrote": {"paused": true}, "token": "5"}`,
 	}}}
 	d.Spec = appsv1.DeploymentSpec{Paused: true, Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}}
 	d.Spec.Template.Labels = map[string]string{"app": "api"}
@@ -115,12 +115,12 @@ func TestWorkloadRollout(t *testing.T) {
 		}
 	}
 	says := func(reason v1beta1.BatchReason) map[string]string {
-		is := v1beta1.DeploymentRolloutStatus{ObservedGeneration: d.Generation + 1, Batches: &v1beta1.BatchStatus{Batch: "1/2", Number: 1, Revision: "api-1", Started: metav1.Unix(1000, 0), Reason: reason, Message: "as it is"}}
+		is := v1beta1.DeploymentUpdateStatus{ObservedGeneration: d.Generation + 1, Batches: &v1beta1.BatchStatus{Batch: "1/2", Number: 1, Revision: "api-1", Started: metav1.Unix(1000, 0), Reason: reason, Message: "as it is"}}
 		data, err := json.Marshal(is)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return map[string]string{v1beta1.AnnotationRolloutStatus: string(data)}
+		return map[string]string{v1beta1.AnnotationUpdateStatus: string(data)}
 	}
 	put(says(v1beta1.BatchPaused))
 	s.keelson("status", "api").want(t, 1).says(t, "Deployment workloadrollout/api: Progressing: batch 1/2: as it is", "update: RollingUpdate, paused")
@@ -133,16 +133,16 @@ func TestWorkloadRollout(t *testing.T) {
 		}
 	}
 	get()
-	if !d.Spec.Paused || strings.Contains(d.Annotations[v1beta1.AnnotationRolloutBefore], `"before":{"paused"`) || d.Annotations[v1beta1.AnnotationRollout] != `{"batches":{"sizes":[1,"100%"]},"new":1,"partition":2}` {
+	if !d.Spec.Paused || strings.Contains(d.Annotations[v1beta1.AnnotationUpdateBefore], `"before":{"paused"`) || d.Annotations[v1beta1.AnnotationUpdateStrategy] != `{"batches":{"sizes":[1,"100%"]},"new":1,"partition":2}` {
 		t.Errorf("after resume: paused %t, %v", d.Spec.Paused, d.Annotations)
 	}
 	s.keelson("pause", "api").want(t, 0).says(t, "is paused")
 	get()
-	if !strings.Contains(d.Annotations[v1beta1.AnnotationRollout], `"paused":true`) {
+	if !strings.Contains(d.Annotations[v1beta1.AnnotationUpdateStrategy], `"paused":true`) {
 		t.Errorf("after pause: %v", d.Annotations)
 	}
-	s.keelson("next-batch", "api").want(t, 2).says(t, "it has no batches in the annotation workloads.keelson.io/rollout") // it can't be read
-	put(map[string]string{v1beta1.AnnotationRollout: "batches: {sizes: [1, 100%]}\npartition: 2"})
+	s.keelson("next-batch", "api").want(t, 2).says(t, "it has no batches in the annotation workloads.keelson.io/update-strategy") // it can't be read
+	put(map[string]string{v1beta1.AnnotationUpdateStrategy: "batches: {sizes: [1, 100%]}\npartition: 2"})
 	put(says(v1beta1.BatchApproval))
 	s.keelson("status", "api").want(t, 1).says(t, "batch: 1/2 since ", "update: RollingUpdate, partition 2")
 	s.keelson("next-batch", "api").want(t, 0).says(t, "batch 2 of revision api-1 is released")

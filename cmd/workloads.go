@@ -66,7 +66,7 @@ exits; its supervisor starts it again. A killed process loses nothing, because
 all its state is in the objects.
 
 With --deployments it also divides the updates of Deployments of Kubernetes
-that have the annotation workloads.keelson.io/rollout into batches, and leaves
+that have the annotation workloads.keelson.io/update-strategy into batches, and leaves
 pods at their revision by a partition. It changes the Deployment alone, and
 gives it back when the annotation goes.
 
@@ -91,7 +91,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.IntVar(&o.run.Workers, "workers", 4, "`NUMBER` of workloads that are looked at at once")
 	f.BoolVar(&o.run.CountPreparingUpdate, "count-preparing-update", false, "when a CloneSet is scaled, count pods in PreparingUpdate as updated")
 	f.BoolVar(&o.run.RecreateChangedClaims, "recreate-changed-claims", false, "replace the pods of a CloneSet whose volumeClaimTemplates have changed: new pods get new claims, and the data of the old claims is lost")
-	f.BoolVar(&o.run.Deployments, "deployments", true, "divide the updates of Deployments that have the annotation workloads.keelson.io/rollout; this needs the right to patch Deployments")
+	f.BoolVar(&o.run.Deployments, "deployments", true, "divide the updates of Deployments that have the annotation workloads.keelson.io/update-strategy; this needs the right to patch Deployments")
 	f.StringVar(&o.service, "webhook-service", "", "`NAMESPACE/NAME` of the Service by which API servers reach the webhooks; empty: no webhooks")
 	f.IntVar(&o.port, "webhook-port", 9443, "`PORT` of the webhooks' server")
 	f.StringVar(&o.clientCA, "webhook-client-ca", "", "`FILE` of the CA, as PEM, that signs the client certificates of API servers; empty: none is asked for")

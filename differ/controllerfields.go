@@ -85,10 +85,10 @@ func knownControllerFields() []controllerFields {
 		{
 			// The steps of an update: controllers/workload/deployment. It keeps the values of git in an
 			// annotation, and goes by them.
-			managers: []string{v1alpha1.RolloutManager}, match: v1alpha1.ObjectMatch{Group: "apps", Kinds: []string{"Deployment"}},
+			managers: []string{v1alpha1.DeploymentManager}, match: v1alpha1.ObjectMatch{Group: "apps", Kinds: []string{"Deployment"}},
 			paths:       []string{".spec.paused", ".spec.minReadySeconds", ".spec.progressDeadlineSeconds", ".spec.strategy.rollingUpdate"},
-			annotations: []string{v1beta1.AnnotationRolloutBefore, v1beta1.AnnotationRolloutStatus},
-			yields:      true, marks: []string{v1beta1.AnnotationRollout, v1beta1.AnnotationRolloutBefore},
+			annotations: []string{v1beta1.AnnotationUpdateBefore, v1beta1.AnnotationUpdateStatus},
+			yields:      true, marks: []string{v1beta1.AnnotationUpdateStrategy, v1beta1.AnnotationUpdateBefore},
 		},
 		{
 			// Removes the names of pods that a person chose for deletion, once the pods are gone:

@@ -62,9 +62,9 @@ const (
 	// WorkloadManager owns fields set by a person with 'keelson workload'. Keelson treats them like
 	// any person's fields.
 	WorkloadManager = FieldManager + "-workload"
-	// RolloutManager owns the fields of Deployments that 'keelson workloads' changes while they have the
-	// annotation workloads.keelson.io/rollout.
-	RolloutManager = FieldManager + "-rollout"
+	// DeploymentManager owns the fields of Deployments that 'keelson workloads' changes while they have the
+	// annotation workloads.keelson.io/update-strategy.
+	DeploymentManager = FieldManager + "-rollout"
 	// EpochManager owns AnnotationEpoch, and nothing else.
 	EpochManager = FieldManager + "-epoch"
 	// Namespace of Keelson's own objects, in the hub and in target clusters.

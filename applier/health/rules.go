@@ -143,8 +143,8 @@ func builtinHealth(live map[string]any) (h Result, decided bool) {
 	if w, is := workloadKinds()[kind]; is && group == workloadsGroup {
 		return workloadHealth(w, live), true
 	}
-	if group == "apps" && kind == "Deployment" && hasRollout(live) {
-		return rolloutHealth(live), true
+	if group == "apps" && kind == "Deployment" && hasUpdateStrategy(live) {
+		return updateHealth(live), true
 	}
 	switch {
 	case group == "batch" && kind == "Job":

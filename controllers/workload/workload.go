@@ -45,7 +45,7 @@ type Options struct {
 	Lead bool
 	// Workers is how many workloads of one kind are reconciled at once.
 	Workers int
-	// Deployments divides the updates of Deployments that have [v1beta1.AnnotationRollout].
+	// Deployments divides the updates of Deployments that have [v1beta1.AnnotationUpdateStrategy].
 	Deployments bool
 	// CountPreparingUpdate and RecreateChangedClaims: see [base.Options].
 	CountPreparingUpdate, RecreateChangedClaims bool

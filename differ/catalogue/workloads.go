@@ -224,7 +224,7 @@ object.spec.?replicas.orValue(1) > 1 && int(new) >= object.spec.?replicas.orValu
 			source:  "https://github.com/keelson-io/keelson/blob/main/docs/guides/workloads-in-place.md",
 			// All at once is what no batches mean, too. The annotation is YAML or JSON.
 			when:  `[old, new].map(v, type(v) == string && v.matches('sizes') && !v.matches('sizes"?:\\s*(\\[\\s*|-\\s*)["\']?100%')) == [true, false]`,
-			paths: []string{`.metadata.annotations["workloads.keelson.io/rollout"]`},
+			paths: []string{`.metadata.annotations["workloads.keelson.io/update-strategy"]`},
 		},
 		{
 			name: "no-min-ready-time", effect: v1alpha1.EffectWarn, kinds: serving(), on: changeRemove(),

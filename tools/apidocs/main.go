@@ -101,7 +101,7 @@ The controller writes these objects into the hub. They hold status only: what sh
 		w.kind(kind)
 	}
 	w.constants("Labels and annotations", "Label", "Annotation")
-	w.constants("Field managers and names", "FieldManager", "ProbeManager", "WorkloadManager", "RolloutManager", "EpochManager", "Namespace", "LeasePrefix")
+	w.constants("Field managers and names", "FieldManager", "ProbeManager", "WorkloadManager", "DeploymentManager", "EpochManager", "Namespace", "LeasePrefix")
 	return w.text()
 }
 

@@ -31,43 +31,43 @@ func (s *workloadObject) ofDeployment(o *appsv1.Deployment) {
 	s.policy = cmp.Or(string(o.Spec.Strategy.Type), string(appsv1.RollingUpdateDeploymentStrategyType))
 	is := &o.Status
 	s.pods = workloadPods{Wanted: wanted(o.Spec.Replicas), Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
-	if _, has := o.Annotations[v1beta1.AnnotationRollout]; has { // an empty one is followed, too
-		s.ofRollout(o)
+	if _, has := o.Annotations[v1beta1.AnnotationUpdateStrategy]; has { // an empty one is followed, too
+		s.ofUpdateStrategy(o)
 	}
 }
 
-// ofRollout reads the annotations of a Deployment whose updates are divided. Its own fields are those of the
+// ofUpdateStrategy reads the annotations of a Deployment whose updates are divided. Its own fields are those of the
 // current step.
-func (s *workloadObject) ofRollout(o *appsv1.Deployment) {
+func (s *workloadObject) ofUpdateStrategy(o *appsv1.Deployment) {
 	s.divided, s.paused, s.batch = true, false, deployment.Status(o).Batches
 	if kept := deployment.Before(o); kept != nil {
 		s.paused, s.minReadySeconds = kept.Before.Paused, kept.Before.MinReadySeconds
 	}
-	if rollout, err := deployment.Rollout(o); err == nil { // the health says what is wrong
-		s.partition, s.batches, s.paused = rollout.Partition, rollout.Batches, s.paused || rollout.Paused
+	if strategy, err := deployment.Strategy(o); err == nil { // the health says what is wrong
+		s.partition, s.batches, s.paused = strategy.Partition, strategy.Batches, s.paused || strategy.Paused
 	}
 }
 
-// pauseRollout returns the annotations that pause or resume a Deployment whose updates are divided.
-func (s *workloadObject) pauseRollout(paused bool) (map[string]any, error) {
-	annotations, rollout := map[string]any{}, map[string]any{}
-	if err := deployment.Decode(s.GetAnnotations()[v1beta1.AnnotationRollout], &rollout); err != nil {
-		return nil, fmt.Errorf("%s: annotation %s: %w", s.title(), v1beta1.AnnotationRollout, err)
+// pauseUpdates returns the annotations that pause or resume a Deployment whose updates are divided.
+func (s *workloadObject) pauseUpdates(paused bool) (map[string]any, error) {
+	annotations, strategy := map[string]any{}, map[string]any{}
+	if err := deployment.Decode(s.GetAnnotations()[v1beta1.AnnotationUpdateStrategy], &strategy); err != nil {
+		return nil, fmt.Errorf("%s: annotation %s: %w", s.title(), v1beta1.AnnotationUpdateStrategy, err)
 	}
-	if delete(rollout, "paused"); paused {
-		rollout["paused"] = true
+	if delete(strategy, "paused"); paused {
+		strategy["paused"] = true
 	}
-	data, err := json.Marshal(rollout)
+	data, err := json.Marshal(strategy)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.title(), err)
 	}
-	annotations[v1beta1.AnnotationRollout] = string(data)
+	annotations[v1beta1.AnnotationUpdateStrategy] = string(data)
 	if kept := deployment.Before(s); kept != nil && kept.Before.Paused && !paused { // it was paused before it got the annotation
 		kept.Before.Paused = false
 		if data, err = json.Marshal(kept); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.title(), err)
 		}
-		annotations[v1beta1.AnnotationRolloutBefore] = string(data)
+		annotations[v1beta1.AnnotationUpdateBefore] = string(data)
 	}
 	return annotations, nil
 }
@@ -106,7 +106,7 @@ func (s *workloadObject) pauseField() string {
 	case !s.kind.native():
 		return "spec.updateStrategy.rollingUpdate.paused"
 	case s.divided:
-		return "paused in the annotation " + v1beta1.AnnotationRollout
+		return "paused in the annotation " + v1beta1.AnnotationUpdateStrategy
 	case s.kind.Kind == kindDeployment:
 		return "spec.paused"
 	}
@@ -116,7 +116,7 @@ func (s *workloadObject) pauseField() string {
 // batchesField returns the field that divides updates.
 func (s *workloadObject) batchesField() string {
 	if s.kind.Kind == kindDeployment {
-		return "batches in the annotation " + v1beta1.AnnotationRollout
+		return "batches in the annotation " + v1beta1.AnnotationUpdateStrategy
 	}
 	return "spec.updateStrategy.rollingUpdate.batches"
 }

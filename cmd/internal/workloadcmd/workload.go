@@ -191,7 +191,7 @@ type workloadObject struct {
 	// The fields of the spec that all kinds have:
 	partition       *v1beta1.IntOrString
 	paused          bool
-	divided         bool // a Deployment with [v1beta1.AnnotationRollout]
+	divided         bool // a Deployment with [v1beta1.AnnotationUpdateStrategy]
 	policy          string
 	minReadySeconds int32
 	updated, before string // names of revisions

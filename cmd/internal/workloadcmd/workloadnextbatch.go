@@ -25,7 +25,7 @@ func newWorkloadNextBatch(inv *cli.Invocation, o *workloadOptions) *cobra.Comman
 		Short: "Let the next batch of an update begin",
 		Long: `Next-batch releases the next batch of a workload whose update is divided by
 spec.updateStrategy.rollingUpdate.batches, or of a Deployment by batches in the
-annotation workloads.keelson.io/rollout. The update waits for that: 'keelson
+annotation workloads.keelson.io/update-strategy. The update waits for that: 'keelson
 workload status' says so. The release is an annotation that names the update and the
 batch. It is for this update alone: an update that comes later, to the same
 revision too, waits again.

@@ -23,7 +23,7 @@ func newWorkloadPause(inv *cli.Invocation, o *workloadOptions) *cobra.Command {
 		Long: `Pause sets spec.updateStrategy.rollingUpdate.paused, or spec.paused of a
 Deployment: pods stay at their revision. Scaling goes on, and so does the
 replacement of what fails. A Deployment with the annotation
-workloads.keelson.io/rollout is paused in that annotation. StatefulSets and
+workloads.keelson.io/update-strategy is paused in that annotation. StatefulSets and
 DaemonSets of Kubernetes have no such field.
 
 What Keelson delivers it refuses to pause: say it in git, or hold the component
@@ -49,7 +49,7 @@ func newWorkloadResume(inv *cli.Invocation, o *workloadOptions) *cobra.Command {
 		Use:   "resume NAME",
 		Short: "Let an update go on that pause stopped",
 		Long: `Resume takes spec.updateStrategy.rollingUpdate.paused away, or spec.paused of a
-Deployment, or paused in its annotation workloads.keelson.io/rollout: pods come
+Deployment, or paused in its annotation workloads.keelson.io/update-strategy: pods come
 to the newest revision, up to the partition.
 
 What Keelson delivers it refuses to resume, as pause does.
@@ -111,7 +111,7 @@ func (w *workloads) setPaused(ctx context.Context, found *workloadObject, paused
 	metadata, spec := map[string]any{"resourceVersion": found.GetResourceVersion()}, map[string]any{"paused": value}
 	switch {
 	case found.divided:
-		annotations, err := found.pauseRollout(paused)
+		annotations, err := found.pauseUpdates(paused)
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ func slim(o any) (any, error) {
 	case *corev1.Node:
 		o.Status, o.Annotations = corev1.NodeStatus{}, nil // large: it lists all images of the node
 	case *appsv1.Deployment:
-		if !HasRollout(o) {
+		if !HasUpdateStrategy(o) {
 			return &appsv1.Deployment{ObjectMeta: identity(o)}, nil
 		}
 		delete(o.Annotations, corev1.LastAppliedConfigAnnotation)
@@ -42,10 +42,10 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// HasRollout reports whether a Deployment has the annotation that divides its updates, or has to be handed
+// HasUpdateStrategy reports whether a Deployment has the annotation that divides its updates, or has to be handed
 // back after that.
-func HasRollout(o client.Object) bool {
-	for _, name := range []string{v1beta1.AnnotationRollout, v1beta1.AnnotationRolloutBefore, v1beta1.AnnotationRolloutStatus} {
+func HasUpdateStrategy(o client.Object) bool {
+	for _, name := range []string{v1beta1.AnnotationUpdateStrategy, v1beta1.AnnotationUpdateBefore, v1beta1.AnnotationUpdateStatus} {
 		if _, has := o.GetAnnotations()[name]; has {
 			return true
 		}

@@ -119,7 +119,7 @@ func TestSlimDeployment(t *testing.T) {
 	if diff := cmp.Diff(any(want), kept(t, plain)); diff != "" {
 		t.Error(diff)
 	}
-	for _, name := range []string{v1beta1.AnnotationRollout, v1beta1.AnnotationRolloutBefore, v1beta1.AnnotationRolloutStatus} {
+	for _, name := range []string{v1beta1.AnnotationUpdateStrategy, v1beta1.AnnotationUpdateBefore, v1beta1.AnnotationUpdateStatus} {
 		divided := &appsv1.Deployment{ObjectMeta: owned("v1"), Spec: appsv1.DeploymentSpec{MinReadySeconds: 5}}
 		divided.Annotations[name] = "{}"
 		if is, ok := kept(t, divided).(*appsv1.Deployment); !ok || is.Spec.MinReadySeconds != 5 || len(is.Annotations) != 2 {

@@ -1,5 +1,5 @@
 // Package deployment divides the updates of Deployments of apps/v1 that have the annotation
-// workloads.keelson.io/rollout. It changes fields of the Deployment alone: the Deployment controller of
+// workloads.keelson.io/update-strategy. It changes fields of the Deployment alone: the Deployment controller of
 // Kubernetes goes on to scale the ReplicaSets.
 //
 // Between two steps the Deployment is paused. A step lets the Deployment controller replace a number of
@@ -47,7 +47,7 @@ type Reconciler struct {
 // Add adds the controller of Deployments to a manager. The context ends what it starts. It returns an error
 // if the client or the controller cannot be built.
 func Add(ctx context.Context, m ctrl.Manager, o base.Options) error {
-	h, err := base.New(m, kind, "deployment-rollout", nil, o)
+	h, err := base.New(m, kind, "keelson-deployments", nil, o)
 	if err != nil {
 		return fmt.Errorf("the controller of Deployments: %w", err)
 	}
@@ -65,8 +65,10 @@ func Add(ctx context.Context, m ctrl.Manager, o base.Options) error {
 
 // steered lets the events of Deployments through that have the annotation, or had it.
 func steered() predicate.Predicate {
-	is := predicate.NewPredicateFuncs(base.HasRollout)
-	is.UpdateFunc = func(e event.UpdateEvent) bool { return base.HasRollout(e.ObjectOld) || base.HasRollout(e.ObjectNew) }
+	is := predicate.NewPredicateFuncs(base.HasUpdateStrategy)
+	is.UpdateFunc = func(e event.UpdateEvent) bool {
+		return base.HasUpdateStrategy(e.ObjectOld) || base.HasUpdateStrategy(e.ObjectNew)
+	}
 	return is
 }
 
@@ -79,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err) //nolint:wrapcheck // it says what and where
 	}
-	if d.DeletionTimestamp != nil || !base.HasRollout(d) {
+	if d.DeletionTimestamp != nil || !base.HasUpdateStrategy(d) {
 		r.followers.stop(q.NamespacedName)
 		return reconcile.Result{}, nil
 	}
@@ -134,7 +136,7 @@ func (r *Reconciler) write(ctx context.Context, o observation, p plan) (time.Dur
 		return 0, fmt.Errorf("encode the change of Deployment %s/%s: %w", d.Namespace, d.Name, err)
 	}
 	now := d.DeepCopy()
-	if err := r.Objects.Patch(ctx, now, client.RawPatch(types.MergePatchType, data), client.FieldOwner(v1alpha1.RolloutManager)); err != nil {
+	if err := r.Objects.Patch(ctx, now, client.RawPatch(types.MergePatchType, data), client.FieldOwner(v1alpha1.DeploymentManager)); err != nil {
 		return 0, fmt.Errorf("change Deployment %s/%s: %w", d.Namespace, d.Name, err)
 	}
 	r.tell(d, &was, p.status)
@@ -162,11 +164,11 @@ func (p plan) change(d *appsv1.Deployment) (change map[string]any, urgent bool, 
 		}
 		return nil
 	}
-	if err := put(v1beta1.AnnotationRolloutBefore, p.kept, p.kept != nil); err != nil {
+	if err := put(v1beta1.AnnotationUpdateBefore, p.kept, p.kept != nil); err != nil {
 		return nil, false, err
 	}
 	urgent = urgent || len(annotations) > 0
-	if err := put(v1beta1.AnnotationRolloutStatus, p.status, p.status != nil); err != nil {
+	if err := put(v1beta1.AnnotationUpdateStatus, p.status, p.status != nil); err != nil {
 		return nil, false, err
 	}
 	if len(annotations) == 0 && len(spec) == 0 {
@@ -185,7 +187,7 @@ func (p plan) change(d *appsv1.Deployment) (change map[string]any, urgent bool, 
 }
 
 // outline returns what of a status is written at once.
-func outline(s v1beta1.DeploymentRolloutStatus) any {
+func outline(s v1beta1.DeploymentUpdateStatus) any {
 	b := s.Batches
 	if b == nil {
 		b = &v1beta1.BatchStatus{}
@@ -218,10 +220,10 @@ func specChange(live, to fields) map[string]any {
 }
 
 // tell records an event for a change of the status.
-func (r *Reconciler) tell(d *appsv1.Deployment, was, is *v1beta1.DeploymentRolloutStatus) {
+func (r *Reconciler) tell(d *appsv1.Deployment, was, is *v1beta1.DeploymentUpdateStatus) {
 	switch {
 	case is == nil:
-		r.Events.Eventf(d, nil, corev1.EventTypeNormal, "HandedBack", "Reconciling", "the annotation %s is gone: the Deployment has its own fields again", v1beta1.AnnotationRollout)
+		r.Events.Eventf(d, nil, corev1.EventTypeNormal, "HandedBack", "Reconciling", "the annotation %s is gone: the Deployment has its own fields again", v1beta1.AnnotationUpdateStrategy)
 	case is.Refused != "" && is.Refused != was.Refused:
 		r.Events.Eventf(d, nil, corev1.EventTypeWarning, base.ReasonRefused, "Reconciling", "%s", is.Refused)
 	case is.Refused == "":

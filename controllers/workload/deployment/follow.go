@@ -138,8 +138,8 @@ func slim(o any) (any, error) {
 	}
 	switch o := o.(type) {
 	case *appsv1.ReplicaSet:
-		if text, has := o.Annotations[v1beta1.AnnotationRolloutBefore]; has {
-			kept.Annotations = map[string]string{v1beta1.AnnotationRolloutBefore: text}
+		if text, has := o.Annotations[v1beta1.AnnotationUpdateBefore]; has {
+			kept.Annotations = map[string]string{v1beta1.AnnotationUpdateBefore: text}
 		}
 		o.ObjectMeta, o.Spec.Selector, o.Status.Conditions = kept, nil, nil
 	case *corev1.Pod:

@@ -28,11 +28,11 @@ type observation struct {
 
 // plan is what a reconcile writes.
 type plan struct {
-	// fields are those of the spec, and kept is what is kept of the user's. status is that of the rollout.
+	// fields are those of the spec, and kept is what is kept of the user's. status is how far the update is.
 	// Both nil: the annotations go.
 	fields fields
-	kept   *v1beta1.DeploymentRolloutBefore
-	status *v1beta1.DeploymentRolloutStatus
+	kept   *v1beta1.DeploymentUpdateBefore
+	status *v1beta1.DeploymentUpdateStatus
 	// waits: nothing is written before the Deployment controller has seen the spec.
 	waits bool
 	// needs: the ReplicaSets and pods must be known first. Nothing is written.
@@ -55,16 +55,16 @@ func newPlan(o observation) plan {
 	if moving || lost {
 		kept = recoverKept(d, o.sets)
 	}
-	if _, has := d.Annotations[v1beta1.AnnotationRollout]; !has {
+	if _, has := d.Annotations[v1beta1.AnnotationUpdateStrategy]; !has {
 		return handBack(d, kept)
 	}
 	live := fieldsOf(d)
 	if kept == nil {
-		kept = &v1beta1.DeploymentRolloutBefore{Before: live, Wrote: live}
+		kept = &v1beta1.DeploymentUpdateBefore{Before: live, Wrote: live}
 	}
 	kept.Before = wishes(kept, live)
 	status := Status(d)
-	rollout, err := Rollout(d)
+	strategy, err := Strategy(d)
 	switch {
 	case err != nil:
 		status.Refused = abridged(err.Error())
@@ -81,11 +81,11 @@ func newPlan(o observation) plan {
 	case !o.known:
 		return plan{needs: true, busy: true}
 	}
-	return o.update(kept, rollout, status)
+	return o.update(kept, strategy, status)
 }
 
 // handBack returns the user's fields.
-func handBack(d *appsv1.Deployment, kept *v1beta1.DeploymentRolloutBefore) plan {
+func handBack(d *appsv1.Deployment, kept *v1beta1.DeploymentUpdateBefore) plan {
 	p := plan{fields: fieldsOf(d)}
 	if kept != nil {
 		p.fields = valid(wishes(kept, p.fields))
@@ -94,13 +94,13 @@ func handBack(d *appsv1.Deployment, kept *v1beta1.DeploymentRolloutBefore) plan 
 }
 
 // isQuiet reports whether all pods have the template, and no batch waits.
-func isQuiet(d *appsv1.Deployment, s v1beta1.DeploymentRolloutStatus) bool {
+func isQuiet(d *appsv1.Deployment, s v1beta1.DeploymentUpdateStatus) bool {
 	replicas := d.Status.Replicas
 	return d.Status.ObservedGeneration >= d.Generation && int(replicas) == wanted(d) && d.Status.UpdatedReplicas == replicas && isDone(s)
 }
 
 // isDone reports whether no update is under way.
-func isDone(s v1beta1.DeploymentRolloutStatus) bool {
+func isDone(s v1beta1.DeploymentUpdateStatus) bool {
 	return s.Batches == nil || s.Batches.Reason == v1beta1.BatchDone
 }
 
@@ -112,12 +112,13 @@ func wanted(d *appsv1.Deployment) int {
 }
 
 // update decides the next step of an update.
-func (o observation) update(kept *v1beta1.DeploymentRolloutBefore, rollout *v1beta1.DeploymentRollout, status v1beta1.DeploymentRolloutStatus) plan {
+func (o observation) update(kept *v1beta1.DeploymentUpdateBefore, strategy *v1beta1.DeploymentUpdateStrategy, status v1beta1.DeploymentUpdateStatus) plan {
 	d, live := o.deployment, fieldsOf(o.deployment)
 	f := o.facts(kept, status.Batches)
-	stay, _ := partition(rollout.Partition, f.counts.replicas) // Rollout has checked it
-	paused := rollout.Paused || kept.Before.Paused
-	b := batch.Decide(batchesOf(rollout), status.Batches, batch.Update{
+	stay, _ := partition(strategy.Partition, f.counts.replicas) // Strategy has checked it
+	paused := strategy.Paused || kept.Before.Paused
+	f.pods.Old = f.counts.surplus(f.pods.Old, stay)
+	b := batch.Decide(batchesOf(strategy), status.Batches, batch.Update{
 		Revision: f.revision, Before: f.before, Partition: stay, Paused: paused, Released: d.Annotations[v1beta1.AnnotationNextBatch], Now: o.now,
 	}, f.pods)
 	l := limits{end: f.counts.replicas - max(stay, b.Partition)}
@@ -137,6 +138,16 @@ func (o observation) update(kept *v1beta1.DeploymentRolloutBefore, rollout *v1be
 	return p
 }
 
+// surplus returns how many old pods there are for an update that leaves a number of pods as they are. Pods
+// that are updated beyond that take the places of old ones. If no pod may be updated, no step can remove
+// old pods that are too many, so the update does not wait for that.
+func (c counts) surplus(old, stay int) int {
+	if stay >= c.replicas && c.fresh == 0 {
+		return min(old, c.replicas)
+	}
+	return old + max(c.fresh-(c.replicas-stay), 0)
+}
+
 // facts are what the ReplicaSets and pods say.
 type facts struct {
 	counts           counts
@@ -146,7 +157,7 @@ type facts struct {
 }
 
 // facts counts the pods. was is the status of the update so far.
-func (o observation) facts(kept *v1beta1.DeploymentRolloutBefore, was *v1beta1.BatchStatus) facts {
+func (o observation) facts(kept *v1beta1.DeploymentUpdateBefore, was *v1beta1.BatchStatus) facts {
 	d := o.deployment
 	f := facts{revision: revisionOf(d, &d.Spec.Template)}
 	f.counts = counts{replicas: wanted(d), observed: d.Status.ObservedGeneration >= d.Generation}
@@ -239,7 +250,7 @@ func isBounded(d *appsv1.Deployment, fresh *appsv1.ReplicaSet, token string) boo
 
 // nextToken returns a token that is newer than all others, also after a clock went back. Otherwise the copy
 // of an older write would count, and the fields of a step would become the user's.
-func (o observation) nextToken(kept *v1beta1.DeploymentRolloutBefore) string {
+func (o observation) nextToken(kept *v1beta1.DeploymentUpdateBefore) string {
 	next := max(o.now.UnixNano(), number(kept.Token)+1)
 	for _, s := range o.sets {
 		if k := Before(s); k != nil {
@@ -250,7 +261,7 @@ func (o observation) nextToken(kept *v1beta1.DeploymentRolloutBefore) string {
 }
 
 // write returns the plan that writes fields and a status.
-func (o observation) write(kept *v1beta1.DeploymentRolloutBefore, to fields, status v1beta1.DeploymentRolloutStatus) plan {
+func (o observation) write(kept *v1beta1.DeploymentUpdateBefore, to fields, status v1beta1.DeploymentUpdateStatus) plan {
 	d := o.deployment
 	kept.Wrote = to
 	if kept.Token == "" || !equal(fieldsOf(d), to) {

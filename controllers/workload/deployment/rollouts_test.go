@@ -20,9 +20,9 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/batch"
 )
 
-// rolloutMachine lets a user, the controllers of Kubernetes, a kubelet and this controller act in any
+// updateMachine lets a user, the controllers of Kubernetes, a kubelet and this controller act in any
 // order, each with what it has read.
-type rolloutMachine struct {
+type updateMachine struct {
 	native
 	user  fields // what the user wants
 	image int
@@ -41,8 +41,8 @@ type rolloutMachine struct {
 	broken         string
 }
 
-func newRolloutMachine(rt *rapid.T) *rolloutMachine {
-	m := &rolloutMachine{image: 1}
+func newUpdateMachine(rt *rapid.T) *updateMachine {
+	m := &updateMachine{image: 1}
 	m.now = time.Unix(1_700_000_000, 0)
 	size := rapid.Int32Range(1, 12).Draw(rt, "replicas")
 	amount := func(what string) *v1beta1.IntOrString {
@@ -69,9 +69,9 @@ func newRolloutMachine(rt *rapid.T) *rolloutMachine {
 	return m
 }
 
-// annotate puts a rollout on the Deployment.
-func (m *rolloutMachine) annotate(rt *rapid.T) {
-	o := v1beta1.DeploymentRollout{Paused: rapid.IntRange(0, 9).Draw(rt, "paused") == 0}
+// annotate puts an update strategy on the Deployment.
+func (m *updateMachine) annotate(rt *rapid.T) {
+	o := v1beta1.DeploymentUpdateStrategy{Paused: rapid.IntRange(0, 9).Draw(rt, "paused") == 0}
 	if rapid.Bool().Draw(rt, "partition") {
 		o.Partition = new(rapid.SampledFrom([]v1beta1.IntOrString{intstr.FromInt(1), intstr.FromInt(3), intstr.FromString("50%"), intstr.FromString("100%")}).Draw(rt, "of"))
 	}
@@ -83,21 +83,21 @@ func (m *rolloutMachine) annotate(rt *rapid.T) {
 			Auto: rapid.Bool().Draw(rt, "auto"), MaxFailed: new(intstr.FromInt(rapid.IntRange(0, 2).Draw(rt, "maxFailed"))),
 		}
 	}
-	m.rollout(&o)
+	m.annotateWith(&o)
 }
 
-func (m *rolloutMachine) rollout(o *v1beta1.DeploymentRollout) {
+func (m *updateMachine) annotateWith(o *v1beta1.DeploymentUpdateStrategy) {
 	data, err := json.Marshal(o)
 	if err != nil {
 		panic(err)
 	}
 	m.change(func(d *appsv1.Deployment) {
-		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1beta1.AnnotationRollout, string(data))
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1beta1.AnnotationUpdateStrategy, string(data))
 	})
 }
 
 // change changes the Deployment as a client does.
-func (m *rolloutMachine) change(change func(*appsv1.Deployment)) {
+func (m *updateMachine) change(change func(*appsv1.Deployment)) {
 	d := m.d.DeepCopy()
 	change(d)
 	before, _ := json.Marshal([]any{m.d.Spec, m.d.Annotations})
@@ -110,12 +110,12 @@ func (m *rolloutMachine) change(change func(*appsv1.Deployment)) {
 }
 
 // steered reports whether the Deployment has the annotation, and the controller has taken it over.
-func (m *rolloutMachine) steered() bool {
-	return m.d.Annotations[v1beta1.AnnotationRollout] != "" && m.d.Annotations[v1beta1.AnnotationRolloutBefore] != ""
+func (m *updateMachine) steered() bool {
+	return m.d.Annotations[v1beta1.AnnotationUpdateStrategy] != "" && m.d.Annotations[v1beta1.AnnotationUpdateBefore] != ""
 }
 
 // check is called for each ReplicaSet that the Deployment controller scales.
-func (m *rolloutMachine) check(s *appsv1.ReplicaSet, to int32) {
+func (m *updateMachine) check(s *appsv1.ReplicaSet, to int32) {
 	if m.loose || !m.steered() {
 		return
 	}
@@ -139,16 +139,16 @@ func (m *rolloutMachine) check(s *appsv1.ReplicaSet, to int32) {
 	}
 }
 
-func (m *rolloutMachine) fail(format string, args ...any) {
+func (m *updateMachine) fail(format string, args ...any) {
 	if m.broken == "" {
 		m.broken = fmt.Sprintf(format, args...)
 	}
 }
 
 // reconcile is one reconcile of this controller, with what it has read.
-func (m *rolloutMachine) reconcile(rt *rapid.T) {
+func (m *updateMachine) reconcile(rt *rapid.T) {
 	d := m.seenDeployment
-	if d == nil || !base.HasRollout(d) {
+	if d == nil || !base.HasUpdateStrategy(d) {
 		return
 	}
 	p := newPlan(observation{deployment: d, sets: m.seenSets, pods: m.seenPods, known: true, now: m.now})
@@ -187,21 +187,21 @@ func (m *rolloutMachine) reconcile(rt *rapid.T) {
 }
 
 // opened computes what a step allows, from the annotations alone.
-func (m *rolloutMachine) opened() {
-	rollout, err := Rollout(m.d)
+func (m *updateMachine) opened() {
+	strategy, err := Strategy(m.d)
 	if err != nil {
 		m.fail("a step begins, and the annotation is refused: %v", err)
 		return
 	}
 	status := Status(m.d)
 	replicas := int(*m.d.Spec.Replicas)
-	stay, _ := partition(rollout.Partition, replicas)
+	stay, _ := partition(strategy.Partition, replicas)
 	end := replicas - stay
-	if ends := batch.Ends(batchesOf(rollout).Sizes, replicas); status.Batches != nil && len(ends) > 0 {
+	if ends := batch.Ends(batchesOf(strategy).Sizes, replicas); status.Batches != nil && len(ends) > 0 {
 		end = min(end, ends[status.Batches.Number-1])
 	}
-	if rollout.Paused || m.user.Paused {
-		m.fail("a step begins, and the rollout is paused")
+	if strategy.Paused || m.user.Paused {
+		m.fail("a step begins, and updates are paused")
 	}
 	_, unavailable := bounds(m.user, replicas)
 	available, fresh := 0, 0
@@ -219,12 +219,12 @@ func (m *rolloutMachine) opened() {
 	m.least = replicas - available - unavailable
 }
 
-func (m *rolloutMachine) see() {
+func (m *updateMachine) see() {
 	m.seenDeployment, m.seenSets, m.seenPods = m.d.DeepCopy(), slices.Clone(m.sets), slices.Clone(m.pods)
 }
 
 // idle lets all act until nothing changes.
-func (m *rolloutMachine) idle(rt *rapid.T) {
+func (m *updateMachine) idle(rt *rapid.T) {
 	quiet := 0
 	for i := 0; quiet < 6; i++ {
 		if i > 2000 {
@@ -240,7 +240,7 @@ func (m *rolloutMachine) idle(rt *rapid.T) {
 }
 
 // round lets all act once, with all that there is; pods become ready.
-func (m *rolloutMachine) round(rt *rapid.T) {
+func (m *updateMachine) round(rt *rapid.T) {
 	m.seeDeployment()
 	m.seeSets()
 	_ = m.syncDeployment()
@@ -258,14 +258,14 @@ func (m *rolloutMachine) round(rt *rapid.T) {
 	m.now = m.now.Add(time.Second)
 }
 
-func (m *rolloutMachine) String() string {
+func (m *updateMachine) String() string {
 	var b strings.Builder
 	live, _ := json.Marshal(fieldsOf(m.d))
 	fmt.Fprintf(&b, "replicas %d, template %s, generation %d/%d, %s", *m.d.Spec.Replicas, m.d.Spec.Template.Spec.Containers[0].Image, m.d.Generation, m.d.Status.ObservedGeneration, live)
 	for _, s := range m.sets {
 		fmt.Fprintf(&b, "; %s: %d, available %d", s.Name, *s.Spec.Replicas, s.Status.AvailableReplicas)
 	}
-	fmt.Fprintf(&b, "; allowed %d, least %d, loose %t; %s", m.allowed, m.least, m.loose, m.d.Annotations[v1beta1.AnnotationRolloutStatus])
+	fmt.Fprintf(&b, "; allowed %d, least %d, loose %t; %s", m.allowed, m.least, m.loose, m.d.Annotations[v1beta1.AnnotationUpdateStatus])
 	return b.String()
 }
 
@@ -274,7 +274,7 @@ func (m *rolloutMachine) String() string {
 // ends.
 func TestRollouts(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m := newRolloutMachine(rt)
+		m := newUpdateMachine(rt)
 		rt.Repeat(map[string]func(*rapid.T){
 			"": func(rt *rapid.T) {
 				if m.broken != "" {
@@ -328,7 +328,7 @@ func TestRollouts(t *testing.T) {
 			"user changes the template": m.changeTemplate,
 			"user changes a field":      m.changeField,
 			"user scales":               m.scale,
-			"user changes the rollout":  m.changeRollout,
+			"user changes the strategy": m.changeStrategy,
 			"user takes it away":        m.takeAway,
 		})
 		if m.broken != "" {
@@ -338,7 +338,7 @@ func TestRollouts(t *testing.T) {
 	})
 }
 
-func (m *rolloutMachine) changeTemplate(rt *rapid.T) {
+func (m *updateMachine) changeTemplate(rt *rapid.T) {
 	if rapid.IntRange(0, 2).Draw(rt, "really") > 0 {
 		rt.Skip("not now")
 	}
@@ -360,7 +360,7 @@ func (m *rolloutMachine) changeTemplate(rt *rapid.T) {
 	}
 }
 
-func (m *rolloutMachine) changeField(rt *rapid.T) {
+func (m *updateMachine) changeField(rt *rapid.T) {
 	if m.calm || rapid.IntRange(0, 2).Draw(rt, "really") > 0 || !m.steered() {
 		rt.Skip("not now")
 	}
@@ -394,7 +394,7 @@ func (m *rolloutMachine) changeField(rt *rapid.T) {
 	m.loose = true
 }
 
-func (m *rolloutMachine) scale(rt *rapid.T) {
+func (m *updateMachine) scale(rt *rapid.T) {
 	if m.calm || rapid.IntRange(0, 2).Draw(rt, "really") > 0 {
 		rt.Skip("not now")
 	}
@@ -403,7 +403,7 @@ func (m *rolloutMachine) scale(rt *rapid.T) {
 	m.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &to })
 }
 
-func (m *rolloutMachine) changeRollout(rt *rapid.T) {
+func (m *updateMachine) changeStrategy(rt *rapid.T) {
 	if m.calm || rapid.IntRange(0, 2).Draw(rt, "really") > 0 {
 		rt.Skip("not now")
 	}
@@ -413,11 +413,11 @@ func (m *rolloutMachine) changeRollout(rt *rapid.T) {
 	m.annotate(rt)
 }
 
-func (m *rolloutMachine) takeAway(rt *rapid.T) {
+func (m *updateMachine) takeAway(rt *rapid.T) {
 	if m.calm || rapid.IntRange(0, 2).Draw(rt, "really") > 0 || !m.steered() {
 		rt.Skip("not now")
 	}
-	m.change(func(d *appsv1.Deployment) { delete(d.Annotations, v1beta1.AnnotationRollout) })
+	m.change(func(d *appsv1.Deployment) { delete(d.Annotations, v1beta1.AnnotationUpdateStrategy) })
 	m.see()
 	m.reconcile(rt)
 	m.handedBack(rt)
@@ -425,23 +425,23 @@ func (m *rolloutMachine) takeAway(rt *rapid.T) {
 }
 
 // handedBack checks that the user has all fields again.
-func (m *rolloutMachine) handedBack(rt *rapid.T) {
+func (m *updateMachine) handedBack(rt *rapid.T) {
 	if got := fieldsOf(m.d); !equal(got, valid(m.user)) {
 		is, _ := json.Marshal(got)
 		want, _ := json.Marshal(valid(m.user))
 		rt.Fatalf("handed back %s, and the user had %s\n%s", is, want, m)
 	}
 	for name := range m.d.Annotations {
-		if strings.HasPrefix(name, v1beta1.AnnotationRollout) {
+		if strings.HasPrefix(name, v1beta1.AnnotationUpdateStrategy) {
 			rt.Fatalf("annotation %s is left", name)
 		}
 	}
 }
 
 // finish lets the update end: all pods are well, and all batches released.
-func (m *rolloutMachine) finish(rt *rapid.T) {
-	if m.d.Annotations[v1beta1.AnnotationRollout] != "" {
-		m.rollout(&v1beta1.DeploymentRollout{Batches: &v1beta1.UpdateBatches{Sizes: []v1beta1.IntOrString{intstr.FromInt(1), intstr.FromString("50%")}, Auto: true}})
+func (m *updateMachine) finish(rt *rapid.T) {
+	if m.d.Annotations[v1beta1.AnnotationUpdateStrategy] != "" {
+		m.annotateWith(&v1beta1.DeploymentUpdateStrategy{Batches: &v1beta1.UpdateBatches{Sizes: []v1beta1.IntOrString{intstr.FromInt(1), intstr.FromString("50%")}, Auto: true}})
 	}
 	m.idle(rt)
 	if m.broken != "" {
@@ -452,7 +452,7 @@ func (m *rolloutMachine) finish(rt *rapid.T) {
 	if fresh := newest(m.d, m.sets); *m.d.Spec.Replicas > 0 && (fresh == nil || *fresh.Spec.Replicas != *m.d.Spec.Replicas || sum(m.sets) != *m.d.Spec.Replicas) {
 		rt.Fatalf("not all pods are updated: %s", m)
 	}
-	if m.d.Annotations[v1beta1.AnnotationRollout] == "" {
+	if m.d.Annotations[v1beta1.AnnotationUpdateStrategy] == "" {
 		m.handedBack(rt)
 		return
 	}

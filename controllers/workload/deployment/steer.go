@@ -18,7 +18,7 @@ const (
 )
 
 // fields are the fields of a Deployment that the controller changes.
-type fields = v1beta1.DeploymentRolloutFields
+type fields = v1beta1.DeploymentUpdateFields
 
 // counts are the numbers of pods of a Deployment by which it is steered.
 type counts struct {
@@ -79,7 +79,9 @@ func steer(live, before fields, c counts, l limits) fields {
 		return live
 	case moves && (isOpen(live) || c.settled(live) && c.bounded):
 		return step(live, false, unavailable, surge)
-	case isOpen(live):
+	case isOpen(live) && c.fresh < c.replicas:
+		return waiting(live, before, c)
+	case isOpen(live): // with the user's minReadySeconds, the Deployment controller would end the update by itself
 		live.Paused = true // maxSurge stays: the Deployment controller removes no pod then
 		return live
 	case moves && c.settled(live) && live.MinReadySeconds != neverAvailable:

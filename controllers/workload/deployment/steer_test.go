@@ -48,6 +48,23 @@ func text(t *testing.T, f fields) string {
 	return string(data)
 }
 
+// TestSurplus has old pods that an update waits for. Each case was an update that never ended.
+func TestSurplus(t *testing.T) {
+	for name, c := range map[string]struct {
+		why             string
+		counts          counts
+		old, stay, want int
+	}{
+		"AsPlanned":      {"Updated pods and old ones are as many as wanted.", counts{replicas: 10, fresh: 4}, 6, 6, 6},
+		"TooMany":        {"A Deployment got the annotation when more pods were updated than its partition allows. Old pods that are too many go.", counts{replicas: 10, fresh: 8}, 5, 5, 8},
+		"NothingUpdated": {"No pod may be updated, and no step can remove an old one.", counts{replicas: 8}, 10, 8, 8},
+	} {
+		if got := c.counts.surplus(c.old, c.stay); got != c.want {
+			t.Errorf("%s: %s got %d, want %d", name, c.why, got, c.want)
+		}
+	}
+}
+
 // TestSteer has what is written in each state of an update.
 func TestSteer(t *testing.T) {
 	user := fields{MinReadySeconds: 5, ProgressDeadlineSeconds: new(int32(600)), MaxUnavailable: new(intstr.FromString("25%")), MaxSurge: new(intstr.FromInt(0))}
@@ -68,10 +85,13 @@ func TestSteer(t *testing.T) {
 		limits limits
 		want   fields
 	}{
-		"not taken over":                 {user, whole, move, rest},
-		"a step":                         {rest, whole, move, open},
-		"a step under way":               {open, whole, move, open},
-		"a step is done":                 {open, begun, move, closed},
+		"not taken over":   {user, whole, move, rest},
+		"a step":           {rest, whole, move, open},
+		"a step under way": {open, whole, move, open},
+		// The user's fields return, so that a client can write them while pods start.
+		"a step is done": {open, begun, move, waiting(open, user, begun)},
+		// With the user's minReadySeconds, the Deployment controller would remove all old pods.
+		"the last step is done":          {step(user, false, 4, 0), counts{replicas: 4, fresh: 4, active: 2, observed: true, bounded: true}, limits{unavailable: 1, end: 4, move: true}, step(user, true, 4, 0)},
 		"new pods are not available":     {closed, begun, move, closed},
 		"the next step":                  {closed, ready, move, step(user, false, 2, 0)},
 		"the next step, at once":         {open, ready, move, step(user, false, 2, 0)},
@@ -135,9 +155,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-func deployment(rollout string) *appsv1.Deployment {
+func deployment(strategy string) *appsv1.Deployment {
 	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "web", Annotations: map[string]string{v1beta1.AnnotationRollout: rollout}},
+		ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "web", Annotations: map[string]string{v1beta1.AnnotationUpdateStrategy: strategy}},
 		Spec: appsv1.DeploymentSpec{Strategy: appsv1.DeploymentStrategy{
 			Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromInt(1)), MaxUnavailable: new(intstr.FromInt(0))},
 		}},
@@ -158,11 +178,11 @@ func TestPartition(t *testing.T) {
 func TestLostFields(t *testing.T) {
 	user := fields{Paused: true, MinReadySeconds: 9, ProgressDeadlineSeconds: new(int32(100)), MaxUnavailable: new(intstr.FromInt(2)), MaxSurge: new(intstr.FromInt(3))}
 	kept := func(token string, before fields) map[string]string {
-		data, err := json.Marshal(v1beta1.DeploymentRolloutBefore{Before: before, Wrote: step(user, false, 1, 0), Token: token})
+		data, err := json.Marshal(v1beta1.DeploymentUpdateBefore{Before: before, Wrote: step(user, false, 1, 0), Token: token})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return map[string]string{v1beta1.AnnotationRolloutBefore: string(data)}
+		return map[string]string{v1beta1.AnnotationUpdateBefore: string(data)}
 	}
 	d := deployment("")
 	d.Annotations = nil
@@ -194,14 +214,14 @@ func TestLostFieldsAtRest(t *testing.T) {
 	rest := user
 	rest.Paused = true
 	d := deployment("{}")
-	d.Annotations[v1beta1.AnnotationRolloutStatus] = "{}"
+	d.Annotations[v1beta1.AnnotationUpdateStatus] = "{}"
 	d.Spec.Paused, d.Spec.Strategy.RollingUpdate = true, &appsv1.RollingUpdateDeployment{MaxSurge: user.MaxSurge, MaxUnavailable: user.MaxUnavailable}
 	set := func(wrote fields) []*appsv1.ReplicaSet {
-		data, err := json.Marshal(v1beta1.DeploymentRolloutBefore{Before: user, Wrote: wrote, Token: "5"})
+		data, err := json.Marshal(v1beta1.DeploymentUpdateBefore{Before: user, Wrote: wrote, Token: "5"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return []*appsv1.ReplicaSet{{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1beta1.AnnotationRolloutBefore: string(data)}}}}
+		return []*appsv1.ReplicaSet{{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1beta1.AnnotationUpdateBefore: string(data)}}}}
 	}
 	if p := newPlan(observation{deployment: d}); !p.needs {
 		t.Error("the pause is the user's without a look at the ReplicaSets")
@@ -212,7 +232,7 @@ func TestLostFieldsAtRest(t *testing.T) {
 	if p := newPlan(observation{deployment: d, sets: set(step(user, false, 1, 0)), known: true}); !equal(p.kept.Before, rest) {
 		t.Errorf("the user has %s by a copy of another write", text(t, p.kept.Before))
 	}
-	delete(d.Annotations, v1beta1.AnnotationRollout)
+	delete(d.Annotations, v1beta1.AnnotationUpdateStrategy)
 	if p := newPlan(observation{deployment: d, sets: set(rest), known: true}); !equal(p.fields, user) || p.kept != nil {
 		t.Errorf("handed back %s", text(t, p.fields))
 	}
@@ -249,7 +269,7 @@ func TestClockWentBack(t *testing.T) {
 			f := p.fields
 			d.Spec.Paused, d.Spec.MinReadySeconds, d.Spec.ProgressDeadlineSeconds = f.Paused, f.MinReadySeconds, f.ProgressDeadlineSeconds
 			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: f.MaxSurge, MaxUnavailable: f.MaxUnavailable}
-			for name, value := range map[string]any{v1beta1.AnnotationRolloutBefore: p.kept, v1beta1.AnnotationRolloutStatus: p.status} {
+			for name, value := range map[string]any{v1beta1.AnnotationUpdateBefore: p.kept, v1beta1.AnnotationUpdateStatus: p.status} {
 				data, err := json.Marshal(value)
 				if err != nil {
 					t.Fatal(err)
@@ -257,10 +277,10 @@ func TestClockWentBack(t *testing.T) {
 				d.Annotations[name] = string(data)
 			}
 		}
-		live(plan{fields: rest, kept: &v1beta1.DeploymentRolloutBefore{Before: user, Wrote: rest, Token: token}})
+		live(plan{fields: rest, kept: &v1beta1.DeploymentUpdateBefore{Before: user, Wrote: rest, Token: token}})
 		set := &appsv1.ReplicaSet{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: "v1", UID: "v1", Annotations: map[string]string{v1beta1.AnnotationRolloutBefore: d.Annotations[v1beta1.AnnotationRolloutBefore]},
+				Name: "v1", UID: "v1", Annotations: map[string]string{v1beta1.AnnotationUpdateBefore: d.Annotations[v1beta1.AnnotationUpdateBefore]},
 				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
 			},
 			Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(4)), Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"v": "1"}}}},
@@ -283,14 +303,14 @@ func TestBounded(t *testing.T) {
 	d := deployment("{}")
 	d.Spec.MinReadySeconds = neverAvailable
 	is := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Generation: 3, Annotations: map[string]string{v1beta1.AnnotationRolloutBefore: `{"token":"5"}`}},
+		ObjectMeta: metav1.ObjectMeta{Generation: 3, Annotations: map[string]string{v1beta1.AnnotationUpdateBefore: `{"token":"5"}`}},
 		Spec:       appsv1.ReplicaSetSpec{Replicas: new(int32(2)), MinReadySeconds: neverAvailable}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 3, Replicas: 2},
 	}
 	if !isBounded(d, is, "5") || !isBounded(d, nil, "5") {
 		t.Error("it is bounded")
 	}
 	for name, change := range map[string]func(*appsv1.ReplicaSet){
-		"an older write":          func(s *appsv1.ReplicaSet) { s.Annotations[v1beta1.AnnotationRolloutBefore] = `{"token":"4"}` },
+		"an older write":          func(s *appsv1.ReplicaSet) { s.Annotations[v1beta1.AnnotationUpdateBefore] = `{"token":"4"}` },
 		"no write":                func(s *appsv1.ReplicaSet) { s.Annotations = nil },
 		"the user's seconds":      func(s *appsv1.ReplicaSet) { s.Spec.MinReadySeconds = 5 },
 		"an older status":         func(s *appsv1.ReplicaSet) { s.Status.ObservedGeneration = 2 },
@@ -314,7 +334,7 @@ func TestSlim(t *testing.T) {
 	if _, err := slim(pod); err != nil || pod.Labels != nil || pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodRunning || len(pod.OwnerReferences) != 1 {
 		t.Errorf("%+v, %v", pod, err)
 	}
-	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "s", Annotations: map[string]string{"a": "b", v1beta1.AnnotationRolloutBefore: "c"}}, Spec: appsv1.ReplicaSetSpec{MinReadySeconds: 4}}
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "s", Annotations: map[string]string{"a": "b", v1beta1.AnnotationUpdateBefore: "c"}}, Spec: appsv1.ReplicaSetSpec{MinReadySeconds: 4}}
 	if _, err := slim(set); err != nil || len(set.Annotations) != 1 || set.Spec.MinReadySeconds != 4 {
 		t.Errorf("%+v, %v", set, err)
 	}

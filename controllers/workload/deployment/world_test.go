@@ -91,16 +91,16 @@ func (w *world) until(what string, is func(*appsv1.Deployment) bool) {
 	}
 }
 
-func rollout(text string) func(*appsv1.Deployment) {
+func strategy(text string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
-		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1beta1.AnnotationRollout, text)
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1beta1.AnnotationUpdateStrategy, text)
 	}
 }
 
 // A Deployment is taken over, a step of it opens, and it is handed back, also by a controller that was away.
 func TestStep(t *testing.T) {
 	w := newWorld(t)
-	w.change(rollout("partition: 3%"))
+	w.change(strategy("partition: 3%"))
 	seen := func(d *appsv1.Deployment) bool {
 		return d.Spec.Paused && deployment.Status(d).ObservedGeneration == d.Generation
 	}
@@ -115,7 +115,7 @@ func TestStep(t *testing.T) {
 	}
 	w.Restart(func() {
 		w.until("annotated", func(d *appsv1.Deployment) bool { return deployment.Before(d) != nil })
-		w.change(func(d *appsv1.Deployment) { delete(d.Annotations, v1beta1.AnnotationRollout) })
+		w.change(func(d *appsv1.Deployment) { delete(d.Annotations, v1beta1.AnnotationUpdateStrategy) })
 	})
 	w.until("handed back", func(d *appsv1.Deployment) bool {
 		u := d.Spec.Strategy.RollingUpdate
@@ -127,11 +127,11 @@ func TestStep(t *testing.T) {
 // An annotation that can't be followed is refused, with an event, until it is corrected.
 func TestRefusedAnnotation(t *testing.T) {
 	w := newWorld(t)
-	w.change(rollout("{batches: {sizes: [0]}}"))
+	w.change(strategy("{batches: {sizes: [0]}}"))
 	w.until("refused", func(d *appsv1.Deployment) bool {
 		return d.Spec.Paused && strings.Contains(deployment.Status(d).Refused, "a batch has at least one pod")
 	})
-	w.change(rollout("{batches: {sizes: [1]}}"))
+	w.change(strategy("{batches: {sizes: [1]}}"))
 	w.observed(2)
 	w.until("followed", func(d *appsv1.Deployment) bool {
 		s := deployment.Status(d)

@@ -134,12 +134,12 @@ func TestDeploymentHandBack(t *testing.T) {
 	n.Apply(deployment("web:v2", "partition: 4", strategy))
 	n.says(k, "that it is at its partition", reason("Partition"))
 	r.served("web:v2", 2)
-	n.Do("annotate", "deployment/web", "workloads.keelson.io/rollout-")
+	n.Do("annotate", "deployment/web", "workloads.keelson.io/update-strategy-")
 	r.served("web:v2", 6)
 	const want = `600 {"maxSurge":"25%","maxUnavailable":"25%"}`
 	r.until("handed back", func(world) bool { return n.spec() == want })
 	n.Do("rollout", "status", "deployment/web", "--timeout=3m")
-	n.Do("annotate", "deployment/web", "workloads.keelson.io/rollout={partition: 6}")
+	n.Do("annotate", "deployment/web", "workloads.keelson.io/update-strategy={partition: 6}")
 	n.says(k, "that it has seen it", func(p progress) bool { return p.paused })
 	n.Do("set", "image", "deployment/web", "web=web:v3")
 	n.says(k, "that it has seen it", reason("Partition"))
@@ -158,13 +158,13 @@ func TestDeploymentRefused(t *testing.T) {
 		t.Error("it is refused, and a pod is updated")
 	}
 	n.Do("patch", "deployment/web", "--type=merge", "-p", `{"spec": {"minReadySeconds": 1, "strategy": {"rollingUpdate": {"maxSurge": 2}}}}`)
-	n.Do("annotate", "deployment/web", "--overwrite", "workloads.keelson.io/rollout={}")
+	n.Do("annotate", "deployment/web", "--overwrite", "workloads.keelson.io/update-strategy={}")
 	r.served("web:v2", 6)
 	n.says(k, "that it is done", reason("Done"))
 	if got, want := n.spec(), `true 1 600 {"maxSurge":2,"maxUnavailable":0} `; !strings.HasPrefix(got, want) {
 		t.Errorf("it has %s, want %s", got, want)
 	}
-	n.Do("annotate", "deployment/web", "workloads.keelson.io/rollout-")
+	n.Do("annotate", "deployment/web", "workloads.keelson.io/update-strategy-")
 	r.until("handed back", func(world) bool { return n.spec() == `1 600 {"maxSurge":2,"maxUnavailable":0}` })
 }
 

@@ -47,7 +47,7 @@ const podTemplate = `
 
 // deployment returns a Deployment of six pods. strategy is that of its own fields.
 func deployment(image, annotation, strategy string) string {
-	return fmt.Sprintf("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, annotations: {workloads.keelson.io/rollout: '{%s}'}}\nspec:\n  replicas: 6\n  strategy: {rollingUpdate: {%s}}"+podTemplate,
+	return fmt.Sprintf("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, annotations: {workloads.keelson.io/update-strategy: '{%s}'}}\nspec:\n  replicas: 6\n  strategy: {rollingUpdate: {%s}}"+podTemplate,
 		annotation, strategy, "", image)
 }
 
@@ -112,7 +112,7 @@ func (n *test) progressOf(ctx context.Context, k divided) (progress, error) {
 			Refused            string
 			Batches            struct{ Reason, Message string }
 		}
-		if text := o.Metadata.Annotations["workloads.keelson.io/rollout-status"]; text != "" {
+		if text := o.Metadata.Annotations["workloads.keelson.io/update-status"]; text != "" {
 			n.Check(json.Unmarshal([]byte(text), &is))
 		}
 		p.Reason, p.Message, p.seen = is.Batches.Reason, is.Batches.Message, p.seen && is.ObservedGeneration == o.Metadata.Generation

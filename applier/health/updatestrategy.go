@@ -8,11 +8,11 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// hasRollout reports whether a Deployment has the annotation that divides its updates, or is not handed back
+// hasUpdateStrategy reports whether a Deployment has the annotation that divides its updates, or is not handed back
 // after that.
-func hasRollout(live map[string]any) bool {
+func hasUpdateStrategy(live map[string]any) bool {
 	annotations := annotationsOf(live)
-	return annotations[kruise.AnnotationRollout] != nil || annotations[kruise.AnnotationRolloutBefore] != nil
+	return annotations[kruise.AnnotationUpdateStrategy] != nil || annotations[kruise.AnnotationUpdateBefore] != nil
 }
 
 func annotationsOf(live map[string]any) map[string]any {
@@ -21,20 +21,20 @@ func annotationsOf(live map[string]any) map[string]any {
 	return annotations
 }
 
-// rolloutHealth returns the health of a Deployment by its annotations. The Deployment itself is paused
+// updateHealth returns the health of a Deployment by its annotations. The Deployment itself is paused
 // between two steps, which says nothing.
-func rolloutHealth(live map[string]any) Result {
+func updateHealth(live map[string]any) Result {
 	annotations := annotationsOf(live)
-	if annotations[kruise.AnnotationRollout] == nil {
-		return progressing("the annotation %s is gone, and 'keelson workloads' has not handed its fields back yet", kruise.AnnotationRollout)
+	if annotations[kruise.AnnotationUpdateStrategy] == nil {
+		return progressing("the annotation %s is gone, and 'keelson workloads' has not handed its fields back yet", kruise.AnnotationUpdateStrategy)
 	}
-	var is kruise.DeploymentRolloutStatus
-	text := textAt(annotations, kruise.AnnotationRolloutStatus)
+	var is kruise.DeploymentUpdateStatus
+	text := textAt(annotations, kruise.AnnotationUpdateStatus)
 	if text == "" {
-		return progressing("'keelson workloads' has not seen the annotation %s yet", kruise.AnnotationRollout)
+		return progressing("'keelson workloads' has not seen the annotation %s yet", kruise.AnnotationUpdateStrategy)
 	}
 	if err := json.Unmarshal([]byte(text), &is); err != nil {
-		return Result{Health: v1alpha1.HealthUnknown, Message: fmt.Sprintf("the annotation %s: %v", kruise.AnnotationRolloutStatus, err)}
+		return Result{Health: v1alpha1.HealthUnknown, Message: fmt.Sprintf("the annotation %s: %v", kruise.AnnotationUpdateStatus, err)}
 	}
 	generation := numberOr(live, "metadata", "generation", 0)
 	wanted, there := numberOr(live, "spec", "replicas", 1), numberAt(live, "status", "replicas")

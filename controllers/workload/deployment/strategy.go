@@ -24,16 +24,16 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/batch"
 )
 
-// Rollout returns the rollout of a Deployment that has [v1beta1.AnnotationRollout], or why it can't be
+// Strategy returns the update strategy of a Deployment that has [v1beta1.AnnotationUpdateStrategy], or why it can't be
 // followed.
-func Rollout(d *appsv1.Deployment) (*v1beta1.DeploymentRollout, error) {
-	path := field.NewPath("metadata", "annotations").Key(v1beta1.AnnotationRollout)
-	o := &v1beta1.DeploymentRollout{}
-	if err := Decode(d.Annotations[v1beta1.AnnotationRollout], o); err != nil {
+func Strategy(d *appsv1.Deployment) (*v1beta1.DeploymentUpdateStrategy, error) {
+	path := field.NewPath("metadata", "annotations").Key(v1beta1.AnnotationUpdateStrategy)
+	o := &v1beta1.DeploymentUpdateStrategy{}
+	if err := Decode(d.Annotations[v1beta1.AnnotationUpdateStrategy], o); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType {
-		return nil, fmt.Errorf("spec.strategy.type: %s: the annotation %s divides updates of type RollingUpdate only", d.Spec.Strategy.Type, v1beta1.AnnotationRollout)
+		return nil, fmt.Errorf("spec.strategy.type: %s: the annotation %s divides updates of type RollingUpdate only", d.Spec.Strategy.Type, v1beta1.AnnotationUpdateStrategy)
 	}
 	all := batch.Validate(path.Child("batches"), o.Batches, false)
 	if o.Partition != nil {
@@ -51,7 +51,7 @@ const (
 	maxRefused = 1000
 )
 
-// Decode reads the value of [v1beta1.AnnotationRollout] strictly. All who can change a Deployment can write it, so
+// Decode reads the value of [v1beta1.AnnotationUpdateStrategy] strictly. All who can change a Deployment can write it, so
 // it can't take much memory: aliases would make gigabytes of a few kilobytes.
 func Decode(text string, into any) error {
 	if len(text) > maxRollout {
@@ -98,9 +98,9 @@ func partition(p *v1beta1.IntOrString, of int) (int, error) {
 	return min(stay, of), nil
 }
 
-// batchesOf returns the batches of a rollout. Without batches, all pods are one batch, and pods that fail
+// batchesOf returns the batches of an update strategy. Without batches, all pods are one batch, and pods that fail
 // do not stop it.
-func batchesOf(o *v1beta1.DeploymentRollout) *v1beta1.UpdateBatches {
+func batchesOf(o *v1beta1.DeploymentUpdateStrategy) *v1beta1.UpdateBatches {
 	if o.Batches != nil {
 		return o.Batches
 	}
@@ -135,7 +135,7 @@ func equal(a, b fields) bool {
 
 // wishes returns the user's fields: those before, and each field that has another value than the
 // controller wrote.
-func wishes(kept *v1beta1.DeploymentRolloutBefore, live fields) fields {
+func wishes(kept *v1beta1.DeploymentUpdateBefore, live fields) fields {
 	is, wrote := kept.Before, kept.Wrote
 	if live.Paused != wrote.Paused {
 		is.Paused = live.Paused
@@ -156,9 +156,9 @@ func wishes(kept *v1beta1.DeploymentRolloutBefore, live fields) fields {
 }
 
 // Before returns what an object keeps of the user's fields; nil: nothing that can be read.
-func Before(o metav1.Object) *v1beta1.DeploymentRolloutBefore {
-	kept := &v1beta1.DeploymentRolloutBefore{}
-	if err := json.Unmarshal([]byte(o.GetAnnotations()[v1beta1.AnnotationRolloutBefore]), kept); err != nil || kept.Token == "" {
+func Before(o metav1.Object) *v1beta1.DeploymentUpdateBefore {
+	kept := &v1beta1.DeploymentUpdateBefore{}
+	if err := json.Unmarshal([]byte(o.GetAnnotations()[v1beta1.AnnotationUpdateBefore]), kept); err != nil || kept.Token == "" {
 		return nil
 	}
 	return kept
@@ -167,7 +167,7 @@ func Before(o metav1.Object) *v1beta1.DeploymentRolloutBefore {
 // isLost reports whether a Deployment has no copy of the user's fields any more, although Keelson has written its
 // status.
 func isLost(d *appsv1.Deployment) bool {
-	_, has := d.Annotations[v1beta1.AnnotationRolloutStatus]
+	_, has := d.Annotations[v1beta1.AnnotationUpdateStatus]
 	return has && Before(d) == nil
 }
 
@@ -175,7 +175,7 @@ func isLost(d *appsv1.Deployment) bool {
 // Deployment controller copies it to the newest ReplicaSet. 'kubectl rollout undo' and 'kubectl replace' can take
 // it from the Deployment, or put an older one there. Without a step, a copy counts only if it is of the live
 // fields: those of an older copy would become the user's.
-func recoverKept(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *v1beta1.DeploymentRolloutBefore {
+func recoverKept(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *v1beta1.DeploymentUpdateBefore {
 	kept, moving := Before(d), d.Spec.MinReadySeconds == neverAvailable
 	for _, s := range sets {
 		if k := Before(s); k != nil && (kept == nil || newer(k.Token, kept.Token)) {
@@ -190,7 +190,7 @@ func recoverKept(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *v1beta1.Deplo
 	}
 	if kept == nil { // nothing is left of it but the defaults of the API server
 		quarter := intstr.FromString("25%")
-		kept = &v1beta1.DeploymentRolloutBefore{
+		kept = &v1beta1.DeploymentUpdateBefore{
 			Before: fields{ProgressDeadlineSeconds: new(int32(600)), MaxUnavailable: &quarter, MaxSurge: &quarter}, Wrote: fieldsOf(d), Token: "0",
 		}
 	}
@@ -209,10 +209,10 @@ func number(token string) int64 {
 	return n
 }
 
-// Status returns the status of a rollout; the zero status: there is none that can be read.
-func Status(d *appsv1.Deployment) (s v1beta1.DeploymentRolloutStatus) {
-	if json.Unmarshal([]byte(d.Annotations[v1beta1.AnnotationRolloutStatus]), &s) != nil {
-		return v1beta1.DeploymentRolloutStatus{}
+// Status returns the status of the updates; the zero status: there is none that can be read.
+func Status(d *appsv1.Deployment) (s v1beta1.DeploymentUpdateStatus) {
+	if json.Unmarshal([]byte(d.Annotations[v1beta1.AnnotationUpdateStatus]), &s) != nil {
+		return v1beta1.DeploymentUpdateStatus{}
 	}
 	return s
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// TestRollout has Deployments whose updates are divided.
-func TestRollout(t *testing.T) {
+// TestUpdateStrategy has Deployments whose updates are divided.
+func TestUpdateStrategy(t *testing.T) {
 	const (
 		counts = "availableReplicas: 6, replicas: 6, updatedReplicas: "
-		status = "workloads.keelson.io/rollout-status: '"
+		status = "workloads.keelson.io/update-status: '"
 	)
 	for name, c := range map[string]struct {
 		annotations, counts string
@@ -21,7 +21,7 @@ func TestRollout(t *testing.T) {
 		message             string
 		waits               bool
 	}{
-		"no answer":       {"", counts + "6", v1alpha1.HealthProgressing, "'keelson workloads' has not seen the annotation workloads.keelson.io/rollout yet", false},
+		"no answer":       {"", counts + "6", v1alpha1.HealthProgressing, "'keelson workloads' has not seen the annotation workloads.keelson.io/update-strategy yet", false},
 		"an old answer":   {status + `{"observedGeneration": 2}'`, counts + "6", v1alpha1.HealthProgressing, "'keelson workloads' has not seen generation 3 yet, but 2", false},
 		"at rest":         {status + `{"observedGeneration": 3}'`, counts + "6", v1alpha1.HealthHealthy, "", false},
 		"not begun":       {status + `{"observedGeneration": 3}'`, counts + "2", v1alpha1.HealthProgressing, "2 of 6 pods updated", false},
@@ -38,7 +38,7 @@ func TestRollout(t *testing.T) {
 		"another reason":  {status + `{"observedGeneration": 3, "batches": {"batch": "1/2", "reason": "Elsewhere", "message": "a"}}'`, counts + "2", v1alpha1.HealthUnknown, "batch 1/2: a (reason Elsewhere is not known)", false},
 	} {
 		var live map[string]any
-		text := "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop, generation: 3, annotations: {workloads.keelson.io/rollout: '{}', " + c.annotations +
+		text := "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop, generation: 3, annotations: {workloads.keelson.io/update-strategy: '{}', " + c.annotations +
 			"}}, spec: {replicas: 6, paused: true}, status: {observedGeneration: 3, " + c.counts + "}}"
 		if err := yaml.Unmarshal([]byte(text), &live); err != nil {
 			t.Fatal(err)
