@@ -27,7 +27,7 @@ func (n *test) atRest(annotation, strategy string) (divided, *record) {
 // spec returns the fields that the controller changes, and the annotations that it writes.
 func (n *test) spec() string {
 	n.Helper()
-	return n.Do("get", "deployment/web", "-o", `jsonpath={.spec.paused} {.spec.minReadySeconds} {.spec.progressDeadlineSeconds} {.spec.strategy.rollingUpdate} {.metadata.annotations.workloads\.keelson\.io/rollout-before}{.metadata.annotations.workloads\.keelson\.io/rollout-status}`)
+	return n.Do("get", "deployment/web", "-o", `jsonpath={.spec.paused} {.spec.minReadySeconds} {.spec.progressDeadlineSeconds} {.spec.strategy.rollingUpdate} {.metadata.annotations.workloads\.keelson\.io/update-before}{.metadata.annotations.workloads\.keelson\.io/update-status}`)
 }
 
 // Each batch is updated with a surge, and no pod serves less. It takes a bounded number of writes.
