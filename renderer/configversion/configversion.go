@@ -298,23 +298,23 @@ func (s *search) sources(annotations map[string]any) {
 // podSpec adds the references of a pod spec (Kubernetes API, PodSpec: every field that names a
 // ConfigMap or Secret of the pod's namespace).
 func (s *search) podSpec(spec map[string]any) {
-	for _, v := range mapsIn(spec["volumes"]) {
+	for _, v := range MapsIn(spec["volumes"]) {
 		s.volume(v)
 	}
 	for _, list := range []string{"initContainers", "containers", "ephemeralContainers"} {
-		for _, c := range mapsIn(spec[list]) {
-			for _, from := range mapsIn(c["envFrom"]) {
+		for _, c := range MapsIn(spec[list]) {
+			for _, from := range MapsIn(c["envFrom"]) {
 				s.add(KindConfigMap, from["configMapRef"], "name")
 				s.add(KindSecret, from["secretRef"], "name")
 			}
-			for _, env := range mapsIn(c["env"]) {
+			for _, env := range MapsIn(c["env"]) {
 				from, _ := env["valueFrom"].(map[string]any)
 				s.add(KindConfigMap, from["configMapKeyRef"], "name")
 				s.add(KindSecret, from["secretKeyRef"], "name")
 			}
 		}
 	}
-	for _, pull := range mapsIn(spec["imagePullSecrets"]) {
+	for _, pull := range MapsIn(spec["imagePullSecrets"]) {
 		s.add(KindSecret, pull, "name")
 	}
 }
@@ -324,7 +324,7 @@ func (s *search) volume(v map[string]any) {
 	s.add(KindSecret, v["secret"], "secretName")
 	s.add(KindSecret, v["azureFile"], "secretName")
 	projected, _ := v["projected"].(map[string]any)
-	for _, source := range mapsIn(projected["sources"]) {
+	for _, source := range MapsIn(projected["sources"]) {
 		s.add(KindConfigMap, source["configMap"], "name")
 		s.add(KindSecret, source["secret"], "name")
 	}
@@ -336,8 +336,8 @@ func (s *search) volume(v map[string]any) {
 	}
 }
 
-// mapsIn returns the maps of a list.
-func mapsIn(list any) []map[string]any {
+// MapsIn returns the maps of a list; none if the value is no list.
+func MapsIn(list any) []map[string]any {
 	items, _ := list.([]any)
 	out := make([]map[string]any, 0, len(items))
 	for _, item := range items {
@@ -391,7 +391,7 @@ func (m *mentions) add(field, kind, name string) {
 
 // rights adds the rules of a Role that grant access to an object by its name.
 func (m *mentions) rights(object map[string]any) {
-	for i, rule := range mapsIn(object["rules"]) {
+	for i, rule := range MapsIn(object["rules"]) {
 		resources, _ := rule["resources"].([]any)
 		names, _ := rule["resourceNames"].([]any)
 		for _, kind := range []string{KindConfigMap, KindSecret} {

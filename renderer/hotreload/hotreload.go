@@ -43,7 +43,7 @@ func Copy(workload map[string]any, configs map[string]map[string]any) error {
 	template, _ := spec["template"].(map[string]any)
 	pod, _ := template["spec"].(map[string]any)
 	c := copier{pod: pod, configs: configs, annotations: map[string]any{}, mounted: map[string]bool{}}
-	for _, v := range mapsIn(pod["volumes"]) {
+	for _, v := range configversion.MapsIn(pod["volumes"]) {
 		if err := c.volume(v); err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (c *copier) volume(v map[string]any) error {
 	}
 	projected, _ := v["projected"].(map[string]any)
 	changed := false
-	for _, part := range mapsIn(projected["sources"]) {
+	for _, part := range configversion.MapsIn(projected["sources"]) {
 		source, is := part["configMap"].(map[string]any)
 		if !is || c.configs[nameIn(source)] == nil {
 			continue
@@ -150,7 +150,7 @@ func (c *copier) items(source map[string]any) ([]any, error) {
 	}
 	c.mounted[name] = true
 	data, _ := config["data"].(map[string]any)
-	chosen := mapsIn(source["items"])
+	chosen := configversion.MapsIn(source["items"])
 	if len(chosen) == 0 {
 		for _, key := range slices.Sorted(maps.Keys(data)) {
 			chosen = append(chosen, map[string]any{"key": key, "path": key})
@@ -204,8 +204,8 @@ func annotation(prefix, name string) string {
 // of such a mount.
 func (c *copier) checkMounts(volume string) error {
 	for _, list := range []string{"initContainers", "containers"} {
-		for _, container := range mapsIn(c.pod[list]) {
-			for _, mount := range mapsIn(container["volumeMounts"]) {
+		for _, container := range configversion.MapsIn(c.pod[list]) {
+			for _, mount := range configversion.MapsIn(container["volumeMounts"]) {
 				for _, field := range []string{"subPath", "subPathExpr"} {
 					if path, _ := mount[field].(string); mount["name"] == volume && path != "" {
 						return fmt.Errorf("container %v mounts volume %s with %s %q, whose files never change: mount the whole volume", container["name"], volume, field, path)
@@ -249,16 +249,4 @@ func annotate(template, annotations map[string]any) error {
 func nameIn(source map[string]any) string {
 	name, _ := source["name"].(string)
 	return name
-}
-
-// mapsIn returns the maps of a list.
-func mapsIn(list any) []map[string]any {
-	items, _ := list.([]any)
-	out := make([]map[string]any, 0, len(items))
-	for _, item := range items {
-		if m, ok := item.(map[string]any); ok {
-			out = append(out, m)
-		}
-	}
-	return out
 }

@@ -139,7 +139,7 @@ func (r *Reconciler) write(ctx context.Context, o observation, p plan) (time.Dur
 	if err := r.Objects.Patch(ctx, now, client.RawPatch(types.MergePatchType, data), client.FieldOwner(v1alpha1.DeploymentManager)); err != nil {
 		return 0, fmt.Errorf("change Deployment %s/%s: %w", d.Namespace, d.Name, err)
 	}
-	r.tell(d, &was, p.status)
+	r.recordEvents(d, &was, p.status)
 	return 0, nil
 }
 
@@ -219,8 +219,8 @@ func specChange(live, to fields) map[string]any {
 	return spec
 }
 
-// tell records an event for a change of the status.
-func (r *Reconciler) tell(d *appsv1.Deployment, was, is *v1beta1.DeploymentUpdateStatus) {
+// recordEvents records an event for a change of the status.
+func (r *Reconciler) recordEvents(d *appsv1.Deployment, was, is *v1beta1.DeploymentUpdateStatus) {
 	switch {
 	case is == nil:
 		r.Events.Eventf(d, nil, corev1.EventTypeNormal, "HandedBack", "Reconciling", "the annotation %s is gone: the Deployment has its own fields again", v1beta1.AnnotationUpdateStrategy)

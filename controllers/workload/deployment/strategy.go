@@ -45,8 +45,8 @@ func Strategy(d *appsv1.Deployment) (*v1beta1.DeploymentUpdateStrategy, error) {
 }
 
 const (
-	// maxRollout is the most bytes of a rollout. A hundred sizes, each with a comment, are less.
-	maxRollout = 10_000
+	// maxStrategy is the most bytes of an update strategy. A hundred sizes, each with a comment, are less.
+	maxStrategy = 10_000
 	// maxRefused is the most bytes of a reason in the status. Errors can repeat what is wrong with them.
 	maxRefused = 1000
 )
@@ -54,15 +54,15 @@ const (
 // Decode reads the value of [v1beta1.AnnotationUpdateStrategy] strictly. All who can change a Deployment can write it, so
 // it can't take much memory: aliases would make gigabytes of a few kilobytes.
 func Decode(text string, into any) error {
-	if len(text) > maxRollout {
-		return fmt.Errorf("it has %d bytes, more than %d", len(text), maxRollout)
+	if len(text) > maxStrategy {
+		return fmt.Errorf("it has %d bytes, more than %d: shorten it", len(text), maxStrategy)
 	}
 	var root yamlnode.Node
 	if err := yamlnode.Unmarshal([]byte(text), &root); err != nil {
 		return err //nolint:wrapcheck // it says that it is of YAML
 	}
 	if hasAlias(&root) {
-		return errors.New("YAML anchors and aliases are not supported")
+		return errors.New("YAML anchors and aliases are not supported: write the values out")
 	}
 	return yaml.UnmarshalStrict([]byte(text), into) //nolint:wrapcheck // as above
 }
