@@ -18,6 +18,10 @@ FUZZTIME ?= 10000x
 # TRIPLES is how many plans make oracle checks, and FILES how many encrypted files.
 TRIPLES ?= 20000
 FILES ?= 500
+# SEQUENCES is how many random sequences each state machine of make sequences runs. Their seed is that
+# of the files in the commit: other commits run other sequences, and one commit has one verdict.
+SEQUENCES ?= 1000000
+SEQUENCES_SEED ?= $$((16\#$$(git rev-parse --short=12 HEAD^{tree})))
 # Of the tests, TESTS_P packages run at once and TESTS_PARALLEL tests of each: most of
 # them wait for an API server, not for a core.
 TESTS_P ?= 3
@@ -311,6 +315,18 @@ test-unit: ## run the tests that need no API server (go test -short): the quick 
 .PHONY: fidelity
 fidelity: bin/helm ## compare what is rendered with helm template, the command, on every chart and set of values (CHARTS=FOLDER: on the charts in it, too)
 	(set -x; KEELSON_HELM='$(CURDIR)/bin/helm' $(if $(CHARTS),KEELSON_CHARTS='$(abspath $(CHARTS))') go test -count=1 -v -run='^(TestFidelity|TestVendoredIsHelms)$$' ./renderer | grep -vE '^ *(=== |--- PASS)')
+
+.PHONY: sequences
+sequences: ## run the state machines of workloads and pipelines with many random SEQUENCES (1000000), of a seed that each commit changes
+	@unset KUBEBUILDER_ASSETS
+	seed=$(SEQUENCES_SEED)
+	check() { # PACKAGE TEST HOW-MANY
+		(set -x; go test -count=1 -timeout=120m "./controllers/$$1" -run="^$$2\$$" -rapid.seed="$$seed" -rapid.checks="$$3" -rapid.nofailfile)
+	}
+	for kind in statefulset cloneset daemonset; do check "workload/$$kind" TestRollouts $(SEQUENCES); done
+	# A sequence of these takes longer.
+	check workload/deployment TestRollouts $$(($(SEQUENCES) / 50 + 1))
+	check rollout TestHistories $$(($(SEQUENCES) / 10 + 1))
 
 .PHONY: oracle
 oracle: lab bin/sops ## check TRIPLES (20000) random plans against a real API server, decryption of FILES (500) against sops

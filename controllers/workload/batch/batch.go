@@ -229,9 +229,9 @@ func begin(b *v1beta1.UpdateBatches, ends []int, was *v1beta1.BatchStatus, u Upd
 		s = was.DeepCopy()
 	}
 	switch {
-	case same && !done && was.Sizes == sizesOf(b): // the batch goes on
-	case done && p.Old == 0, same && back(was): // nothing more is divided
+	case done && p.Old == 0, same && back(was): // nothing more is divided, however many pods are wanted now
 		s.Number = last
+	case same && !done && was.Sizes == sizesOf(b): // the batch goes on
 	case same: // with other sizes, or more pods than those that were updated
 		s.Number, s.Since, s.From, s.Reason = through(ends, p.Reached), now, cmp.Or(was.From, u.Before), v1beta1.BatchUpdating
 	case was != nil && was.From != "" && was.From == u.Revision: // back to where the pods came from

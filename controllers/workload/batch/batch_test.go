@@ -152,6 +152,11 @@ func TestDecide(t *testing.T) {
 			{"Another revision, although the first has not ended.", time.Second, pods(0, 0), revision("c", "b"), "1/2", v1beta1.BatchUpdating, 4, false, ""},
 			{"The way back to where all pods came from.", 2 * time.Second, pods(4, 4), revision("a", "c"), "2/2", v1beta1.BatchUpdating, 0, false, ""},
 		},
+		"BackAndScaled": { // one batch became two
+			{"Two pods first.", 0, pods(0, 0), func(b *v1beta1.UpdateBatches, _ *batch.Update) { b.Sizes = sizes(2, 4) }, "1/2", v1beta1.BatchUpdating, 4, false, ""},
+			{"Back, with one pod.", time.Second, batch.Pods{Wanted: 1, Old: 1}, revision("a", "a"), "1/1", v1beta1.BatchUpdating, 0, false, ""},
+			{"With six pods there are two batches. Broken ones wait for no release.", 2 * time.Second, batch.Pods{Wanted: 6, Old: 1}, nil, "2/2", v1beta1.BatchUpdating, 0, false, ""},
+		},
 		"BackAlthoughPodsFail": {
 			{"Two pods first.", 0, pods(0, 0), nil, "1/2", v1beta1.BatchUpdating, 4, false, ""},
 			{"A pod of the old revision, which counts as updated now, has failed for a week. The way back goes on.", time.Second, pods(4, 3, "web-0"), revision("a", "a"), "2/2", v1beta1.BatchUpdating, 0, false, ""},

@@ -105,6 +105,11 @@ func (d *divider) bringAhead(w want, s sums, members func() []member, decision *
 			return
 		}
 	}
+	// The pods that are left keep their places. One that does not run may wait for the broken pod.
+	waits := slices.ContainsFunc(w.ahead, func(at int) bool { return !places[at].live })
+	if waits && len(status.Ahead) < maxAhead {
+		status.Ahead, decision.After = append(status.Ahead, int32(broken.ordinal)), batch.Again //nolint:gosec // as above
+	}
 }
 
 // exchange reports whether the batch has room for a pod that comes ahead. It returns the ordinals that

@@ -255,6 +255,12 @@ func (m *machine) divide(members []member) (began bool, problem string) {
 	if was == nil || decision.Status == nil || was.Revision != decision.Status.Revision {
 		return decision.Status != nil, ""
 	}
+	if was.From == "" && was.Reason != v1beta1.BatchDone { // the way back, which is not divided, also when it is scaled
+		if decision.Partition > 0 {
+			return false, fmt.Sprintf("%d pods wait in batch %s of the way back", decision.Partition, decision.Status.Batch)
+		}
+		return was.Number != decision.Status.Number || !slices.Equal(was.Ahead, decision.Status.Ahead), ""
+	}
 	if was.Number == decision.Status.Number || was.Reason == v1beta1.BatchDone || was.Sizes != decision.Status.Sizes {
 		return !slices.Equal(was.Ahead, decision.Status.Ahead) || was.Reason == v1beta1.BatchDone && decision.Status.Reason != was.Reason, ""
 	}
@@ -600,5 +606,48 @@ func TestLostPodOfABatch(t *testing.T) {
 		if len(d.was.Ahead) != 2 {
 			t.Errorf("ordered %v: %v are ahead", ordered, d.was.Ahead)
 		}
+	}
+}
+
+// A broken pod comes into a batch whose other pods do not run, because they wait for it. They may have been
+// updated before, so they keep their places, and the batch gets larger by one.
+func TestBatchWaitsForABrokenPod(t *testing.T) {
+	t.Parallel()
+	updated := member{updated: true, ready: true, available: true}
+	for name, c := range map[string]struct {
+		members map[int]member
+		reached int32
+		ahead   []int32
+	}{
+		"Missing": {map[int]member{0: updated, 1: {}}, 2, []int32{2, 3, 0}},
+		"Ended":   {map[int]member{0: updated, 1: {}, 2: {updated: true, ended: true}}, 1, []int32{2, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := want{ordered: true, maxUnavailable: 1, toCreate: 4}
+			w.ordinals, _ = ordinal.Parse(&v1beta1.StatefulSetSpec{Replicas: new(int32(4))})
+			var members []member
+			for _, at := range slices.Sorted(maps.Keys(c.members)) {
+				m := c.members[at]
+				m.name, m.ordinal, m.position, m.kept = fmt.Sprint("db-", at), at, at, true
+				members = append(members, m)
+			}
+			d := divider{
+				want: w, batches: &v1beta1.UpdateBatches{Sizes: []intstr.IntOrString{intstr.FromInt32(2)}}, before: func() string { return "a" },
+				was: &v1beta1.BatchStatus{
+					Revision: "b", From: "a", Number: 1, Sizes: "2", Reached: c.reached, Reason: v1beta1.BatchUpdating, Ahead: c.ahead,
+				},
+				update: batch.Update{Revision: "b", Now: time.Unix(1e9, 0)},
+			}
+			_, decision := d.divide(func(w want) (s sums, failed []string) {
+				for i := range members {
+					s.add(&members[i], w, 1)
+				}
+				return s, nil
+			}, func() []member { return members })
+			if want := append(slices.Clone(c.ahead), 1); !slices.Equal(decision.Status.Ahead, want) {
+				t.Errorf("%v are ahead", decision.Status.Ahead)
+			}
+		})
 	}
 }
