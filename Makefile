@@ -18,8 +18,9 @@ FUZZTIME ?= 10000x
 # TRIPLES is how many plans make oracle checks, and FILES how many encrypted files.
 TRIPLES ?= 20000
 FILES ?= 500
-# SEQUENCES is how many random sequences each state machine of make sequences runs. Their seed is that
-# of the files in the commit: other commits run other sequences, and one commit has one verdict.
+# SEQUENCES is how many random sequences each state machine of make sequences runs, and the slow ones
+# a part of it. Their seed is the hash of the files in the commit: other commits run other sequences,
+# and one commit has one verdict.
 SEQUENCES ?= 1000000
 SEQUENCES_SEED ?= $$((16\#$$(git rev-parse --short=12 HEAD^{tree})))
 # Of the tests, TESTS_P packages run at once and TESTS_PARALLEL tests of each: most of
@@ -317,7 +318,7 @@ fidelity: bin/helm ## compare what is rendered with helm template, the command, 
 	(set -x; KEELSON_HELM='$(CURDIR)/bin/helm' $(if $(CHARTS),KEELSON_CHARTS='$(abspath $(CHARTS))') go test -count=1 -v -run='^(TestFidelity|TestVendoredIsHelms)$$' ./renderer | grep -vE '^ *(=== |--- PASS)')
 
 .PHONY: sequences
-sequences: ## run the state machines of workloads and pipelines with many random SEQUENCES (1000000), of a seed that each commit changes
+sequences: ## run the state machines of workloads and pipelines with many random SEQUENCES (1000000), with a seed of the commit
 	@unset KUBEBUILDER_ASSETS
 	seed=$(SEQUENCES_SEED)
 	check() { # PACKAGE TEST HOW-MANY

@@ -74,8 +74,9 @@ func (d *divider) limit(w want, decision batch.Decision) want {
 
 // bringAhead adds a pod to the batch that is not ready, and for which others may wait: the next pod with
 // OrderedReady, and any if no more may be unavailable. It takes the place of the lowest pod of the batch
-// that is not updated. What is added counts from the next reconcile on, when the status says so: a
-// process that ends must not forget that the pod has to come back with the new revision.
+// that is not updated. If all pods of the batch keep their places, and one of them does not run, the batch
+// gets larger. What is added counts from the next reconcile on, when the status says so: a process that
+// ends must not forget that the pod has to come back with the new revision.
 //
 // A pod that is missing may have been updated before it was lost. Then it keeps its place: otherwise it
 // would come back with the old revision.
@@ -90,9 +91,10 @@ func (d *divider) bringAhead(w want, s sums, members func() []member, decision *
 	if !found {
 		return
 	}
+	brought := int32(broken.ordinal) //nolint:gosec // it was one
 	places, lost := placesOf(all), int(status.Reached) > s.reached
 	ahead, room := d.exchange(w, places, lost)
-	if ahead = append(ahead, int32(broken.ordinal)); room && len(status.Ahead)+len(ahead) <= maxAhead { //nolint:gosec // it was one
+	if ahead = append(ahead, brought); room && len(status.Ahead)+len(ahead) <= maxAhead {
 		status.Ahead, decision.After = append(status.Ahead, ahead...), batch.Again
 		return
 	}
@@ -101,14 +103,14 @@ func (d *divider) bringAhead(w want, s sums, members func() []member, decision *
 	for i, n := range status.Ahead {
 		at, is := w.ordinals.Position(int(n))
 		if p := places[at]; is && !p.updated && (p.ready || at > broken.position && !lost) {
-			status.Ahead[i], decision.After = int32(broken.ordinal), batch.Again //nolint:gosec // as above
+			status.Ahead[i], decision.After = brought, batch.Again
 			return
 		}
 	}
 	// The pods that are left keep their places. One that does not run may wait for the broken pod.
 	waits := slices.ContainsFunc(w.ahead, func(at int) bool { return !places[at].live })
 	if waits && len(status.Ahead) < maxAhead {
-		status.Ahead, decision.After = append(status.Ahead, int32(broken.ordinal)), batch.Again //nolint:gosec // as above
+		status.Ahead, decision.After = append(status.Ahead, brought), batch.Again
 	}
 }
 
