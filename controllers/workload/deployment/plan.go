@@ -68,7 +68,7 @@ func newPlan(o observation) plan {
 	switch {
 	case err != nil:
 		status.Refused = abridged(err.Error())
-		return o.write(kept, waiting(live, kept.Before, counts{active: 2}), status)
+		return o.write(kept, waiting(live, kept.Before, o.countsIfRefused(kept)), status)
 	case !live.Paused && !moving: // nothing is decided while the Deployment controller goes on by itself
 		status.Refused = ""
 		return o.write(kept, steer(live, kept.Before, counts{}, limits{}), status)
@@ -82,6 +82,17 @@ func newPlan(o observation) plan {
 		return plan{needs: true, busy: true}
 	}
 	return o.update(kept, strategy, status)
+}
+
+// countsIfRefused returns the counts by which the pods of a refused Deployment stay as they are. What is not
+// known counts as an update under way.
+func (o observation) countsIfRefused(kept *v1beta1.DeploymentUpdateBefore) counts {
+	if !o.known {
+		return counts{active: 2}
+	}
+	c := o.facts(kept, nil).counts
+	c.active = max(c.active, 2)
+	return c
 }
 
 // handBack returns the user's fields.

@@ -128,6 +128,13 @@ func (c counts) settled(live fields) bool {
 	return c.observed && c.fresh+c.old == c.replicas+surge
 }
 
+// getsAll reports whether the newest ReplicaSet has all pods, or may get them by a step that the Deployment
+// controller may still be carrying out.
+func (c counts) getsAll(live fields) bool {
+	surge, unavailable := bounds(live, c.replicas)
+	return c.fresh >= c.replicas || (isOpen(live) || !c.observed) && unavailable+surge >= c.replicas
+}
+
 // step returns the fields of a step.
 func step(live fields, paused bool, unavailable, surge int) fields {
 	live.Paused, live.MinReadySeconds, live.ProgressDeadlineSeconds = paused, neverAvailable, new(int32(noDeadline))
@@ -137,7 +144,14 @@ func step(live fields, paused bool, unavailable, surge int) fields {
 
 // waiting returns the fields of a Deployment whose pods stay as they are. The status of the Deployment
 // counts available pods by the user's minReadySeconds then.
+//
+// If the newest ReplicaSet has all pods and old ones are left, that would end the update: the Deployment
+// controller removes the old ones, also of a paused Deployment (IsSaturated). So minReadySeconds stays then.
 func waiting(live, before fields, c counts) fields {
+	if live.MinReadySeconds == neverAvailable && c.old > 0 && c.getsAll(live) {
+		live.Paused = true
+		return live
+	}
 	now := before
 	now.Paused = true
 	if atRest := c.active <= 1 && c.fresh+c.old == c.replicas && (c.old == 0 || live.Paused && c.observed); !atRest {

@@ -91,15 +91,20 @@ func TestSteer(t *testing.T) {
 		// The user's fields return, so that a client can write them while pods start.
 		"a step is done": {open, begun, move, waiting(open, user, begun)},
 		// With the user's minReadySeconds, the Deployment controller would remove all old pods.
-		"the last step is done":          {step(user, false, 4, 0), counts{replicas: 4, fresh: 4, active: 2, observed: true, bounded: true}, limits{unavailable: 1, end: 4, move: true}, step(user, true, 4, 0)},
-		"new pods are not available":     {closed, begun, move, closed},
-		"the next step":                  {closed, ready, move, step(user, false, 2, 0)},
-		"the next step, at once":         {open, ready, move, step(user, false, 2, 0)},
-		"a status may be old":            {closed, unbounded, move, closed},
-		"new pods count, before a step":  {waiting(closed, user, ready), unbounded, move, step(waiting(closed, user, ready), true, 1, 0)},
-		"the end of a batch":             {closed, ready, limits{end: 1}, rest},
-		"paused during a step":           {open, whole, limits{}, fields{Paused: true, MinReadySeconds: 5, ProgressDeadlineSeconds: user.ProgressDeadlineSeconds, MaxUnavailable: user.MaxUnavailable, MaxSurge: new(intstr.FromInt(0))}},
-		"another template during a step": {step(user, false, 3, 0), begun, move, step(user, true, 3, 0)},
+		"the last step is done": {step(user, false, 4, 0), counts{replicas: 4, fresh: 4, active: 2, observed: true, bounded: true}, limits{unavailable: 1, end: 4, move: true}, step(user, true, 4, 0)},
+		// While updates are paused, it removes them only if it counts the new pods as available.
+		"paused before the last old pod goes":   {step(user, false, 0, 1), counts{replicas: 4, fresh: 4, old: 1, active: 2, observed: true}, limits{}, step(user, true, 0, 1)},
+		"paused before the step is carried out": {step(user, false, 2, 2), whole, limits{}, step(user, true, 2, 2)},
+		"the same, not seen yet":                {step(user, true, 2, 2), counts{replicas: 4, old: 4, active: 1}, limits{}, step(user, true, 2, 2)},
+		"the same, seen":                        {step(user, true, 2, 2), whole, limits{}, rest},
+		"new pods are not available":            {closed, begun, move, closed},
+		"the next step":                         {closed, ready, move, step(user, false, 2, 0)},
+		"the next step, at once":                {open, ready, move, step(user, false, 2, 0)},
+		"a status may be old":                   {closed, unbounded, move, closed},
+		"new pods count, before a step":         {waiting(closed, user, ready), unbounded, move, step(waiting(closed, user, ready), true, 1, 0)},
+		"the end of a batch":                    {closed, ready, limits{end: 1}, rest},
+		"paused during a step":                  {open, whole, limits{}, fields{Paused: true, MinReadySeconds: 5, ProgressDeadlineSeconds: user.ProgressDeadlineSeconds, MaxUnavailable: user.MaxUnavailable, MaxSurge: new(intstr.FromInt(0))}},
+		"another template during a step":        {step(user, false, 3, 0), begun, move, step(user, true, 3, 0)},
 		// 'kubectl apply' of a manifest with percentages writes them into a step. They allow two pods, and the batch ends at one.
 		"percentages during a step": {fields{MinReadySeconds: neverAvailable, ProgressDeadlineSeconds: new(int32(noDeadline)), MaxUnavailable: new(intstr.FromString("25%")), MaxSurge: new(intstr.FromString("25%"))}, whole, limits{unavailable: 1, surge: 1, end: 1, move: true}, fields{Paused: true, MinReadySeconds: neverAvailable, ProgressDeadlineSeconds: new(int32(noDeadline)), MaxUnavailable: new(intstr.FromString("25%")), MaxSurge: new(intstr.FromString("25%"))}},
 	} {
