@@ -120,6 +120,15 @@ func (n *native) isScalingEvent(d *appsv1.Deployment) (bool, error) {
 	return false, nil
 }
 
+// stands reports whether the Deployment controller leaves all pods at an old template, by a defect of its
+// own. A Deployment was scaled to what its only active ReplicaSet has already. Then isScalingEvent is true for ever, because
+// scale leaves the annotation of that ReplicaSet as it is.
+func (n *native) stands() bool {
+	all, replicas := active(n.sets), *n.d.Spec.Replicas
+	return len(all) == 1 && *all[0].Spec.Replicas == replicas && all[0].Annotations[desiredReplicas] != fmt.Sprint(replicas) &&
+		all[0].Spec.Template.Spec.Containers[0].Image != n.d.Spec.Template.Spec.Containers[0].Image
+}
+
 func with(old []*appsv1.ReplicaSet, fresh *appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	all := slices.Clone(old)
 	if fresh != nil {

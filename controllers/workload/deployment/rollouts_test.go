@@ -444,6 +444,12 @@ func (m *updateMachine) finish(rt *rapid.T) {
 		m.annotateWith(&v1beta1.DeploymentUpdateStrategy{Batches: &v1beta1.UpdateBatches{Sizes: []v1beta1.IntOrString{intstr.FromInt(1), intstr.FromString("50%")}, Auto: true}})
 	}
 	m.idle(rt)
+	if m.stands() { // the user has to scale it: no other field helps
+		for _, more := range []int32{1, -1} {
+			m.change(func(d *appsv1.Deployment) { *d.Spec.Replicas += more })
+			m.idle(rt)
+		}
+	}
 	if m.broken != "" {
 		rt.Fatalf("%s\n%s", m.broken, m)
 	}
